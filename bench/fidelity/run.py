@@ -41,7 +41,9 @@ from corral.bench.run import (
 from corral.bench.system import CorralSystem, Search, System
 
 KS = (1, 10, 100)
+"""Hits asked for; with a filter, and after a deletion, `AFTER_K` only."""
 QUESTIONS = 100
+"""How many are asked, at most."""
 OWN = 50
 """Stored embeddings that are asked for."""
 DELETED = 20
@@ -56,25 +58,21 @@ class FidelityPlan(Plan):
     Attributes:
         sources: What is stored on each backend.
         selectivities: Shares of the chunks that pass a filter; None is no filter.
-        ks: Hits asked for; with a filter 10 only.
-        questions: How many are asked, at most.
     """
 
     sources: tuple[Source, ...]
     selectivities: tuple[float | None, ...]
-    ks: tuple[int, ...] = KS
-    questions: int = QUESTIONS
 
     def key(self, source: Source, backend: Backend) -> str:
         """Return a hash of everything that decides a backend's answers, versions included."""
         modes = [mode.value for mode in self.modes]
-        asked = (modes, self.selectivities, self.ks, self.questions, self.seed, self.model)
+        asked = (modes, self.selectivities, KS, QUESTIONS, self.seed, self.model)
         return f"answers-{key_of(source.key(), backend_key(backend), asked)}"
 
     def work(self) -> int:
         """Return how many questions and chunks all backends have to deal with."""
-        rounds = len(self.modes) * (len(self.ks) + len(self.selectivities) - 1)
-        each = sum(source.count + rounds * self.questions for source in self.sources)
+        rounds = len(self.modes) * (len(KS) + len(self.selectivities) - 1)
+        each = sum(source.count + rounds * QUESTIONS for source in self.sources)
         return each * len(self.backends)
 
     def check(self) -> None:
@@ -135,7 +133,7 @@ async def run_fidelity(
     run = Run(plan, advance, baseline=EXACT, embedding_model=plan.model)
     finished = Finished(plan, Answers)
     for source in plan.sources:
-        corpus = await corpus_of(source, plan.config, plan.home, plan.model, plan.questions)
+        corpus = await corpus_of(source, plan.config, plan.home, plan.model, QUESTIONS)
         run.add(corpus.row())
         found: list[Answers] = []
         for backend in plan.backends:
@@ -172,10 +170,10 @@ async def gather(
     """
     await fill(system, corpus.chunks(), corpus.embeddings, step)
     answers = Answers(system=system.name)
-    number = min(plan.questions, len(corpus.questions))
+    number = min(QUESTIONS, len(corpus.questions))
     for mode in (mode for mode in plan.modes if mode in system.modes):
         for selectivity in plan.selectivities if system.filters else (None,):
-            for k in plan.ks if selectivity is None else (AFTER_K,):
+            for k in KS if selectivity is None else (AFTER_K,):
                 step("search", number)
                 asked = Round(mode=mode.value, selectivity=selectivity, k=k)
                 answers.answers.append(await _ask(system, corpus, asked, number))
@@ -219,7 +217,7 @@ async def _delete_and_ask(
         return
     answers.deleted.extend(gone)
     left = without(corpus, [corpus.rows[one] for one in gone])
-    number = min(plan.questions, len(corpus.questions))
+    number = min(QUESTIONS, len(corpus.questions))
     for mode in (mode for mode in plan.modes if mode in system.modes):
         asked = Round(mode=mode.value, selectivity=None, k=AFTER_K, after_deletion=True)
         answers.answers.append(await _ask(system, left, asked, number))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,24 +17,16 @@ NAMES = ("rrf", "weighted", "max")
 _PARSER: TypeAdapter[AnyRanker] = TypeAdapter(Ranker)
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
-    """A ranker with the label that names it in reports: its type and what is not the default."""
-
-    label: str
-    ranker: AnyRanker
-
-
 def label_of(ranker: AnyRanker) -> str:
-    """Return a ranker's label: `rrf`, or `weighted(alpha=0.3)` where something was set."""
+    """Return a ranker's name in reports: `rrf`, or `weighted(alpha=0.3)` if something was set."""
     plain = type(ranker)().model_dump(mode="json")
     given = ranker.model_dump(mode="json")
     parts = [f"{name}={_short(value)}" for name, value in given.items() if value != plain[name]]
     return f"{given['type']}({','.join(parts)})" if parts else str(given["type"])
 
 
-def parse_fusion(text: str) -> Fusion:
-    """Return the fusion of a name, or of JSON as a registration takes it for `ranker`.
+def parse_fusion(text: str) -> AnyRanker:
+    """Return the ranker of a name, or of JSON as a registration takes it for `ranker`.
 
     Raises:
         InvalidRequest: It is neither; the message names the nearest, and the valid ones.
@@ -43,7 +34,7 @@ def parse_fusion(text: str) -> Fusion:
     given = text.strip()
     try:
         data = json.loads(given) if given.startswith("{") else {"type": given}
-        ranker = _PARSER.validate_python(data)
+        return _PARSER.validate_python(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         near = difflib.get_close_matches(given, NAMES, n=1)
@@ -57,7 +48,6 @@ def parse_fusion(text: str) -> Fusion:
         ) from None
     except ValueError as error:
         raise InvalidRequest(f"{given!r} is not JSON: {error}.", field="fusion") from None
-    return Fusion(label_of(ranker), ranker)
 
 
 def _short(value: Any) -> str:

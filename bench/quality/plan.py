@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from corral.api.checks import AnyRanker
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
 from corral.bench.backends import Backend
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.judged import JudgedSet
-from corral.bench.quality.fusions import Fusion, parse_fusion
+from corral.bench.quality.fusions import label_of, parse_fusion
 from corral.bench.quality.metrics import NDCG, measure, measured
 from corral.bench.run import Plan, backend_key, key_of, planned, refuse_unknown
 from corral.providers.config import RunConfig
@@ -27,17 +28,17 @@ OWN = "own"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One measurement: a backend in a mode, with a fusion in hybrid mode, on a set."""
+    """One measurement: a backend in a mode, with a ranker in hybrid mode, on a set."""
 
     backend: Backend
     mode: SearchMode
-    fusion: Fusion | None
-    fusion_label: str | None
+    fusion: str | None = None
+    ranker: AnyRanker | None = None
 
     @property
     def label(self) -> str:
         """As `QualityRow.label`."""
-        parts = (self.backend.name, self.mode.value, self.fusion_label)
+        parts = (self.backend.name, self.mode.value, self.fusion)
         return ":".join(part for part in parts if part)
 
 
@@ -54,7 +55,7 @@ class QualityPlan(Plan):
     """
 
     sets: tuple[JudgedSet, ...]
-    fusions: tuple[Fusion, ...]
+    fusions: tuple[AnyRanker, ...]
     model: str
     baseline: str | None = None
     k: int = 100
@@ -64,11 +65,11 @@ class QualityPlan(Plan):
         found = []
         for mode in (mode for mode in self.modes if mode in backend.modes):
             if mode is not SearchMode.HYBRID:
-                found.append(Cell(backend, mode, None, None))
+                found.append(Cell(backend, mode))
             elif backend.kind.own_fusion:
-                found.append(Cell(backend, mode, None, OWN))
+                found.append(Cell(backend, mode, OWN))
             else:
-                found += [Cell(backend, mode, fusion, fusion.label) for fusion in self.fusions]
+                found += [Cell(backend, mode, label_of(ranker), ranker) for ranker in self.fusions]
         return found
 
     def all_cells(self) -> list[Cell]:
@@ -116,7 +117,7 @@ def make_plan(
     return planned(
         QualityPlan,
         sets=tuple(sets),
-        fusions=tuple({fusion.label: fusion for fusion in map(parse_fusion, fusions)}.values()),
+        fusions=tuple({label_of(ranker): ranker for ranker in map(parse_fusion, fusions)}.values()),
         config=settings,
         model=model or settings.default_embedding_model,
         seed=seed,
@@ -126,7 +127,7 @@ def make_plan(
 
 def cell_key(plan: QualityPlan, judged: JudgedSet, cell: Cell, model: str) -> str:
     """Return a hash of all that decides a cell's figures; `model` is the embedder's fingerprint."""
-    ranker = cell.fusion and cell.fusion.ranker.model_dump(mode="json")
+    ranker = cell.ranker and cell.ranker.model_dump(mode="json")
     data = (judged.fingerprint(), model)
     return key_of(data, backend_key(cell.backend), cell.mode.value, ranker, plan.k, plan.seed)
 

@@ -155,13 +155,12 @@ class _QualityRun(Run):
         self, system: System, cell: Cell, embedded: EmbeddedSet
     ) -> tuple[dict[str, Ranked], float]:
         """Return the checked answers by query id, and the seconds that they took."""
-        ranker = cell.fusion.ranker if cell.fusion else None
         known, k, spent = embedded.judged.documents, self.plan.k, 0.0
         answers = {}
         pairs = zip(embedded.judged.queries.items(), embedded.queries, strict=True)
         for (key, text), embedding in pairs:
             self.step("search")
-            asked = Search(cell.mode, text, embedding, k, ranker=ranker)
+            asked = Search(cell.mode, text, embedding, k, ranker=cell.ranker)
             seconds, found = await clocked(system.search, asked)
             spent += seconds
             check_answer(found, k, known)
@@ -181,8 +180,8 @@ class _QualityRun(Run):
         return QualityRow(
             backend=cell.backend.name,
             mode=cell.mode.value,
-            fusion=cell.fusion_label,
-            ranker=cell.fusion.ranker.model_dump(mode="json") if cell.fusion else None,
+            fusion=cell.fusion,
+            ranker=cell.ranker and cell.ranker.model_dump(mode="json"),
             data_set=judged.name,
             n_queries=len(judged.queries),
             k=self.plan.k,

@@ -18,6 +18,10 @@ LEAST_SECONDS = 2.0
 PARTS = 10
 """In so many parts the data are stored, on each system in turn."""
 MOST_CONCURRENCY = 256
+K = 10
+"""Hits asked for."""
+CELL_SECONDS = 1.0
+"""Longest time of a cell, all rounds together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +42,17 @@ class SpeedPlan(Plan):
         selectivities: Shares of the chunks that pass a filter; None is no filter.
         concurrencies: Questions under way at once.
         baseline: Name of the backend that ratios are made to.
-        k: Hits asked for.
         rounds: In which every cell is measured on every system in turn; ratios are medians of
             theirs.
         queries: Most questions of a cell, all rounds together.
-        cell_seconds: Longest time of a cell, all rounds together.
     """
 
     sources: tuple[Source, ...]
     selectivities: tuple[float | None, ...]
     concurrencies: tuple[int, ...]
     baseline: str = BASELINE
-    k: int = 10
     rounds: int = 3
     queries: int = 300
-    cell_seconds: float = 1.0
 
     def cells(self) -> list[Cell]:
         """Return what every backend is asked, as far as it can."""
@@ -71,7 +71,7 @@ class SpeedPlan(Plan):
     def key(self, source: Source) -> str:
         """Return a hash of everything that decides a source's figures, versions included."""
         backends = [backend_key(backend) for backend in self.backends]
-        settings = (self.baseline, self.k, self.rounds, self.queries, self.cell_seconds, self.seed)
+        settings = (self.baseline, K, self.rounds, self.queries, CELL_SECONDS, self.seed)
         cells = [(c.mode.value, c.selectivity, c.concurrency) for c in self.cells()]
         return key_of(source.key(), backends, settings, self.model, cells)
 

@@ -25,7 +25,7 @@ from corral.bench.run import NO_TIME, Advance, Finished, OutOfTime, Run
 from corral.bench.scratch import BATCH
 from corral.bench.speed.checks import LEAST, SpeedChecks
 from corral.bench.speed.load import Load
-from corral.bench.speed.plan import BASELINE, PARTS, Cell, SpeedPlan
+from corral.bench.speed.plan import BASELINE, CELL_SECONDS, PARTS, Cell, K, SpeedPlan
 from corral.bench.speed.results import Measured, build_row, speed_rows
 from corral.bench.speed.worker import Worker, WorkerFailed, spread
 
@@ -131,13 +131,13 @@ class Workload:
 
     async def _check(self) -> None:
         """Warm everything up, see whether the answers are right, and measure the footprint."""
-        checks, k = SpeedChecks(self._corpus, self._plan.k), self._plan.k
+        checks = SpeedChecks(self._corpus, K)
         kinds = dict.fromkeys((cell.mode, cell.selectivity) for cell in self._plan.cells())
         for backend in self._in_turn():
             for mode, selectivity in kinds:
                 if not _can(backend, Cell(mode, selectivity, 1)):
                     continue
-                asked = (mode, selectivity, k, checks.number)
+                asked = (mode, selectivity, K, checks.number)
                 answers = await self._call(backend, "search", "answers", *asked, mode=mode)
                 if answers is not None:
                     right = checks.right(mode, selectivity, answers)
@@ -165,11 +165,11 @@ class Workload:
             for cell in plan.cells():
                 load = Load(
                     cell.mode,
-                    plan.k,
+                    K,
                     share_limit(cell.selectivity),
                     cell.concurrency,
                     max(most, cell.concurrency),
-                    plan.cell_seconds / plan.rounds,
+                    CELL_SECONDS / plan.rounds,
                 )
                 for backend in self._in_turn():
                     await self._round(backend, cell, load, number * most)
@@ -178,7 +178,7 @@ class Workload:
     async def _round(self, backend: Backend, cell: Cell, load: Load, first: int) -> None:
         one, kind = self._measured[backend.name], (cell.mode.value, cell.selectivity)
         spent = sum(timed.seconds for timed in one.rounds.get(cell, ()))
-        if kind not in one.right or kind in one.failed or spent >= self._plan.cell_seconds:
+        if kind not in one.right or kind in one.failed or spent >= CELL_SECONDS:
             return  # it cannot, or could not, or is so slow that one round took all the time
         timed = await self._call(backend, "search", "load", load, first, mode=cell.mode)
         if timed is None:
@@ -238,9 +238,9 @@ class Workload:
         return next(engines, None)
 
     def _speed_rows(self, one: Measured) -> list[SpeedRow]:
-        rows = speed_rows(one, self._base(), self._corpus, self._plan.k)
+        rows = speed_rows(one, self._base(), self._corpus, K)
         if bare := self._bare(one):
-            beside = speed_rows(one, bare, self._corpus, self._plan.k)
+            beside = speed_rows(one, bare, self._corpus, K)
             pairs = zip(beside, rows, strict=True)
             rows = [row if row.ratio is not None else other for row, other in pairs]
         return rows

@@ -14,7 +14,7 @@ from corral.api.errors import ConfigError, InvalidRequest, MissingDependency, Un
 from corral.api.vector_dbs import SearchMode
 from corral.bench import peers
 from corral.bench.backends import Backend, backend_names, find_backends, load_peer, prepared
-from corral.bench.quality.fusions import parse_fusion
+from corral.bench.quality.fusions import label_of, parse_fusion
 from corral.bench.system import SHARE_KEY, Collection, CorralSystem, Ranked, Search
 from corral.providers.config import RunConfig
 
@@ -137,7 +137,7 @@ async def test_a_backend_answers_in_every_mode(name: str, tmp_path: Path) -> Non
                 mode.value: await system.search(Search(mode, "word7", rows(600)[7], 3))
                 for mode in SearchMode
             }
-            ranker = parse_fusion('{"type": "weighted", "alpha": 0.0}').ranker
+            ranker = parse_fusion('{"type": "weighted", "alpha": 0.0}')
             words = await system.search(
                 Search(SearchMode.HYBRID, "word8", rows(600)[7], 3, ranker=ranker)
             )
@@ -227,7 +227,7 @@ async def test_a_backend_with_broken_settings(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_fusions_have_labels(text: str, label: str) -> None:
     """A fusion is named by its type and by what differs from the defaults."""
-    assert parse_fusion(text).label == label
+    assert label_of(parse_fusion(text)) == label
 
 
 @pytest.mark.parametrize(
