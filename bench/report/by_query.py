@@ -41,9 +41,9 @@ def compared(report: Report) -> dict[str, list[tuple[str, QualityRow, list[Chang
     """
     found: dict[str, list[tuple[str, QualityRow, list[Change]]]] = {}
     for name, rows in views.quality_by_set(report).items():
-        for row in rows:
-            first = next((r for r in rows if r.comparison and views.same_answers(r, row)), None)
-            if row is first and (differences := changes(report, row)):
+        others = [row for row in rows if row.comparison]
+        for row, *_ in views.grouped(others, views.answers_of).values():
+            if differences := changes(report, row):
                 found.setdefault(name, []).append((views.name_of(rows, row), row, differences))
     return found
 

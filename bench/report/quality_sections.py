@@ -76,7 +76,8 @@ def quality_table(report: Report, name: str) -> Table:
     base = {row.comparison.baseline for row in rows if row.comparison}
     level = next((views.ndcg(row) for row in rows if row.label in base), None)
     cells = []
-    for some in views.alike_groups(rows):
+    alike = views.grouped(rows, lambda r: (views.answers_of(r), frozenset(r.metrics.items())))
+    for some in alike.values():
         first = next((row for row in some if row.label in base), some[0])
         system = Cell(wording.listed([row.backend for row in some]), first.fusion or "")
         found = [_metric(first, metric, scale, level) for metric in metrics]

@@ -58,23 +58,9 @@ def ndcg(row: QualityRow) -> float:
     return row.metrics[NDCG].mean if NDCG in row.metrics else 0.0
 
 
-def alike(rows: Iterable[QualityRow], one: QualityRow) -> list[str]:
-    """Return the backends that answered every query as well as this row's, itself included."""
-    return [row.backend for row in rows if same_answers(row, one)]
-
-
-def alike_groups(rows: Iterable[QualityRow]) -> list[list[QualityRow]]:
-    """Return rows that differ in their backend only as one group, in the order of the first."""
-    groups: list[list[QualityRow]] = []
-    for row in rows:
-        known = next(
-            (g for g in groups if same_answers(g[0], row) and g[0].metrics == row.metrics), None
-        )
-        if known is None:
-            groups.append([row])
-        else:
-            known.append(row)
-    return groups
+def answers_of(row: QualityRow) -> Hashable:
+    """Return mode, fusion and every query's value; backends for which they are equal are one."""
+    return row.mode, row.fusion, frozenset(row.ndcg_by_query.items())
 
 
 def fidelity_by_set(report: Report) -> dict[str, list[FidelityRow]]:
@@ -127,13 +113,8 @@ def fastest(report: Report) -> dict[str, str]:
 def name_of(rows: Iterable[QualityRow], one: QualityRow) -> str:
     """Return `hybrid:rrf on sqlite and faiss`: a row by what it is, with all backends alike."""
     what = ":".join(part for part in (one.mode, one.fusion) if part)
-    return f"{what} on {wording.listed(alike(rows, one))}"
-
-
-def same_answers(one: QualityRow, other: QualityRow) -> bool:
-    """Return whether two rows differ in their backend only, and in no query's value."""
-    settings = (one.mode, one.fusion) == (other.mode, other.fusion)
-    return settings and one.ndcg_by_query == other.ndcg_by_query
+    alike = [row.backend for row in rows if answers_of(row) == answers_of(one)]
+    return f"{what} on {wording.listed(alike)}"
 
 
 def failures_of(report: Report, data_set: str) -> list[Failure]:
