@@ -26,7 +26,7 @@ from corral.providers.vector_io.pgvector.keyword.fulltext import (
     configuration,
     words_of,
 )
-from corral.providers.vector_io.pgvector.search.vectors import MARGIN, METRICS
+from corral.providers.vector_io.pgvector.search.vectors import MARGIN, METRICS, ties
 
 # The table in the form of Corral's own, whose filters want every value of the metadata as a list.
 # An array or a scalar is no metadata, and neither is a json with U+0000, which jsonb cannot hold.
@@ -48,9 +48,12 @@ SELECT * FROM (
     SELECT c.embedding {operator} {query} AS distance, NULL::text[],
         c.chunk_id, c.content, c.metadata
     FROM {chunks} WHERE c.embedding IS NOT NULL AND {where}
-    ORDER BY c.embedding {operator} {query} LIMIT %(candidates)s) near
+    ORDER BY (c.embedding {operator} {query}) {more} LIMIT %(candidates)s) near
 WHERE distance <> 'NaN'
 """
+
+# No index gives the order of a sum, so all rows are compared.
+_BY_ID = sql.SQL("+ 0, c.chunk_id")
 
 _MATCHING = """
 WITH {asked}
@@ -129,14 +132,15 @@ class AttachedIndex(EmbeddingIndex):
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
+        parts = {
+            "operator": sql.SQL(self._operator),
+            "query": sql.SQL("%(embedding)s::vector::") + sql.SQL(self._embedding_type),
+        }
         parameters = {"embedding": embedding, "candidates": k + MARGIN}
-        found = await self._find(
-            _NEAREST,
-            parameters,
-            filters,
-            operator=sql.SQL(self._operator),
-            query=sql.SQL("%(embedding)s::vector::") + sql.SQL(self._embedding_type),
-        )
+        found = await self._find(_NEAREST, parameters, filters, more=sql.SQL(""), **parts)
+        if len(found) == k + MARGIN and ties(sorted(row[0] for row in found)):
+            parameters["candidates"] = k
+            found = await self._find(_NEAREST, parameters, filters, more=_BY_ID, **parts)
         base = 1.0 if self._operator == "<=>" else 0.0
         candidates = [_candidate(row, base - row[0]) for row in found]
         return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))[:k]

@@ -124,7 +124,7 @@ class VectorSearch:
             below, loaded, count, asked = found[0][2]
             self.hnsw.notice(below, loaded, count)
         distances = sorted(row[1] for row in found)
-        if len(distances) >= candidates and _ties(distances[:candidates]):
+        if len(distances) >= candidates and ties(distances[:candidates]):
             return False
         if not statement.kept:
             return True
@@ -212,6 +212,10 @@ class VectorSearch:
         return self._tables.sql(_EXACT, operator=sql.SQL(self._operator), where=where)
 
 
-def _ties(distances: Sequence[float]) -> bool:
-    """Return True if the k-th distance is also the last: more rows may tie with it."""
+def ties(distances: Sequence[float]) -> bool:
+    """Return True if the k-th distance of k + `MARGIN` is also the last: more rows may tie with it.
+
+    Args:
+        distances: Ascending.
+    """
     return distances[-1] <= distances[-1 - MARGIN]

@@ -100,6 +100,20 @@ async def test_all_modes_search_the_table(server: Server) -> None:
 
 
 @pytest.mark.usefixtures("table")
+async def test_the_first_of_many_equal_rows_are_found(server: Server) -> None:
+    """Where more rows tie at the cut than the margin holds, the first ids are found."""
+    for key in range(160, 100, -1):
+        row = (key, "hay", "[9,0,0]", None)
+        ask(server, 'INSERT INTO theirs."Their Docs" VALUES (%s, %s, %s, %s)', *row)
+    index = await attached(server)
+    found = await index.query([9, 0, 0], k=5, mode="vector")
+    assert ids(found) == ["1", "101", "102", "103", "104"]
+    only = {"type": "ne", "key": "n", "value": 1}
+    assert ids(await index.query([9, 0, 0], k=2, mode="vector", filters=only)) == ["101", "102"]
+    await index.close()
+
+
+@pytest.mark.usefixtures("table")
 async def test_provider_vector_db_id_names_the_attached_table(
     server: Server, tmp_path: Path
 ) -> None:
