@@ -168,7 +168,7 @@ def fold(collection: Collection, most: int, own: str = "", needed: Container[int
     listed = [(w, n) for w, n in sorted(marks) if n >= oldest and (w != own or n in needed)]
     ledger = _row_id(uuid.uuid4().hex, time.time_ns(), _LEDGER)
     metadata = {**_MARK, "folded": json.dumps(listed, separators=(",", ":"))}
-    collection.upsert(Upsert([ledger], [metadata], found.embeddings[:1]))
+    collection.upsert(Upsert([ledger], [metadata], _place(found.embeddings)))
     collection.delete(found.ids)
 
 
@@ -179,7 +179,7 @@ def _folded(found: Rows) -> frozenset[_Mark]:
 
 
 def _place(embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a marker's embedding, shape (1, dimension): as long as the longest of some rows.
+    """Return a marker's or ledger's embedding, shape (1, dimension): as long as the longest here.
 
     Near the origin it would be closer to each row than rows are to each other under L2, and take
     the edges of Chroma's graph that lead from row to row. Not zero, which has no cosine.

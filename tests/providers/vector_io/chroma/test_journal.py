@@ -55,6 +55,23 @@ def test_a_reader_fetches_what_was_written_since_and_nothing_else() -> None:
     assert read_head(collection) != seen
 
 
+def test_a_ledger_is_as_far_out_as_the_longest_marker() -> None:
+    """However the lengths of embeddings differ, no ledger lies closer to the origin than they do.
+
+    If this fails: under L2 it is nearer to rows than they are to each other, and takes the edges of
+    Chroma's graph.
+    """
+    collection = FakeCollection()
+    for length in (1, 50, 2):
+        embeddings = np.array([[0, length]], dtype=np.float32)
+        Writer(collection).upsert(Upsert([f"c{length}"], [{"content": "x"}], embeddings))
+    fold(collection, 1)
+    [ledger] = [one for one in collection.get().ids if is_marker(one)]
+    found = collection.get([ledger], include=("embeddings",)).embeddings
+    assert found is not None
+    assert found.tolist() == [[50, 0]]
+
+
 def test_markers_do_not_count_and_do_not_pile_up() -> None:
     """After 100 writes the count is that of the chunks, and a bounded number of markers lies there.
 
