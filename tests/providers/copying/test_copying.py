@@ -130,7 +130,7 @@ def spoil_rows(target: Any) -> None:
 def spoil_words(target: Any) -> None:
     """Make the target's keyword index forget the last twenty chunks."""
     for n in range(20, 40):
-        target._words.remove(f"c{n:04}")
+        target._words.remove(target._embeddings.places[f"c{n:04}"])
 
 
 async def lose_one(target: Any) -> None:
