@@ -6,7 +6,8 @@ import re
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError
 
@@ -23,35 +24,56 @@ from corral.api.embedder import Embedder
 from corral.api.errors import InvalidRequest
 from corral.api.findings import first_finding
 from corral.api.rag import URL, RAGDocument
-from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
 from corral.api.wire import MAX_ID_LENGTH
 from corral.providers.ingestion.headings import Heading
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.sizes import Window
 from corral.providers.ingestion.splitting import Piece, pieces_of
+from corral.providers.ingestion.stored import document_hash
 from corral.providers.rag.tokens import DEFAULT_TOKENIZER, own_tokenizer, tokenizer
 
 T = TypeVar("T")
 
 
-def sizes(registered: ChunkingConfig, size: int | None, overlap: int | None) -> ChunkingConfig:
-    """Return the sizes of an insert: the request's, else the registration's, overlap in scale.
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What chunks of a vector DB may take; known before its model is loaded.
 
-    Raises:
-        InvalidRequest: A size is out of range.
+    Attributes:
+        chunking: The sizes.
+        chosen: Whether somebody has said a size: it is kept, even where the model reads less.
     """
-    size = registered.chunk_size_in_tokens if size is None else size
-    if overlap is None:
-        overlap = registered.overlap_in_tokens * size // registered.chunk_size_in_tokens
-    try:
-        return ChunkingConfig(chunk_size_in_tokens=size, overlap_in_tokens=overlap)
-    except ValidationError as error:
-        path, words = first_finding(error)
-        raise InvalidRequest(
-            f"Chunks of {size} tokens with an overlap of {overlap}: {words}.",
-            hint="Use a size from 1 to 8192 and an overlap of at most half of it.",
-            field=path or "chunk_size_in_tokens",
-        ) from None
+
+    chunking: ChunkingConfig
+    chosen: bool
+
+    @classmethod
+    def of(cls, vector_db: VectorDB, size: int | None = None, overlap: int | None = None) -> Self:
+        """Return the sizes of a request, else those of the registration, overlap in scale.
+
+        Raises:
+            InvalidRequest: A size is out of range.
+        """
+        registered = vector_db.chunking
+        chosen = size or registered.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
+        size = registered.chunk_size_in_tokens if size is None else size
+        if overlap is None:
+            overlap = registered.overlap_in_tokens * size // registered.chunk_size_in_tokens
+        try:
+            chunking = ChunkingConfig(chunk_size_in_tokens=size, overlap_in_tokens=overlap)
+        except ValidationError as error:
+            path, words = first_finding(error)
+            raise InvalidRequest(
+                f"Chunks of {size} tokens with an overlap of {overlap}: {words}.",
+                hint="Use a size from 1 to 8192 and an overlap of at most half of it.",
+                field=path or "chunk_size_in_tokens",
+            ) from None
+        return cls(chunking, bool(chosen))
+
+    def hash(self, document: RAGDocument) -> str | None:
+        """Return a hash of all that decides on a document's chunks; see `document_hash`."""
+        return document_hash(document, self.chunking, chosen=self.chosen)
 
 
 def window_of(embedder: Embedder) -> Window | None:
@@ -90,7 +112,7 @@ def each_chunk(
     metadata_cost: Callable[[Mapping[str, Any]], int],
     window: Window | None = None,
     most: int | None = None,
-    document_hash: str | None = None,
+    hashed: str | None = None,
 ) -> Iterator[Chunk]:
     """Split a document and yield its chunks in order, as they are made; equal input, equal ids.
 
@@ -99,7 +121,7 @@ def each_chunk(
     (`chunk_metadata`) says where it is from and what its place in the document is. A chunk fits
     into the `window` with its headings, if one is given. If there are more than `most`, splitting
     ends there and one more is yielded. `metadata_cost` returns the tokens of metadata as a context
-    prints it. `document_hash` is kept with each chunk; see `stored`.
+    prints it. `hashed` is kept with each chunk; see `document_hash`.
     """
     pieces = pieces_of(
         parsed.text,
@@ -115,8 +137,7 @@ def each_chunk(
         metadata["title"] = parsed.title
     metadata["document_id"] = document.document_id
     cost = metadata_cost(metadata)
-    hashed = {"document_hash": document_hash}
-    origin = _origin(document, vector_db, cost).model_copy(update=hashed)
+    origin = _origin(document, vector_db, cost).model_copy(update={"document_hash": hashed})
     said = set(origin.model_fields_set)  # one for all: pydantic's own takes 2 KB of each record
     for piece, place in _places(document.document_id, parsed, pieces):
         said |= place.keys()

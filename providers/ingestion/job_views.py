@@ -16,8 +16,6 @@ from corral.providers.ingestion.workers import LOOK_EVERY_SECONDS
 
 MAX_PAGE = 1000
 
-Statuses = JobStatus | Collection[JobStatus] | None
-
 
 class JobViews:
     """The jobs that a principal may see: of its tenant, that it submitted or whose documents it may
@@ -47,7 +45,7 @@ class JobViews:
         *,
         vector_db_id: str | None = None,
         batch_id: str | None = None,
-        status: Statuses = None,
+        status: JobStatus | Collection[JobStatus] | None = None,
         after: str | None = None,
         before: str | None = None,
         limit: int = 20,
@@ -73,8 +71,13 @@ class JobViews:
         Raises:
             NotFound: There is no such vector DB, or nothing of the id `after` or `before`.
         """
-        scope = await self._scope(vector_db_id, batch_id, status, newest_only)
-        scope = replace(scope, files_only=files_only)
+        scope = await self._scope(
+            vector_db_id,
+            batch_id=batch_id,
+            statuses={status} if isinstance(status, JobStatus) else status,
+            newest_only=newest_only,
+            files_only=files_only,
+        )
         most = max(1, min(limit, MAX_PAGE))
         if changed_after is not None:
             found = await self._table.find(replace(scope, changed_after=changed_after), most + 1)
@@ -89,9 +92,8 @@ class JobViews:
         files_only: bool = False,
     ) -> Counter[JobStatus]:
         """Return how many jobs are in each state; of a vector DB, the newest of each document."""
-        newest_only = batch_id is None
-        scope = await self._scope(vector_db_id, batch_id, None, newest_only)
-        return await self._table.counts(replace(scope, files_only=files_only))
+        which = {"batch_id": batch_id, "newest_only": batch_id is None, "files_only": files_only}
+        return await self._table.counts(await self._scope(vector_db_id, **which))
 
     async def backlog(self) -> Counter[JobStatus]:
         """Return how many jobs of all tenants are in each state."""
@@ -99,8 +101,8 @@ class JobViews:
 
     async def usage_bytes(self, vector_db_id: str) -> int:
         """Return the bytes of texts and embeddings that the jobs of a vector DB have stored."""
-        scope = await self._scope(vector_db_id, None, JobStatus.COMPLETED, True)
-        return await self._table.usage(scope)
+        which = {"statuses": {JobStatus.COMPLETED}, "newest_only": True}
+        return await self._table.usage(await self._scope(vector_db_id, **which))
 
     async def changes(
         self, *, job_id: str | None = None, batch_id: str | None = None
@@ -117,14 +119,9 @@ class JobViews:
             if not done:
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
 
-    async def _scope(
-        self, vector_db_id: str | None, batch_id: str | None, status: Statuses, newest_only: bool
-    ) -> Scope:
+    async def _scope(self, vector_db_id: str | None, **chosen: Any) -> Scope:
         vector_db = await self._library.vector_db(vector_db_id) if vector_db_id else None
-        statuses = {status} if isinstance(status, JobStatus) else status
-        return self._all(
-            vector_db=vector_db, batch_id=batch_id, statuses=statuses, newest_only=newest_only
-        )
+        return self._all(vector_db=vector_db, **chosen)
 
     def _all(self, **chosen: Any) -> Scope:
         principal = self._library.principal

@@ -26,7 +26,7 @@ from corral.providers.ingestion.job_rows import (
     milliseconds,
     progress_json,
 )
-from corral.providers.ingestion.jobs import ErrorCode, Job, Progress, Step
+from corral.providers.ingestion.jobs import ErrorCode, Job, Step
 
 MAX_ATTEMPTS = 5
 """How often a job is begun without any headway before it fails."""
@@ -64,22 +64,14 @@ class OwnedJobs(JobReader):
 
         return await self._file.write(take)
 
-    async def report(self, job: Job, owner: str, progress: Progress, *, headway: bool) -> None:
-        """Record progress; `headway` forgets the attempts that brought none.
+    async def report(self, owner: str, steps: Sequence[Step], *, storing: bool = False) -> None:
+        """Record progress; headway forgets the attempts that brought none.
 
         It need not wait for the disk: where the power fails the owner is dead, too, and whoever
         takes the job over begins anew.
 
-        Raises:
-            NoLongerOurs: The job was taken away.
-        """
-        change, values = _headway(headway), (progress_json(progress),)
-        await self._file.write(
-            lambda table: self._update_own(table, job, owner, change, values), durable=False
-        )
-
-    async def storing(self, owner: str, steps: Sequence[Step]) -> None:
-        """Record progress, and that the documents are stored next: they can no longer be cancelled.
+        Args:
+            storing: Whether the documents are stored next: they can no longer be cancelled.
 
         Raises:
             NoLongerOurs: One of the jobs was taken away; nothing was recorded.
@@ -87,10 +79,11 @@ class OwnedJobs(JobReader):
 
         def note(table: apsw.Connection) -> None:
             for step in steps:
-                change = f"storing = 1, {_headway(step.headway)}"
+                change = "progress = ?, storing = 1" if storing else "progress = ?"
+                change += ", attempts = 1" if step.headway else ""
                 self._update_own(table, step.job, owner, change, (progress_json(step.progress),))
 
-        await self._file.write(note, durable=False)  # as `report` need not
+        await self._file.write(note, durable=False)
 
     async def complete(
         self, owner: str, steps: Sequence[Step], *, claim_next: bool = False
@@ -219,10 +212,7 @@ class OwnedJobs(JobReader):
 
     def _take_some(self, table: apsw.Connection, owner: str) -> list[Job]:
         """Make the next jobs this owner's: small texts for one place together, or else one job."""
-        taken: list[Job] = []
-        for number in together(table, self._clock()):
-            taken.append(self._take(table, owner, number))
-        return taken
+        return [self._take(table, owner, number) for number in together(table, self._clock())]
 
     def _take(self, table: apsw.Connection, owner: str, number: int) -> Job:
         """Make a queued job this owner's."""
@@ -267,11 +257,6 @@ class OwnedJobs(JobReader):
             [(*values, milliseconds(now), now, number) for (number,) in numbers],
         )
         return len(numbers)
-
-
-def _headway(made: bool) -> str:
-    """Return what records progress."""
-    return "progress = ?" + (", attempts = 1" if made else "")
 
 
 def read_job(table: apsw.Connection, number: int) -> Job:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,53 +16,22 @@ from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.library import Library
 from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, URL, RAGDocument
-from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
+from corral.api.vector_dbs import VectorDB
 from corral.providers.config import RagSettings
 from corral.providers.ingestion.cache import EmbeddingCache
-from corral.providers.ingestion.chunking import each_chunk, sizes, unread, window_of
+from corral.providers.ingestion.chunking import Sizes, each_chunk, unread, window_of
 from corral.providers.ingestion.fetching import Fetcher
 from corral.providers.ingestion.mime_types import chosen_type, served_type
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.reading import Reader
 from corral.providers.ingestion.sizes import Window
-from corral.providers.ingestion.stored import document_hash, unchanged
+from corral.providers.ingestion.stored import unchanged
 from corral.providers.ingestion.storing import all_cleaned, embed
 from corral.providers.rag.frame import item_template
 from corral.providers.rag.tokens import tokenizer
 
 CHUNKS_AT_ONCE = 64
 """Chunks that are embedded together: about half a second on a laptop, so that progress is seen."""
-
-
-Chunks = AsyncGenerator["Embedded", None]
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """What chunks of a vector DB may take; known before its model is loaded.
-
-    Attributes:
-        chunking: The sizes.
-        chosen: Whether somebody has said a size: it is kept, even where the model reads less.
-    """
-
-    chunking: ChunkingConfig
-    chosen: bool
-
-    @classmethod
-    def of(cls, vector_db: VectorDB, size: int | None = None, overlap: int | None = None) -> Self:
-        """Return the sizes of a request, else those of the registration.
-
-        Raises:
-            InvalidRequest: A size is out of range.
-        """
-        chunking = sizes(vector_db.chunking, size, overlap)
-        chosen = size or vector_db.chunking.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
-        return cls(chunking, bool(chosen))
-
-    def hash(self, document: RAGDocument) -> str | None:
-        """Return a hash of all that decides on a document's chunks; see `document_hash`."""
-        return document_hash(document, self.chunking, chosen=self.chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +162,9 @@ class Pipeline:
         chosen = how.sizes.chunking, how.vector_db, _metadata_cost, how.bound, most
         yield from each_chunk(document, parsed, *chosen, how.sizes.hash(document))
 
-    async def embed(self, chunks: Iterator[Chunk], how: Splitting) -> Chunks:
+    async def embed(
+        self, chunks: Iterator[Chunk], how: Splitting
+    ) -> AsyncGenerator[Embedded, None]:
         """Yield chunks with their embeddings, some at a time; the next are made meanwhile.
 
         Raises:

@@ -29,11 +29,12 @@ from corral.providers.documents import (
     delete_document,
     stored_acl,
 )
+from corral.providers.ingestion.chunking import Sizes
 from corral.providers.ingestion.job_rows import Scope, Submission, followed
 from corral.providers.ingestion.job_views import JobViews
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
 from corral.providers.ingestion.owned_jobs import NoLongerOurs
-from corral.providers.ingestion.pipeline import Pipeline, Sizes
+from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.work import FileLibrary
 from corral.providers.ingestion.workers import LOOK_EVERY_SECONDS, Workers
 
@@ -204,8 +205,8 @@ class Ingestion(JobViews):
         batch_id: str | None = None,
     ) -> int:
         """Cancel unfinished jobs and return how many; a document that is being stored is stored."""
-        scope = await self._scope(vector_db_id, batch_id, None, False)
-        return await self._table.cancel(replace(scope, job_id=job_id))
+        scope = await self._scope(vector_db_id, batch_id=batch_id, job_id=job_id)
+        return await self._table.cancel(scope)
 
     async def retry(
         self,
@@ -216,8 +217,8 @@ class Ingestion(JobViews):
     ) -> int:
         """Queue failed and cancelled jobs again and return how many."""
         await self.start()
-        scope = await self._scope(vector_db_id, batch_id, None, False)
-        count = await self._table.retry(replace(scope, job_id=job_id))
+        scope = await self._scope(vector_db_id, batch_id=batch_id, job_id=job_id)
+        count = await self._table.retry(scope)
         self._workers.wake()
         return count
 

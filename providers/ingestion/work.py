@@ -118,7 +118,7 @@ class Work:
         for state in states:
             state.notes += await self._pipeline.notes(state.chunks, how)
         steps = [state.step(time.time()) for state in states]
-        await self._table.storing(self._owner, steps)
+        await self._table.report(self._owner, steps, storing=True)
         storing = asyncio.ensure_future(self._store(index, states, claim_next=claim_next))
         try:
             return await asyncio.shield(storing)
@@ -178,8 +178,7 @@ class Work:
         now = time.time()
         if now - state.reported >= REPORT_EVERY_SECONDS:
             state.reported = now
-            step = state.step(now)
-            await self._table.report(step.job, self._owner, step.progress, headway=step.headway)
+            await self._table.report(self._owner, [state.step(now)])
 
     async def _failed(self, job: Job, error: CorralError) -> None:
         """Record a failure: what may pass is tried again, the rest is final."""

@@ -90,7 +90,7 @@ async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, en
 
     old = await submit("old")
     assert await table.claim("owner") is not None
-    await table.storing("owner", [Step(old, Progress(chunks=3), headway=True)])
+    await table.report("owner", [Step(old, Progress(chunks=3), headway=True)], storing=True)
     assert (await table.get(Scope(job_id=old.job_id), "job")).progress.chunks == 3
     new = await submit("new")
     assert await table.claim("other") is None  # while the old one is being stored

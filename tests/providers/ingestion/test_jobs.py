@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from unittest.mock import AsyncMock
 
@@ -16,7 +16,7 @@ from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.ingestion import work
 from corral.providers.ingestion.job_rows import Scope, Submission
 from corral.providers.ingestion.job_table import JobTable
-from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress
+from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Step
 from corral.providers.ingestion.owned_jobs import MAX_ATTEMPTS
 from corral.providers.ingestion.pipeline import CHUNKS_AT_ONCE
 from corral.providers.ingestion.service import Prepared
@@ -85,10 +85,10 @@ async def test_progress_is_noted_while_more_is_to_come(
     report = JobTable.report
 
     async def watched(
-        table: JobTable, job: Job, owner: str, progress: Progress, **how: bool
+        table: JobTable, owner: str, steps: Sequence[Step], *, storing: bool = False
     ) -> None:
-        noted.append(progress.chunks)
-        await report(table, job, owner, progress, **how)
+        noted.extend(step.progress.chunks for step in steps if not storing)
+        await report(table, owner, steps, storing=storing)
 
     monkeypatch.setattr(JobTable, "report", watched)
     async with opened(tmp_path) as stack:
