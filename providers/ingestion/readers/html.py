@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -172,8 +173,13 @@ def _holds(element: Any) -> bool:
     return isinstance(element.tag, str) and bool(element.xpath(_BLOCKS))
 
 
-def _shown(element: Any) -> str:
-    """Return the text that an element shows, white space between its blocks and lines."""
+def _shown(element: Any, without: Collection[Any] = ()) -> str:
+    """Return the text that an element shows, white space between its blocks and lines.
+
+    Args:
+        element: It.
+        without: What of it is left out.
+    """
     etree = package("lxml.etree", "lxml", "HTML")
     parts = [element.text or ""]
     walk = etree.iterwalk(element, events=("start", "end", "comment", "pi"))
@@ -183,7 +189,7 @@ def _shown(element: Any) -> str:
         parts += [" "] if each.tag in _APART else []
         if event != "start":
             parts.append(each.tail or "")
-        elif each.tag in _UNSEEN:
+        elif each.tag in _UNSEEN or each in without:
             walk.skip_subtree()
         else:
             parts.append(each.text or "")
@@ -197,9 +203,11 @@ def _leaf(element: Any, tag: str) -> list[str]:
     if tag == "pre":
         return [_code(element)]
     if tag == "table":
-        captions = [escaped(" ".join(_shown(each).split())) for each in element.xpath("./caption")]
+        captions = element.xpath("./caption")
         outer = 1 + len(element.xpath("ancestor::table"))
         rows = element.xpath(f".//tr[count(ancestor::table) = {outer}]")
-        cells = [[_shown(cell) for cell in row.xpath("./td | ./th")] for row in rows]
-        return [*captions, table(cells)]
+        cells = [row.xpath("./td | ./th") for row in rows]
+        beside = _shown(element, {*captions, *itertools.chain.from_iterable(cells)})
+        lines = [" ".join(text.split()) for text in (*map(_shown, captions), beside)]
+        return [*map(escaped, lines), table([[_shown(cell) for cell in row] for row in cells])]
     return []

@@ -257,6 +257,8 @@ def shown(html: str) -> list[str]:
         ("<table><tr><td><h1>Hi</h1><ul><li>a<li>b</ul></td></tr></table>", "Hi a b"),
         ("<table><tr><td><table><tr><td>a<td>b</table></table>", "a b"),
         ("<table><caption>Cows</caption><tr><td>a</table>", "Cows a"),
+        ("<table><td>a<td>b</table>", "a b"),
+        ("<table>a<p>b</p><tr>c<td>d<table>e</table></table>", "a b c d e"),
         ("<h2>Big<br>barn</h2>", "## Big barn"),
         ("<p><b>a<br>b</b> <i>c</i>d<!-- e -->f</p>", "a b cdf"),
         ("<p>a<span><script>x()</script>b</span></p>", "ab"),
