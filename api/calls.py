@@ -32,7 +32,7 @@ class Calls:
         if self._shut:
             raise NotFound(
                 f"Vector DB {self._name!r} was deleted or closed.",
-                hint="List what is registered: `corral dbs list`.",
+                hint="List vector DBs with `corral dbs list`.",
                 field="vector_db_id",
             )
         self._running += 1
@@ -58,8 +58,8 @@ class Calls:
         try:
             if not await self.drained():
                 raise Unavailable(
-                    f"Vector DB {self._name!r} is in use: {self._running} requests still run "
-                    f"after {DRAIN_SECONDS:g} s.",
+                    f"Vector DB {self._name!r} is in use: {self._running} requests are still "
+                    f"running after {DRAIN_SECONDS:g} s.",
                     hint="Nothing was deleted. Try again.",
                     field="vector_db_id",
                 )

@@ -74,7 +74,7 @@ def check_after(after: object) -> str:
     if not isinstance(after, str) or not is_unicode(after):
         raise InvalidRequest(
             "after must be valid text.",
-            hint='Use the last id of the answer before, or "" to begin.',
+            hint='Use the last id of the previous page, or "" to start.',
             field="after",
         )
     start: str = after.partition("\0")[0]

@@ -66,7 +66,7 @@ class RankingOptions(Strict):
         leg_weights = self.weights
         if given is not None:
             if leg_weights is not None:
-                raise ValueError("hybrid_search and weights say the same thing; send one of them")
+                raise ValueError("hybrid_search and weights mean the same; send one of them")
             leg_weights = LegWeights(vector=given.embedding_weight, keyword=given.text_weight)
         by_rank = leg_weights is not None or self.impact_factor is not None or self.ranker == "rrf"
         if self.alpha is not None or self.ranker == "weighted":
@@ -136,7 +136,7 @@ class RetrievalOptions(Strict):
         ranker = asked.fusion()
         if ranker is not None:
             if self.ranker is not None:
-                raise ValueError("ranker and ranking_options say the same thing; send one of them")
+                raise ValueError("ranker and ranking_options mean the same; send one of them")
             self.ranker = ranker
         if asked.ranker == "none":
             if self.rerank is not None:

@@ -75,7 +75,7 @@ def check_template(template: str) -> str:
     fields = template_parts(template)[1::2]
     for name in ("index", "chunk.content"):
         if name not in fields:
-            raise ValueError(f"chunk_template must hold {{{name}}}")
+            raise ValueError(f"chunk_template must contain {{{name}}}")
     _bounded("chunk_template", len(fields))
     return template
 
@@ -170,9 +170,9 @@ def check_query_template(template: str) -> str:
             something else is.
     """
     if not QUERY_TEMPLATE_FIELD.search(template):
-        raise ValueError("template must hold {query} or {messages}: where the question goes")
+        raise ValueError("template must contain {query} or {messages} for the question")
     if _OTHER_JINJA.search(QUERY_TEMPLATE_FIELD.sub("", template)):
-        raise ValueError("template is filled with {query} or {messages}; no other expressions")
+        raise ValueError("template can contain {query} or {messages}, but no other expressions")
     _bounded("template", len(QUERY_TEMPLATE_FIELD.findall(template)))
     return template
 

@@ -152,7 +152,7 @@ class WeightedRanker(_Ranker):
         if not isinstance(data, dict) or data.get("weights") is None:
             return data
         if data.get("alpha") is not None:
-            raise ValueError("alpha and weights say the same thing; send one of them")
+            raise ValueError("alpha and weights mean the same; send one of them")
         # Of a model with that field, so that a finding names it.
         weights = _Weights.model_validate({"weights": data["weights"]}).weights
         rest = {key: value for key, value in data.items() if key not in ("weights", "alpha")}

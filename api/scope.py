@@ -133,8 +133,8 @@ class Scope:
         if not held:
             what = "the vector DB's default acl" if given is None else f"the acl {given}"
             raise Forbidden(
-                f"You do not hold the tokens of {what}.",
-                hint="Name tokens that you hold, or ask an admin to write.",
+                f"You do not have the tokens in {what}.",
+                hint="Use tokens that you have, or ask an admin to write.",
                 field=field,
             )
         return given

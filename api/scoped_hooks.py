@@ -90,7 +90,7 @@ class ScopedHooks(IndexHooks):
             stored = await self._get(chunk_ids[start : start + READ_AT_ONCE], False)
             if not all(map(scope.sees, stored)):
                 raise Conflict(
-                    "A chunk_id or document_id of this call is taken.",
+                    "A chunk_id or document_id in this request is taken.",
                     hint="Nothing was stored. Choose other ids.",
                     field="chunks",
                 )

@@ -143,7 +143,7 @@ def is_unicode(text: str) -> bool:
 def _keeps_apart(identifier: str) -> str:
     """Refuse NUL and lone surrogates: dropping or replacing them would make one id of two."""
     if "\0" in identifier:
-        raise ValueError("an id must not hold a NUL character")
+        raise ValueError("an id must not contain a NUL character")
     if not is_unicode(identifier):
         raise ValueError("an id must be valid Unicode")
     return identifier

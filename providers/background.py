@@ -109,7 +109,9 @@ class Sweep(BackgroundWork):
                 await self._wait()
                 await self.once()
             except CorralError as error:
-                _LOG.warning("The sweep failed, and tries again: %s", type(error).__name__)
+                _LOG.warning(
+                    "Deleting expired data failed and will be retried: %s", type(error).__name__
+                )
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _wait(self) -> None:
@@ -129,7 +131,7 @@ class Sweep(BackgroundWork):
                 with suppress(NotFound):  # somebody else was faster
                     await self._view(vector_db).unregister(vector_db.identifier)
             except CorralError as error:
-                _LOG.warning("An expired vector store is still there: %s", type(error).__name__)
+                _LOG.warning("Cannot delete an expired vector store: %s", type(error).__name__)
                 failures.append(error)
         await self._table.drop_strays(registered)
 
@@ -142,7 +144,7 @@ class Sweep(BackgroundWork):
                     await self._delete_due(of_today[place], chunk_ids, now)
                 await self._table.looked_at(place, chunk_ids, now)
             except CorralError as error:
-                _LOG.warning("Expired chunks are still there: %s", type(error).__name__)
+                _LOG.warning("Cannot delete expired chunks: %s", type(error).__name__)
                 failures.append(error)
 
     async def _delete_due(self, vector_db: VectorDB, chunk_ids: Sequence[str], now: int) -> None:

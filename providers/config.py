@@ -298,7 +298,7 @@ def load_config(path: Path | None = None, home: Path | None = None) -> RunConfig
     try:
         return RunConfig.model_validate(substitute({} if data is None else data, os.environ))
     except RecursionError:
-        raise ConfigError(f"{source}: an alias refers to what it is in.") from None
+        raise ConfigError(f"{source}: an alias refers to its own parent.") from None
     except ValidationError as error:
         place, words = first_finding(error)
         where = place or "the top level"
@@ -331,15 +331,15 @@ def _read(source: Path) -> Any:
         raise ConfigError(f"Cannot read {source}: it is not UTF-8.") from None
     except _KeyTwice as error:
         raise ConfigError(
-            f"{source}: line {error.args[0]} has a key that its mapping has already.",
-            hint="Keep one of them, and put the settings of both there.",
+            f"{source}: line {error.args[0]} repeats a key of its mapping.",
+            hint="Keep one of them, with the settings of both.",
         ) from None
     except yaml.YAMLError as error:  # its message quotes the file, and so perhaps a password
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1} is" if mark else "it is"
         raise ConfigError(
             f"Cannot read {source}: {place} not valid YAML.",
-            hint="Put quotes around a value that begins with punctuation or holds a colon.",
+            hint="Put quotes around a value that begins with punctuation or contains a colon.",
         ) from None
 
 

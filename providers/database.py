@@ -190,7 +190,7 @@ class Database:
         except (apsw.BusyError, apsw.LockedError) as error:
             raise Unavailable(
                 f"{name} is locked by another process.",
-                hint="Try again; a process that uses this data folder may hang.",
+                hint="Try again; another process that uses this data folder may be stuck.",
             ) from error
         except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError) as error:
             raise ConfigError(

@@ -190,7 +190,7 @@ class OpenIndexes:
             try:
                 await work
             except CorralError as error:
-                _LOG.warning("Letting go of a deleted vector DB failed: %s", type(error).__name__)
+                _LOG.warning("Cannot close a deleted vector DB: %s", type(error).__name__)
 
         task = asyncio.create_task(run())
         self._closing.add(task)

@@ -40,7 +40,7 @@ async def remove_orphans(stack: Stack, names: Sequence[tuple[str, str]]) -> None
     for provider_id, name in names:
         if (provider_id, name) not in known:
             raise NotFound(
-                f"{provider_id} holds no orphan {name!r}.",
+                f"{provider_id} has no orphan {name!r}.",
                 hint="List them: corral dbs list --orphans.",
                 field="orphans",
             )

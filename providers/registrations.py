@@ -78,7 +78,7 @@ def check_rights(vector_db: VectorDB, principal: Principal, attached: Collection
     foreign = not (vector_db.tenant or principal.is_operator)
     if foreign and vector_db.provider_resource_id in attached:
         raise Forbidden(
-            f"{vector_db.provider_resource_id!r} is a table of the operator's.",
+            f"{vector_db.provider_resource_id!r} is a table that only the operator can attach.",
             hint="Choose another id, or ask an admin to register it.",
             field="vector_db_id",
         )
@@ -137,7 +137,7 @@ def check_resource(name: str, provider_id: str, known: Collection[str]) -> None:
     if known:
         hint = f"It knows: {', '.join(sorted(known))}. Or leave provider_vector_db_id out."
     raise InvalidRequest(
-        f"{provider_id} has nothing named {name!r} that a vector DB could read.",
+        f"{provider_id} has nothing named {name!r} to attach.",
         hint=hint,
         field="provider_vector_db_id",
     )
@@ -155,8 +155,8 @@ def check_fingerprint(vector_db: VectorDB, embedder: Embedder) -> None:
     raise Conflict(
         f"The embedding model {vector_db.embedding_model!r} is not the one that made the "
         f"embeddings of vector DB {vector_db.identifier!r}: {fingerprints_differ(stored, now)}.",
-        hint=f"Embed it again: corral reembed {vector_db.identifier!r}. Or give the embedding "
-        "provider the settings and the files that it had. Keyword search works meanwhile.",
+        hint=f"Embed it again: corral reembed {vector_db.identifier!r}. Or restore the embedding "
+        "provider's settings and files. Keyword search still works.",
         field="embedding_model",
     )
 
@@ -233,8 +233,8 @@ def with_search(stored: VectorDB, settings: Mapping[str, Any]) -> VectorDB:
     unknown = sorted(settings.keys() - QUERY_SETTINGS)
     if unknown:
         raise InvalidRequest(
-            f"{unknown[0]} cannot be changed in a vector DB that exists.",
-            hint=f"These can: {', '.join(sorted(QUERY_SETTINGS))}. By a rebuild these: "
+            f"{unknown[0]} cannot be changed in an existing vector DB.",
+            hint=f"These can: {', '.join(sorted(QUERY_SETTINGS))}. With a rebuild: "
             f"{', '.join(sorted(REBUILD_SETTINGS))}.",
             field=unknown[0],
         )

@@ -158,7 +158,7 @@ def _load(spec: ProviderSpec, reference: str) -> Any:
 def _broken(spec: ProviderSpec, why: str) -> ConfigError:
     return ConfigError(
         f"{spec.provider_type} is broken: {why}.",
-        hint="Mend or uninstall its package.",
+        hint="Fix or uninstall its package.",
         field="provider_type",
     )
 

@@ -138,7 +138,7 @@ class VectorDBTable:
             if stored_in(file, stored.key) != stored:
                 raise Conflict(
                     f"Vector DB {stored.identifier!r} was changed by another request.",
-                    hint="Nothing was changed by this one. Try again.",
+                    hint="Nothing was changed. Try again.",
                     field="vector_db_id",
                 )
             file.execute(

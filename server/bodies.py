@@ -133,7 +133,8 @@ def check_content_type(request: Request) -> None:
     given = request.headers.getlist("content-type")
     if len(given) != 1 or not _is_json(given[0]):
         raise InvalidRequest(
-            f"The request must have one content-type header, and of JSON (got {len(given)}).",
+            "The request must have one content-type header, and it must be JSON (got "
+            f"{len(given)}).",
             hint="Send the body as JSON, with the header content-type: application/json.",
             field="content-type",
         )

@@ -136,7 +136,7 @@ class ContractRoute(APIRoute):
         async def handle(request: Request) -> Response:
             self.check_access(request)
             if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-                raise Forbidden("A page of another site must not send files here.")
+                raise Forbidden("Uploads from pages of other sites are refused.")
             return await handler(request)
 
         return handle

@@ -142,6 +142,6 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"Cannot make the data folder {folder}: {error.strerror}.",
-            hint=f"Name another in {HOME_VARIABLE}.",
+            f"Cannot create the data folder {folder}: {error.strerror}.",
+            hint=f"Set another one in {HOME_VARIABLE}.",
         ) from error

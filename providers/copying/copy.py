@@ -159,8 +159,9 @@ async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyCheck
     if checks.differences:
         raise Conflict(
             f"{target_id!r} is not a copy of {source_id!r}: {' '.join(checks.differences)}",
-            hint="If others wrote to the source meanwhile, copy again: that brings the rest, but "
-            "deletes nothing. Words are ranked alike unless a provider is configured otherwise.",
+            hint="If others wrote to the source meanwhile, copy again: that adds what is "
+            "missing, but deletes nothing. A provider configured with another keyword ranking "
+            "always differs.",
             field="target_id",
         )
     return checks

@@ -201,7 +201,7 @@ class Rebuilding:
         attached = self._provider(stored.provider_id).resources()
         if {stored.provider_resource_id, stored.identifier}.intersection(attached):
             raise InvalidRequest(
-                f"Vector DB {stored.identifier!r} is attached to a table, which is only read.",
+                f"Vector DB {stored.identifier!r} is attached to a table, which Corral only reads.",
                 hint="Copy it to a vector DB of its own: corral copy.",
                 field="vector_db_id",
             )
@@ -211,7 +211,7 @@ class Rebuilding:
         if found is None:
             raise Conflict(
                 f"Vector DB {vector_db.identifier!r} is not being rebuilt.",
-                hint="Begin first: POST /v1/vector-dbs/{id}/rebuild, or corral reembed.",
+                hint="Start a rebuild: POST /v1/vector-dbs/{id}/rebuild, or corral reembed.",
                 field="vector_db_id",
             )
         return found
@@ -269,8 +269,8 @@ class Rebuilding:
             differing = sorted(set(mine).symmetric_difference(theirs))
             if len(differing) > MOST_LEFT:
                 raise Conflict(
-                    f"{len(differing)} chunks are missing in the new index, or are gone.",
-                    hint="Take the steps of the rebuild until they are done.",
+                    f"{len(differing)} chunks differ between the old index and the new one.",
+                    hint="Repeat the rebuild's steps until they are done.",
                     field="vector_db_id",
                 )
             await bring(differing)
@@ -287,7 +287,7 @@ class Rebuilding:
                     self._open.keep(target)
                     return changed
         raise Unavailable(
-            "Writes came faster than they could be carried over.",
+            "Writes came faster than they could be copied to the new index.",
             hint="Nothing was changed. Try again when there are fewer writes.",
         )
 
@@ -306,7 +306,7 @@ def _check_same(found: Rebuild, changes: Mapping[str, Any], identifier: str) -> 
     if differing:
         raise Conflict(
             f"Vector DB {identifier!r} is being rebuilt with another {', '.join(differing)}.",
-            hint=f"Finish that rebuild first, or give it up: corral reembed {identifier!r} "
+            hint=f"Finish that rebuild first, or discard it: corral reembed {identifier!r} "
             "--abandon.",
             field=differing[0],
         )

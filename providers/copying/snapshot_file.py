@@ -104,7 +104,7 @@ class Snapshot:
             self._zip = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, OSError, ValueError):
             raise InvalidRequest(
-                "The file is not a snapshot, or it is cut off.",
+                "The file is not a snapshot, or it is truncated.",
                 hint="Make one: corral export DB FILE.",
                 field="file",
             ) from None
@@ -206,6 +206,6 @@ def _rows(raw: bytes, name: str, shape: tuple[int, object]) -> NDArray[np.float3
 def _damaged(what: str) -> InvalidRequest:
     return InvalidRequest(
         f"The snapshot is damaged: {what}.",
-        hint="Nothing was imported. Take the file from its source again, or another backup.",
+        hint="Nothing was imported. Copy the file again, or use another backup.",
         field="file",
     )

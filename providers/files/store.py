@@ -280,7 +280,7 @@ class FileStore:
         if number is None:
             raise InvalidRequest(
                 f"There is no file {file_id!r} to continue after.",
-                hint="Use the last id of the page before.",
+                hint="Use the last id of the previous page.",
                 field="after",
             )
         return int(number)

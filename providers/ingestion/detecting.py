@@ -95,7 +95,7 @@ def detected(data: bytes, named: str, charset: str | None = None) -> str:
     if named in BINARY:
         raise InvalidRequest(
             f"The file cannot be read as {named}: it does not begin like one.",
-            hint="It is broken or of another kind: check that it opens elsewhere.",
+            hint="It is damaged or has another format: check that it opens elsewhere.",
             field="content",
         )
     marks = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
@@ -167,7 +167,7 @@ def _packed(file: IO[bytes], named: str) -> str:
     except Exception as error:  # a broken archive raises anything
         raise InvalidRequest(
             f"The archive cannot be read ({type(error).__name__}).",
-            hint="It may have been cut off: check that it opens elsewhere.",
+            hint="It may be truncated: check that it opens elsewhere.",
             field="content",
         ) from error
     for kind in (EPUB, ODS):

@@ -182,7 +182,7 @@ def _check_hidden(
     query = f"SELECT 1 FROM jobs WHERE {where} AND NOT {readable} LIMIT 1"  # noqa: S608
     if table.execute(query, (*values, *more)).fetchall():
         raise Conflict(
-            "A document_id of this call is taken.",
+            "A document_id in this request is taken.",
             hint="Nothing was queued. Choose other ids.",
             field="documents",
         )
@@ -190,7 +190,7 @@ def _check_hidden(
 
 def _other_origin(document_id: str) -> Conflict:
     return Conflict(
-        f"Document {document_id!r} is being ingested already, from another place.",
+        f"Document {document_id!r} is already being ingested from another place.",
         hint="Choose another document_id, or replace it with same_origin_only: false.",
         field="documents",
     )

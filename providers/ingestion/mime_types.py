@@ -119,7 +119,7 @@ def decode_data_uri(uri: str) -> tuple[bytes, str]:
     if not comma:
         raise InvalidRequest(
             "The data: URI is malformed.",
-            hint="Its form is data:MIME/TYPE;base64,DATA.",
+            hint="Write it as data:MIME/TYPE;base64,DATA.",
             field="content.uri",
         )
     parameters = parameters[:-1] if encoded else parameters

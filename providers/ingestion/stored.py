@@ -112,7 +112,7 @@ async def unchanged(
         if wanted and known.origin and known.origin != wanted:
             place = f" ({known.source})" if known.source else ""
             raise Conflict(
-                f"Document {document_id!r} is stored already, from another place{place}.",
+                f"Document {document_id!r} is already stored from another place{place}.",
                 hint="Choose another document_id, or replace it with same_origin_only: false.",
                 field="documents",
             )

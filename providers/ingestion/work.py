@@ -166,7 +166,7 @@ class Work:
     ) -> tuple[RAGDocument, ParsedDocument]:
         if job.file_id is None:
             if document is None:
-                raise NotFound("The document is no longer kept.", hint="Submit it again.")
+                raise NotFound("The job's document is no longer stored.", hint="Submit it again.")
             document = document.model_copy(update={"metadata": job.attributes})
             return document, await self._pipeline.read(document)
         file = await library.files.get(job.file_id)

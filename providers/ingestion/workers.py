@@ -98,7 +98,7 @@ class Workers:
                     continue
             except CorralError as error:
                 jobs = []
-                log.warning("The table of jobs: %s", error)
+                log.warning("Cannot use the table of jobs: %s", error)
             with suppress(TimeoutError):  # not wait_for: on Python 3.11 it may swallow a cancel
                 async with asyncio.timeout(LOOK_EVERY_SECONDS):
                     await self._news.wait()
@@ -113,7 +113,7 @@ class Workers:
                     swept = time.monotonic()
                     await self.sweep()
             except CorralError as error:
-                log.warning("The table of jobs: %s", error)
+                log.warning("Cannot use the table of jobs: %s", error)
             await asyncio.sleep(TAKE_OVER_EVERY_SECONDS)
 
     async def _take_over(self) -> None:

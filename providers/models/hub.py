@@ -142,8 +142,7 @@ def _fetch(client: httpx.Client, files: HubFiles, name: str, folder: Path) -> st
     except httpx.HTTPError as error:
         raise Unavailable(
             f"{files.repository}: {name} cannot be fetched ({type(error).__name__}).",
-            hint=f"Put the files into {folder}, or name a folder as `path`; with them there "
-            "nothing is fetched.",
+            hint=f"Put the files into {folder}, or set `path` to a folder that has them.",
         ) from error
 
 

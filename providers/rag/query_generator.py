@@ -87,8 +87,8 @@ async def generate_query(
     query = query_of(answer)
     if not query:
         raise ProviderError(
-            f"{provider_id}: {generator.model!r} answered with no query.",
-            hint="Check the template; a model that thinks first needs more max_output_tokens.",
+            f"{provider_id}: {generator.model!r} returned no query.",
+            hint="Check the template; a reasoning model needs more max_output_tokens.",
         )
     return Question(question, query)
 
@@ -103,14 +103,14 @@ def joined(texts: Sequence[str], separator: str) -> str:
     if len(texts) > MAX_TEXTS:
         raise InvalidRequest(
             f"The question has {len(texts)} texts.",
-            hint=f"Send {MAX_TEXTS} at most.",
+            hint=f"Send at most {MAX_TEXTS}.",
             field="content",
         )
     length = sum(map(len, texts)) + len(separator) * max(len(texts) - 1, 0)
     if length > MAX_QUERY_CHARACTERS:
         raise InvalidRequest(
             f"The question has {length} characters, separators included.",
-            hint=f"Send {MAX_QUERY_CHARACTERS} at most.",
+            hint=f"Send at most {MAX_QUERY_CHARACTERS}.",
             field="content",
         )
     return separator.join(texts)
@@ -147,7 +147,7 @@ def _provider(model: str, library: object) -> tuple[str, LanguageModels]:
     if models is None or not known:
         raise InvalidRequest(
             "A query generator of type 'llm' needs a language model, and none is configured.",
-            hint='Use query_generator_config {"type": "default"}: the question as it stands.',
+            hint='Use query_generator_config {"type": "default"}: the question as it is.',
             field=_FIELD,
         )
     if model not in known:

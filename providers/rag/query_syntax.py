@@ -111,7 +111,7 @@ def parse(text: str) -> WebQuery:
     embedded = text if not any(found.values()) else " ".join(" ".join(kept).split())
     if not embedded.strip() and any(found.values()):
         raise InvalidRequest(
-            "The query says only what it must not find.",
+            "The query has only exclusions.",
             hint="Add a word or a quoted phrase to look for.",
             field="query",
         )

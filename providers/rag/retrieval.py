@@ -184,7 +184,7 @@ class Retrieval:
         if not all(queries.values()):
             raise InvalidRequest(
                 "The question is empty: it has no visible character.",
-                hint="Send what to look for, as a question or as words.",
+                hint="Send a question or keywords.",
                 field="query",
             )
         embedders = {

@@ -200,7 +200,7 @@ class _Keys:
         place = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
         found = _Discovery.model_validate_json(await self._fetch(place))
         if found.issuer != issuer:
-            raise ValueError("the discovery document is another issuer's")
+            raise ValueError("the discovery document is from another issuer")
         return found.jwks_uri
 
     async def _fetch(self, address: str) -> bytes:

@@ -64,7 +64,7 @@ class Needs:
             without = " without a tenant" if self._operator else ""
             raise Forbidden(
                 f"This needs the role {self._role}{without} (yours is {principal.role}).",
-                hint=f"`corral keys create NAME --role {self._role}` makes such a key.",
+                hint=f"`corral keys create NAME --role {self._role}` creates such a key.",
             )
 
     async def __call__(

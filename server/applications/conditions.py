@@ -153,7 +153,7 @@ async def _values(
     if await index.count() > MAX_READ:
         raise InvalidFilter(
             f"This condition reads every chunk, {MAX_READ} at most.",
-            hint="Use is, in, start with or a comparison of order.",
+            hint="Use is, in, start with or a range comparison.",
             field="metadata_condition",
         )
     found: dict[tuple[type, Scalar], Scalar] = {}

@@ -42,7 +42,7 @@ def _nearest(query: Any) -> Any:
 
 def _nothing(value: Any) -> None:
     if value not in (None, [], {}):
-        raise ValueError("is not served here; search the vector DB by Corral's own API")
+        raise ValueError("is not supported here; use Corral's own API")
 
 
 Unserved = Annotated[None, BeforeValidator(_nothing)]

@@ -108,7 +108,7 @@ class RerankRequest(NullsAreDefaults):
             if not isinstance(part, str):
                 raise InvalidRequest(
                     f"documents[{number}] has no text {name[:100]!r}.",
-                    hint="rank_fields names the fields to read; images cannot be ordered.",
+                    hint="Set rank_fields to the fields to read; images are not supported.",
                     field=f"documents[{number}]",
                 )
         return "\n".join(str(part) for part in parts)

@@ -66,9 +66,11 @@ def main(
     if url is not None and (home is not None or config is not None):
         raise click.UsageError("--url cannot be combined with --home or --config.")
     if url is None and ctx.get_parameter_source("key") is ParameterSource.COMMANDLINE:
-        raise click.UsageError("--key is for --url; in this process no key is needed.")
+        raise click.UsageError("--key needs --url; without --url no key is needed.")
     if url is not None and tenant:
-        raise click.UsageError("--url cannot be combined with --tenant: the key says whose it is.")
+        raise click.UsageError(
+            "--url cannot be combined with --tenant; the key determines the tenant."
+        )
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal may lack characters that documents have
             stream.reconfigure(errors="replace")
@@ -143,7 +145,7 @@ def mcp(target: Target, print_config: str | None) -> None:
     operator = operator_of(target.tenant)
     if print_config == "http" and operator.tenant:
         raise click.UsageError(
-            "--print-config http cannot be combined with --tenant: the key says whose it is."
+            "--print-config http cannot be combined with --tenant; the key determines the tenant."
         )
     if print_config:
         from corral.server.mcp import snippets  # noqa: PLC0415 - start-up time

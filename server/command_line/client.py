@@ -56,7 +56,7 @@ class Client:
         """Return the objects of a reply `{"data": [...]}`."""
         data = (await self.call("GET", path)).get("data")
         if not isinstance(data, list):
-            raise CommandError("The server's answer holds no `data` list.", hint="Is it Corral?")
+            raise CommandError("The server's reply has no `data` list.", hint="Is it Corral?")
         return [_object(item) for item in data]
 
     async def vector_dbs(self, *, counts: bool = False) -> list[JSON]:
@@ -225,7 +225,7 @@ class Client:
         except httpx.TransportError as error:
             raise CommandError(
                 f"Cannot reach a server at {self._url}: {str(error) or type(error).__name__}.",
-                hint="Start one with `corral serve`, or leave --url out to work in process.",
+                hint="Start one with `corral serve`, or leave out --url to work without a server.",
             ) from None
 
     @property

@@ -93,7 +93,7 @@ def choose(config: Path | None, home: Path, provider_type: str, provider_id: str
     """
     if any(name == provider_type and api is not Api.VECTOR_IO for api, name in provider_specs()):
         raise CommandError(
-            f"{provider_type} holds no chunks; the suite is for vector_io providers.",
+            f"{provider_type} stores no chunks; the suite is for vector_io providers.",
             exit_code=BAD_INPUT,
         )
     spec = find_spec(Api.VECTOR_IO, provider_type)
@@ -181,7 +181,7 @@ async def _check_health(subject: Subject, place: Path) -> None:
         raise Unavailable(
             f"503: provider {subject.entry.provider_id!r} ({subject.spec.provider_type}) "
             f"cannot serve: {health.message}",
-            hint="No test was run. Its settings: corral config show",
+            hint="No test ran. Show its settings with: corral config show",
         )
 
 
@@ -217,7 +217,7 @@ def _run_suite(work: Path, target: dict[str, str | None]) -> list[str]:
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     """Stop the suite after the running test; kill it if it does not stop."""
-    click.echo("Waiting for the test at work to remove its vector DBs.", err=True)
+    click.echo("Waiting for the running test to delete its vector DBs.", err=True)
     process.send_signal(signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):
         process.wait(CLEANING_SECONDS)

@@ -104,8 +104,8 @@ def _server_url(url: str) -> httpx.URL:
 def _checked(key: str) -> str:
     if not key.isascii() or not key.isprintable() or " " in key or not key:
         raise CommandError(
-            "The API key holds characters that no key has.",
-            hint="Give --key or CORRAL_API_KEY exactly what `corral keys create` printed.",
+            "The API key contains invalid characters.",
+            hint="Set --key or CORRAL_API_KEY to exactly what `corral keys create` printed.",
             exit_code=BAD_INPUT,
         )
     return key
@@ -122,7 +122,7 @@ def check_home(home: Path) -> None:
         home.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandError(
-            f"Cannot make the data folder {home}: {error.strerror}.", hint=hint
+            f"Cannot create the data folder {home}: {error.strerror}.", hint=hint
         ) from None
     if not os.access(home, os.W_OK):
         raise CommandError(f"Cannot write to the data folder {home}.", hint=hint)

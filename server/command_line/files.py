@@ -152,7 +152,7 @@ def collect(
                 raise CommandError(
                     f"{other.source} and {file.source} would both be document "
                     f"{file.document_id!r}.",
-                    hint="Name the folder that holds both.",
+                    hint="Pass the folder that contains both.",
                     exit_code=BAD_INPUT,
                 )
     return sorted(found.values(), key=lambda file: file.document_id)
@@ -282,7 +282,7 @@ def _text(
     try:
         text = data.decode(encoding).removeprefix("\ufeff")
     except (UnicodeDecodeError, LookupError):
-        raise BadFileError(f"not text in {encoding}; name its encoding with --encoding") from None
+        raise BadFileError(f"not text in {encoding}; set its encoding with --encoding") from None
     most = options.max_characters
     if most is not None and len(text) > most:
         raise BadFileError(

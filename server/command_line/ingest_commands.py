@@ -115,7 +115,7 @@ def _says_what_is_stored(report: Report) -> Iterator[None]:
     except asyncio.CancelledError:
         stored = display.counted(report.documents, "document")
         display.note(
-            f"Interrupted. Stored: {stored}, {report.unchanged:,} unchanged; those on their way "
+            f"Interrupted. Stored: {stored}, {report.unchanged:,} unchanged; those in progress "
             "are stored whole or not at all. Run the same command again to continue."
         )
         raise
@@ -199,7 +199,7 @@ class _Watch:
         """Wait for changes and put them in; Ctrl-C between two rounds is the regular end."""
         from watchfiles import awatch  # noqa: PLC0415 - start-up time
 
-        display.note("Watching; Ctrl-C ends it.")
+        display.note("Watching; press Ctrl-C to stop.")
         waiting = {"yield_on_timeout": True, "rust_timeout": QUIET_MILLISECONDS}
         changes = awatch(*self.paths, debounce=QUIET_MILLISECONDS, step=200, **waiting)  # type: ignore[arg-type]
         first = True  # for what has changed before the watch began

@@ -96,7 +96,7 @@ def create(
     if as_json:
         display.show_json({**_row(key), "key": secret})
         return
-    click.echo(f"Key {key.key_id} of {display.clean(user)}; it is shown only now:", err=True)
+    click.echo(f"Key {key.key_id} of {display.clean(user)}; it is shown only once:", err=True)
     click.echo(secret)
 
 

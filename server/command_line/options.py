@@ -90,9 +90,9 @@ class Target:
     def local_only(self, command: str, *, of_a_tenant: bool = False) -> None:
         """Refuse `--url` for a command that works on this machine, and a `--tenant` it ignores."""
         if self.url is not None:
-            raise click.UsageError(f"{command} works on this machine; it takes no --url.")
+            raise click.UsageError(f"{command} works only on this machine; leave out --url.")
         if self.tenant and not of_a_tenant:
-            raise click.UsageError(f"{command} works for all tenants; it takes no --tenant.")
+            raise click.UsageError(f"{command} works for all tenants; leave out --tenant.")
 
     def run(
         self,

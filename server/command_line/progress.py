@@ -157,7 +157,7 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except (CommandError, asyncio.CancelledError):
-        note("What is done stays: run the same command again to continue.")
+        note("Run the same command again to continue.")
         raise
 
 

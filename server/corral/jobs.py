@@ -209,7 +209,7 @@ async def events(
 ) -> StreamingResponse:
     """Return server-sent events: `job` when a job changes, `done` when all jobs are final."""
     if (batch_id is None) == (job_id is None):
-        raise InvalidRequest("Name a batch_id or a job_id.", field="batch_id")
+        raise InvalidRequest("Pass a batch_id or a job_id.", field="batch_id")
     if job_id is not None:
         await stack.ingestion.job(job_id)
     elif not (await stack.ingestion.counts(batch_id=batch_id)).total():
@@ -270,4 +270,4 @@ async def retry(job_id: JobId, stack: StackOf) -> JobInfo:
 
 def _check_selection(request: SelectRequest) -> None:
     if request.vector_db_id is None and request.batch_id is None:
-        raise InvalidRequest("Name a vector_db_id or a batch_id.", field="batch_id")
+        raise InvalidRequest("Pass a vector_db_id or a batch_id.", field="batch_id")

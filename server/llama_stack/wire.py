@@ -103,7 +103,7 @@ class InsertedChunk(Chunk):
         if not (given and isinstance(given, str)):
             return data
         if data.get("chunk_id") not in (None, "", given):
-            raise ValueError("chunk_id and stored_chunk_id name the same thing and differ")
+            raise ValueError("chunk_id and stored_chunk_id differ; send one of them")
         return {**data, "chunk_id": given}
 
     @model_validator(mode="after")
@@ -125,7 +125,7 @@ class OnVectorDB(Strict):
             return data
         rest = {name: value for name, value in data.items() if name != "vector_store_id"}
         if rest.setdefault("vector_db_id", data["vector_store_id"]) != data["vector_store_id"]:
-            raise ValueError("vector_db_id and vector_store_id name the same thing and differ")
+            raise ValueError("vector_db_id and vector_store_id differ; send one of them")
         return rest
 
 

@@ -60,7 +60,7 @@ async def check_files(stack: Stack, file_ids: Sequence[str], places: str = "file
         file = await own_file(stack, file_id, field=place)
         if file.purpose not in ATTACHED_PURPOSES:
             raise InvalidRequest(
-                f"{place} must be a file of the purpose {' or '.join(ATTACHED_PURPOSES)} "
+                f"{place} must be a file with the purpose {' or '.join(ATTACHED_PURPOSES)} "
                 f"({file_id!r} has {file.purpose}).",
                 hint="Upload it again with another purpose.",
                 field=place,

@@ -135,7 +135,7 @@ def _text_of(tokens: Sequence[object], field: str) -> str:
     text = decoded([token for token in tokens if isinstance(token, int)])
     if text is None:
         raise InvalidRequest(
-            f"{field} holds a number that is not a cl100k token.",
+            f"{field} contains a number that is not a cl100k token.",
             hint="Send the text itself.",
             field=field,
         )

@@ -43,7 +43,7 @@ AUTO = ChunkingConfig(chunk_size_in_tokens=800, overlap_in_tokens=400)
 
 def _not_set_by_server(attributes: dict[str, Any]) -> dict[str, Any]:
     for name in sorted(SET_BY_SERVER & attributes.keys()):
-        raise ValueError(f"{name} is set by the server; name the attribute otherwise")
+        raise ValueError(f"{name} is set by the server; rename the attribute")
     return attributes
 
 
@@ -230,7 +230,7 @@ class CreateFileBatch(NullsAreDefaults):
         if (self.file_ids is None) == (self.files is None):
             raise ValueError("send either file_ids or files")
         if self.files is not None and (self.attributes or self.chunking_strategy):
-            raise ValueError("with files, each has its own attributes and chunking_strategy")
+            raise ValueError("with files, set attributes and chunking_strategy for each file")
         return self
 
     @property

@@ -62,7 +62,7 @@ async def _rewritten(queries: list[str], stack: Stack) -> list[str]:
 
     Raises:
         InvalidRequest: No language model is configured.
-        ProviderError: It failed, or answered with no query.
+        ProviderError: It failed, or returned no query.
     """
     models = stack.inference_models()
     if not models:

@@ -59,41 +59,39 @@ class Metrics:
         gauge = partial(Gauge, registry=self._registry)
         histogram = partial(Histogram, registry=self._registry)
         self._requests = total(
-            "corral_requests", "Requests that were answered.", ["method", "route", "status"]
+            "corral_requests", "Requests answered.", ["method", "route", "status"]
         )
         self._request_seconds = histogram(
             "corral_request_seconds",
-            "Time from a request's head to the end of its answer.",
+            "Time from a request's headers to the end of the response, in seconds.",
             ["route"],
             buckets=_SECONDS,
         )
-        self._errors = total(
-            "corral_errors", "Refusals and failures, by the code of the answer.", ["code"]
-        )
+        self._errors = total("corral_errors", "Failed requests, by error code.", ["code"])
         self._span_seconds = histogram(
             "corral_span_seconds",
-            "Time in a room on the road of a query: embed is the model's, engine the database's.",
+            "Time of a step in seconds; embed: the model; engine: the database.",
             ["span", "provider", "mode"],
             buckets=_SECONDS,
         )
         self._at_work = gauge(
             "corral_at_work",
-            "Rooms that are at work now; queue: inserts that wait for their turn.",
+            "Steps in progress; queue: waiting inserts.",
             ["span"],
             multiprocess_mode="livesum",
         )
         self._candidates = histogram(
             "corral_candidates",
-            "Candidates that an engine returned for a leg.",
+            "Candidates that an engine returned, by leg.",
             ["leg"],
             buckets=_COUNTS,
         )
-        self._tokens = histogram("corral_context_tokens", "Tokens of a context.", buckets=_TOKENS)
+        self._tokens = histogram("corral_context_tokens", "Tokens in a context.", buckets=_TOKENS)
         self._cache = total(
-            "corral_embedding_cache", "Texts looked up in the cache of embeddings.", ["result"]
+            "corral_embedding_cache", "Passages, by whether their embedding was cached.", ["result"]
         )
         self._questions = total(
-            "corral_question_cache", "Questions looked up among those embedded before.", ["result"]
+            "corral_question_cache", "Questions, by whether their embedding was cached.", ["result"]
         )
         self._jobs = gauge(
             "corral_jobs",

@@ -161,7 +161,7 @@ async def scope(services: ToolServices, wanted: Sequence[str]) -> list[str]:
         most = services.limits.max_vector_dbs_per_query
         check_count(chosen, most, field="vector_db_ids", setting=setting)
     except InvalidRequest as error:
-        hint = f"{error.hint} Name some of: {_listed(known)}."
+        hint = f"{error.hint} Pass some of: {_listed(known)}."
         raise InvalidRequest(error.message, hint=hint, field=error.field) from None
     return chosen
 
@@ -175,8 +175,8 @@ def _usual(settings: ToolSettings, known: list[str]) -> list[str]:
     chosen = [name for name in listed if name in known] if listed else known
     if known and not chosen:
         raise NotFound(
-            "None of your vector DBs is among those that the operator chose for searching.",
-            hint=f"Name some of: {_listed(known)}.",
+            "None of your vector DBs is in the operator's server.tools.vector_db_ids.",
+            hint=f"Pass some of: {_listed(known)}.",
             field="vector_db_ids",
         )
     return chosen

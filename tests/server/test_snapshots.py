@@ -70,7 +70,7 @@ def test_refusals(app: InProcess, tmp_path: Path) -> None:
         (send(app, content), 409, "exists"),
         (send(app, b"hello", vector_db_id="x"), 400, "not a snapshot"),
         (send(app, b"", vector_db_id="x"), 400, "not a snapshot"),
-        (send(app, content[:-50], vector_db_id="x"), 400, "cut off"),
+        (send(app, content[:-50], vector_db_id="x"), 400, "truncated"),
         (send(app, content, vector_db_id="x", provider_id="sqlit"), 400, "Did you mean 'sqlite'"),
         (send(app, content, vector_db_id=""), 400, "vector_db_id"),
         (send(app, b"x" * 600_000, vector_db_id="x"), 413, "max_snapshot_mib"),

@@ -103,7 +103,7 @@ def _check_dimension(info: ModelInfo, model: LoadedModel) -> None:
     if found != info.dimension:
         raise ConfigError(
             f"inline::{model.traits['library']}: {info.model!r} gives {found} dimensions, "
-            f"configured are {info.dimension}.",
+            f"expected {info.dimension}.",
             hint="Correct dimension.",
             field="dimension",
         )

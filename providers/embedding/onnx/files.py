@@ -48,8 +48,8 @@ def pooling_of(model: OnnxModel, folder: Path) -> Pooling:
     found = [pooling for name, pooling in _POOLINGS.items() if said.get(name)]
     if model.pooling is None and len(found) != 1:
         raise ConfigError(
-            f"inline::onnx: {model.model!r} gives a state for each token, and {POOLING} does not "
-            "say how they become one embedding.",
+            f"inline::onnx: {model.model!r} outputs token states, and {POOLING} does not say how "
+            "to pool them.",
             hint="Set pooling: mean, cls or last.",
             field="pooling",
         )

@@ -57,8 +57,7 @@ class Model(WholeTexts):
         found = self.embed(self.tokenize(["a text"])).shape[-1]
         if found != dimension:
             raise ConfigError(
-                f"inline::onnx: {model.model!r} gives {found} dimensions, configured are "
-                f"{dimension}.",
+                f"inline::onnx: {model.model!r} gives {found} dimensions, expected {dimension}.",
                 hint="Correct dimension, or file.",
                 field="dimension",
             )

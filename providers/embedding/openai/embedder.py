@@ -139,7 +139,7 @@ class OpenAIEmbedder(Embedder):
         except ValueError as error:
             raise ProviderError(
                 f"{self._service.name} answered {model.model!r} with {error}.",
-                hint="Compare base_url and the model's dimension with the service's own.",
+                hint="Check base_url and the model's dimension.",
             ) from None
 
 

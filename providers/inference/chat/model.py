@@ -47,7 +47,7 @@ class ChatProvider(InferenceProvider):
         except ValueError as error:
             raise ProviderError(
                 f"{self._service.name} answered {model!r} with {error}.",
-                hint="Compare base_url and the model's name with the service's own.",
+                hint="Check base_url and the model's name.",
             ) from None
 
     async def health(self) -> Health:

@@ -61,7 +61,7 @@ def reading(kind: str, read: Callable[[], T]) -> T:
     except Exception as error:  # parsers raise anything on broken files
         raise InvalidRequest(
             f"The {kind} file cannot be read ({type(error).__name__}).",
-            hint="It is broken or of another kind: check that it opens elsewhere.",
+            hint="It is damaged or has another format: check that it opens elsewhere.",
             field="content",
         ) from error
 

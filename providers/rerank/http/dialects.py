@@ -53,7 +53,7 @@ def decode_scores(config: HTTPRerankConfig, body: bytes, count: int) -> list[flo
             raise TypeError
         pairs = [(item["index"], item[name]) for item in items]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError(f"something else than {config.dialect}'s answer to /rerank") from None
+        raise ValueError(f"something other than a {config.dialect} reply to /rerank") from None
     if not all(type(index) is int for index, _ in pairs) or sorted(
         index for index, _ in pairs
     ) != list(range(count)):

@@ -62,8 +62,8 @@ class Model:
         found = run(self._session, self._output, ids, mask, types).reshape(len(texts), -1)
         if found.shape[1] != 1:
             raise ConfigError(
-                f"inline::onnx-rerank: {self._name!r} gives {found.shape[1]} numbers for a text; a "
-                "cross-encoder for ranking gives one.",
+                f"inline::onnx-rerank: {self._name!r} gives {found.shape[1]} numbers for a text; "
+                "a re-ranking model gives one.",
                 field="file",
             )
         return found[:, 0]

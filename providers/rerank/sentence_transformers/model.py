@@ -52,7 +52,7 @@ class Model:
         if found.shape[1] != 1:
             raise ConfigError(
                 f"inline::sentence-transformers-rerank: {self._name!r} gives {found.shape[1]} "
-                "numbers for a text; a cross-encoder for ranking gives one.",
+                "numbers for a text; a re-ranking model gives one.",
                 field="model",
             )
         return found[:, 0]

@@ -52,7 +52,7 @@ class Threads:
             await asyncio.wait({answer}, timeout=self._wait_seconds)
             if not answer.done() and future.cancel():
                 raise Unavailable(
-                    f"{self._provider_id}: too many requests wait for the server.",
+                    f"{self._provider_id}: too many requests are waiting for the server.",
                     hint="Is it overloaded? Try again later.",
                 )
             return await answer

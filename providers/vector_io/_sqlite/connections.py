@@ -159,7 +159,7 @@ def driver_errors(provider_id: str) -> Iterator[None]:
             f"{provider_id}: the file is locked by another process.", hint="Try again."
         ) from error
     except apsw.FullError as error:
-        raise ProviderError(f"{provider_id}: the disk is full.", hint="Make room.") from error
+        raise ProviderError(f"{provider_id}: the disk is full.", hint="Free some space.") from error
     except apsw.Error as error:
         kind = Damaged if isinstance(error, apsw.NotADBError | apsw.CorruptError) else ProviderError
         raise kind(f"{provider_id}: SQLite failed ({type(error).__name__}).") from error

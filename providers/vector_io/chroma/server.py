@@ -183,7 +183,7 @@ class ChromaServer(Engine):
             return ProviderError(
                 f"{self._name}: the server cannot use its graph of embeddings.",
                 hint="If it was killed, stop it, open its folder once with inline::chroma, which "
-                "restores what can be, and start it again.",
+                "restores as much as possible, and start it again.",
             )
         return ProviderError(message, hint=_HINTS.get(status, ""))
 

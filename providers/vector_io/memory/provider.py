@@ -29,8 +29,7 @@ class MemoryProvider(VectorIOProvider):
                 if not create:
                     raise NotFound(
                         f"Vector DB {vector_db.identifier!r} was in memory and is gone.",
-                        hint="For an empty one, register it again with the same settings; "
-                        "inline::sqlite keeps its chunks.",
+                        hint="Register it again to use it, empty; inline::sqlite keeps its chunks.",
                         field="vector_db_id",
                     )
                 fuzzy = self._config.keyword == "fuzzy"

@@ -257,8 +257,8 @@ class Collection:
         requests = list(self._requests(marked))
         if len(requests) > 1 and self.connection.embedded:
             raise InvalidRequest(
-                f"The call holds more than {self.layout.request_bytes // 2**20} MiB.",
-                hint="Send fewer chunks in a call.",
+                f"The request has more than {self.layout.request_bytes // 2**20} MiB.",
+                hint="Send fewer chunks at once.",
                 field="chunks",
             )
         if len(requests) > 1:

@@ -126,8 +126,8 @@ def create(provider_id: str, config: MilvusConfig, home: Path) -> MilvusProvider
         except Exception as error:
             raise Unavailable(
                 f"{provider_id}: Milvus Lite cannot open {folder}.",
-                hint="It serves one process at a time. Stop another one, such as a server, or use "
-                "remote::milvus.",
+                hint="It allows one process at a time. Stop the other one, such as a server, or "
+                "use remote::milvus.",
             ) from error
         return MilvusClient(_NO_ADDRESS, channel=channel, dedicated=True)
 

@@ -153,7 +153,7 @@ class RowMaker:
                 raise InvalidRequest(
                     f"The metadata of a chunk has {len(found.tokens)} values under "
                     f"{len(chunk.metadata)} keys; Milvus cannot filter on so many.",
-                    hint="Nest what no filter needs in an object: it is stored all the same.",
+                    hint="Put values that no filter needs into a nested object.",
                     field="chunks.metadata",
                 )
             row["attributes"] = found.tokens

@@ -264,7 +264,7 @@ async def check_database(connection: Connection) -> None:
     if encoding != "UTF8":
         raise ConfigError(
             f"The database {database} has the encoding {encoding}.",
-            hint="Make one with: CREATE DATABASE corral ENCODING 'UTF8' TEMPLATE template0;",
+            hint="Create one with: CREATE DATABASE corral ENCODING 'UTF8' TEMPLATE template0;",
         )
     if version is None:
         await connection.close()  # prepared without the extension: no use to the pool
@@ -274,6 +274,6 @@ async def check_database(connection: Connection) -> None:
         )
     if tuple(map(int, version.split(".")[:2])) < OLDEST_EXTENSION:
         raise ConfigError(
-            f"The extension vector has version {version}; 0.8 is the oldest that serves.",
+            f"The extension vector has version {version}; Corral needs 0.8 or newer.",
             hint="Install a newer pgvector, then run: ALTER EXTENSION vector UPDATE;",
         )

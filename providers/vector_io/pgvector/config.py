@@ -45,7 +45,7 @@ class Attachment(ProviderConfig):
     @model_validator(mode="after")
     def _names(self) -> Attachment:
         if any("%" in name for name in (self.table, self.schema_name, *self.roles.values())):
-            raise ValueError("names hold no percent sign")
+            raise ValueError("names cannot contain a percent sign")
         return self
 
 
@@ -142,11 +142,11 @@ class PgvectorConfig(ProviderConfig):
     def _one_address(cls, data: Any) -> Any:
         given = sorted(_ADDRESS & set(data)) if isinstance(data, dict) and data.get("dsn") else []
         if given:
-            raise ValueError(f"dsn says it all; remove {', '.join(given)}")
+            raise ValueError(f"dsn replaces other settings; remove {', '.join(given)}")
         return data
 
     @model_validator(mode="after")
     def _construction(self) -> PgvectorConfig:
         if self.hnsw_ef_construction < 2 * self.hnsw_m:
-            raise ValueError("hnsw_ef_construction is at least 2 * hnsw_m")
+            raise ValueError("hnsw_ef_construction must be >= 2 * hnsw_m")
         return self

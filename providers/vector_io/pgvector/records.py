@@ -282,7 +282,7 @@ async def make_schema(connection: Connection, tables: Tables) -> None:
     except errors.InsufficientPrivilege:
         role = connection.info.user
         raise ConfigError(
-            f"The schema {tables.schema} is missing, and the role {role} may not make it.",
+            f"The schema {tables.schema} is missing, and the role {role} cannot create it.",
             hint=f'As an administrator, run: CREATE SCHEMA "{tables.schema}"'
             f' AUTHORIZATION "{role}";',
         ) from None

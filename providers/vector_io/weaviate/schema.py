@@ -228,7 +228,7 @@ class Handle:
         if error.status_code != 422:
             raise error
         raise ConfigError(
-            f"{self._connection.provider_id}: Weaviate refused to make the collection:"
+            f"{self._connection.provider_id}: Weaviate refused to create the collection:"
             f" {_said(error)}.",
             hint="Change the provider's settings, or the server's.",
         ) from error

@@ -243,10 +243,10 @@ def packed(rows: Any, *, allow_pickle: bool = False) -> bytes:
 
 
 DAMAGES: dict[str, tuple[Callable[[io.BytesIO], io.BytesIO], str]] = {
-    "empty": (lambda f: io.BytesIO(), "not a snapshot, or it is cut off"),
-    "text": (lambda f: io.BytesIO(b"hello" * 100), "not a snapshot, or it is cut off"),
-    "cut off": (lambda f: io.BytesIO(f.getvalue()[:-200]), "not a snapshot, or it is cut off"),
-    "half": (lambda f: io.BytesIO(f.getvalue()[: len(f.getvalue()) // 2]), "cut off"),
+    "empty": (lambda f: io.BytesIO(), "not a snapshot, or it is truncated"),
+    "text": (lambda f: io.BytesIO(b"hello" * 100), "not a snapshot, or it is truncated"),
+    "cut off": (lambda f: io.BytesIO(f.getvalue()[:-200]), "not a snapshot, or it is truncated"),
+    "half": (lambda f: io.BytesIO(f.getvalue()[: len(f.getvalue()) // 2]), "truncated"),
     "newer": (lambda f: edited(f, manifest=lambda m: m.update(version=2)), "has version 2"),
     "other": (lambda f: edited(f, manifest=lambda m: m.update(format="x")), "not a snapshot's"),
     "no manifest": (lambda f: edited(f, content={"manifest.json": None}), "no manifest.json"),

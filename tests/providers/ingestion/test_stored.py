@@ -108,7 +108,7 @@ async def test_a_document_of_another_origin_is_not_replaced() -> None:
     """
     library = FakeLibrary()
     await insert(library, document(origin="north", metadata={"source": "north/a.md"}))
-    with pytest.raises(Conflict, match=r"'a' is stored already.*north/a\.md"):
+    with pytest.raises(Conflict, match=r"'a' is already stored.*north/a\.md"):
         await insert(library, document("new"), document(text="else", origin="south"))
     assert {chunk.document_id for chunk in library.indexes["db"].chunks.values()} == {"a"}
     await insert(library, document(text="else", origin="north"))

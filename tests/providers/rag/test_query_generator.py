@@ -174,7 +174,7 @@ async def test_an_unchanged_question_is_not_announced() -> None:
 async def test_an_empty_answer_is_an_error(answer: str) -> None:
     """The old question is never searched in its place: nobody would see that the model fails."""
     library = ChattyLibrary(answer)
-    with pytest.raises(ProviderError, match=r"llm: 'tiny' answered with no query") as caught:
+    with pytest.raises(ProviderError, match=r"llm: 'tiny' returned no query") as caught:
         await ask(library, "hay")
     assert type(caught.value) is ProviderError
     assert searched(library) == []

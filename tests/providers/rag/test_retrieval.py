@@ -176,7 +176,9 @@ async def test_a_blank_query_is_refused(query: str, mode: str) -> None:
     """
     library = FakeLibrary()
     retrieval = await stored(library, db=["grass"])
-    with pytest.raises(InvalidRequest, match=r"The question is empty.*what to look for") as caught:
+    with pytest.raises(
+        InvalidRequest, match=r"The question is empty.*a question or keywords"
+    ) as caught:
         await retrieval.search("db", query, k=5, mode=mode)
     assert caught.value.field == "query"
     assert library.embedders["words"].queries == []

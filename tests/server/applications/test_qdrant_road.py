@@ -140,7 +140,7 @@ def test_refusals_are_qdrants(tmp_path: Path) -> None:
         body = {"query": [1.0] * 256, "filter": {"must": [{"key": "a", "match": {"value": 1}}]}}
         refused = app.send("POST", "/qdrant/collections/notes/points/query", body)
         assert refused.status_code == 400
-        assert "not served here" in refused.json()["status"]["error"]
+        assert "not supported here" in refused.json()["status"]["error"]
 
 
 def test_a_key_is_sent_as_qdrants_clients_do(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_without_rank_fields_text_is_read(app: InProcess) -> None:
     for documents in ([{"title": "Fence"}], ["fence", {"image": "https://example.org/a.png"}]):
         refused = app.send("POST", "/v1/rerank", {**body, "documents": documents})
         assert refused.status_code == 400
-        place = f"documents[{len(documents) - 1}] has no text 'text'. rank_fields names"
+        place = f"documents[{len(documents) - 1}] has no text 'text'. Set rank_fields"
         assert place in message_of(refused)
         assert "example.org" not in refused.text
     refused = app.send("POST", "/v1/rerank", {**body, "rank_fields": ["year"]})

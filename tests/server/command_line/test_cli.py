@@ -199,7 +199,7 @@ def test_a_malformed_field_weight_is_refused(corral: Corral, given: str) -> None
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--key", "k", "models"], "--key is for --url"),
+        (["--key", "k", "models"], "--key needs --url"),
         (["reembed", "farm", "--abandon", "--model", "hashing"], "--abandon cannot be combined"),
         (["demo", "--max-tokens", "0"], "0 is not in the range x>=1."),
         (["demo", "--ask", " "], "--ask must not be empty."),
@@ -227,7 +227,7 @@ def test_every_command_tells_a_folder_that_cannot_be(
     refused = invoke("--home", tmp_path / "file" / "home", *words)
     assert refused.exit_code == 1
     assert refused.stderr == (
-        f"Error: Cannot make the data folder {tmp_path / 'file' / 'home'}: Not a directory.\n"
+        f"Error: Cannot create the data folder {tmp_path / 'file' / 'home'}: Not a directory.\n"
         "Hint: Choose another with --home or CORRAL_HOME.\n"
     )
 
@@ -269,7 +269,7 @@ def test_a_data_folder_that_is_a_file_is_said(invoke: Corral, tmp_path: Path) ->
     (tmp_path / "file").write_text("", encoding="utf-8")
     refused = invoke("--home", tmp_path / "file", "dbs", "list")
     assert refused.exit_code == 1
-    assert "Cannot make the data folder" in refused.stderr
+    assert "Cannot create the data folder" in refused.stderr
     assert "Hint: " in refused.stderr
 
 

@@ -159,7 +159,7 @@ def test_a_provider_of_another_kind_is_refused(corral: Corral) -> None:
     """The suite is about indexes; an embedding provider has none."""
     done = corral("conformance", "inline::hashing")
     assert done.exit_code == 2
-    assert "inline::hashing holds no chunks" in done.stderr
+    assert "inline::hashing stores no chunks" in done.stderr
 
 
 @pytest.mark.usefixtures("no_suite")
@@ -201,7 +201,7 @@ def test_what_else_is_refused_before_any_test(
     """A server's URL, a file that cannot be written, pytest that is not installed."""
     done = invoke("--url", "http://127.0.0.1:1", "conformance", "inline::memory")
     assert done.exit_code == 2
-    assert "takes no --url" in done.stderr
+    assert "leave out --url" in done.stderr
     done = corral("conformance", "inline::memory", "--json", tmp_path / "absent" / "m.json")
     assert done.exit_code == 2
     assert "does not exist" in done.stderr

@@ -112,7 +112,7 @@ def test_another_folder_does_not_overwrite(corral: Corral, documents: Path, tmp_
     corral("ingest", "farm", documents, "--create")
     refused = corral("ingest", "farm", other)
     assert refused.exit_code == 1
-    assert "fences.md' is stored already, from another place" in refused.stderr
+    assert "fences.md' is already stored from another place" in refused.stderr
     assert "--replace" in refused.stderr
     texts = "".join(map(str, stored(corral)["chunks"]))
     assert "keeps the cattle in" in texts

@@ -346,5 +346,5 @@ def test_only_a_document_from_another_folder_is_told_how_to_replace_it() -> None
     """Any other conflict keeps its own advice."""
     changed = CommandError("The model is another one.", hint="Embed it again.", status=409)
     assert _reason(changed) == "The model is another one. Embed it again."
-    other = CommandError("Document 'a' is stored already, from another place.", status=409)
+    other = CommandError("Document 'a' is already stored from another place.", status=409)
     assert _reason(other).endswith("--replace.")

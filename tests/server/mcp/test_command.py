@@ -65,10 +65,10 @@ def test_the_printed_command_is_of_the_tenant(tmp_path: Path, kind: str) -> None
 
 
 def test_an_address_has_no_tenant(tmp_path: Path) -> None:
-    """`http` with a tenant is refused, since the key says whose it is; so is a bad tenant."""
+    """`http` with a tenant is refused, since the key determines the tenant; so is a bad tenant."""
     refused = corral(tmp_path, "--tenant", "acme", "mcp", "--print-config", "http")
     assert refused.exit_code == 2
-    assert "the key says whose it is" in refused.stderr
+    assert "the key determines the tenant" in refused.stderr
     for more in ((), ("--print-config", "vscode")):
         refused = corral(tmp_path, "--tenant", "*", "mcp", *more)
         assert (refused.exit_code, refused.stderr.startswith("Error: --tenant:")) == (2, True)

@@ -71,7 +71,7 @@ async def test_a_tenant_with_none_of_the_list_hears_of_its_own(stack: Stack) -> 
     with pytest.raises(NotFound) as raised:
         await searched(services(stack, "globex"))
     told = str(raised.value)
-    assert "Name some of: notes." in told
+    assert "Pass some of: notes." in told
     assert not any(name in told for name in LISTED)
     assert await searched(services(stack, "globex"), vector_db_ids=["notes"]) == ["notes"]
     assert await searched(services(stack, "new")) == []

@@ -196,7 +196,7 @@ def _sweep(folder: Path) -> None:
         with closing(reader(folder / DATABASE)) as connection:
             living = {str(i) for (i,) in connection.execute("SELECT id FROM segments")}
     except apsw.Error:
-        _LOG.warning("%s may hold files of dropped vector DBs.", folder)
+        _LOG.warning("%s may contain files of deleted vector DBs.", folder)
         return
     for path in graphs:
         if path.name not in living:

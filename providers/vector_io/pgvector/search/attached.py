@@ -231,7 +231,8 @@ class AttachedIndex(EmbeddingIndex):
 
     def _only_read(self) -> InvalidRequest:
         return InvalidRequest(
-            f"Vector DB {self.vector_db.identifier!r} is attached to a table, which is only read.",
+            f"Vector DB {self.vector_db.identifier!r} is attached to a table, which Corral only "
+            "reads.",
             hint="Write to the table itself.",
             field="vector_db_id",
         )

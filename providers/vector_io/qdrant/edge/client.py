@@ -53,7 +53,7 @@ def errors(provider_id: str) -> Iterator[None]:
         if "WouldBlock" in str(error):
             raise Unavailable(
                 f"{provider_id}: another process has this vector DB open.",
-                hint="Qdrant Edge serves one process at a time. Stop the other one, or use "
+                hint="Qdrant Edge allows one process at a time. Stop the other one, or use "
                 "remote::qdrant.",
             ) from error
         raise ProviderError(f"{provider_id}: Qdrant Edge failed.") from error

@@ -127,9 +127,9 @@ class Server:
                 field="vector_db_id",
             )
         return ProviderError(
-            f"{self._provider_id}: {self.config.url} does not know a request (404), though nothing"
-            " says that the collection is gone.",
-            hint="Does url lead to a Qdrant server, and do proxies on the way pass all its routes?",
+            f"{self._provider_id}: {self.config.url} answered 404, but not because the "
+            "collection is gone.",
+            hint="Check that url is a Qdrant server, and that proxies forward all its routes.",
         )
 
 

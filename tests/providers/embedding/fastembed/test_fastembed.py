@@ -88,7 +88,7 @@ async def test_what_cannot_be_loaded_is_named(folder: Path, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match="cannot load") as caught:
         await load(tmp_path, path=tmp_path)
     assert caught.value.field == "path"
-    with pytest.raises(ConfigError, match="gives 384 dimensions, configured are 3"):
+    with pytest.raises(ConfigError, match="gives 384 dimensions, expected 3"):
         await load(tmp_path, path=folder, dimension=3)
     with pytest.raises(ConfigError, match="expected " + "0" * 64):
         await load(tmp_path, path=folder, sha256={"model.onnx": "0" * 64})

@@ -106,7 +106,7 @@ async def test_without_config_the_dimension_is_asked_for(tmp_path: Path) -> None
 
 async def test_another_dimension_is_refused(tmp_path: Path) -> None:
     """What the graph gives and what is configured are both named."""
-    with pytest.raises(ConfigError, match="gives 3 dimensions, configured are 4"):
+    with pytest.raises(ConfigError, match="gives 3 dimensions, expected 4"):
         await load(tmp_path, path=table_folder(tmp_path / "table"), dimension=4)
 
 

@@ -84,7 +84,7 @@ async def test_questions_and_documents_run_at_the_same_time(folder: Path, tmp_pa
 
 async def test_what_cannot_be_loaded_is_named(folder: Path, tmp_path: Path) -> None:
     """A folder without a file, another dimension, another digest."""
-    with pytest.raises(ConfigError, match="gives 384 dimensions, configured are 3"):
+    with pytest.raises(ConfigError, match="gives 384 dimensions, expected 3"):
         await load(tmp_path, path=folder, dimension=3)
     with pytest.raises(ConfigError, match="expected " + "0" * 64) as caught:
         await load(tmp_path, path=folder, sha256={"model.safetensors": "0" * 64})

@@ -95,7 +95,7 @@ async def test_an_index_lives_as_long_as_its_provider() -> None:
     assert await (await holder.open_index(vector_db(), create=True)).count() == 1
     for restarted in (provider(), holder):
         await holder.close()
-        with pytest.raises(NotFound, match=r"'db' was in memory and is gone.*register it again"):
+        with pytest.raises(NotFound, match=r"'db' was in memory and is gone.*Register it again"):
             await restarted.open_index(vector_db())
 
 

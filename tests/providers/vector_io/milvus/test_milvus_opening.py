@@ -108,7 +108,7 @@ async def test_one_process_holds_a_folder(tmp_path: Path) -> None:
     with (tmp_path / "milvus.db" / "LOCK").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert "lite" in (await provider.health()).message
-        with pytest.raises(Unavailable, match="serves one process at a time"):
+        with pytest.raises(Unavailable, match="allows one process at a time"):
             await provider.open_index(registered(), create=True)
     assert (await provider.health()).status == "OK"
     index = await provider.open_index(registered(), create=True)
