@@ -25,15 +25,7 @@ from corral.server.access.audited import AuditedRagTool
 from corral.server.access.gate import Access, Gate
 from corral.server.applications import dify, functions, librechat, qdrant, rerank
 from corral.server.applications.forms import ApplicationForms
-from corral.server.corral import (
-    chunks,
-    copies,
-    documents,
-    jobs,
-    orphans,
-    rebuilds,
-    snapshots,
-)
+from corral.server.corral import chunks, copies, documents, jobs, orphans, rebuilds, snapshots
 from corral.server.corral.document_paths import RegisteredIds
 from corral.server.envelope import Envelope
 from corral.server.errors import install

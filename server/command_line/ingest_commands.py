@@ -6,8 +6,7 @@ import asyncio
 import dataclasses
 import os
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,23 +94,11 @@ async def _put_in(
     report: Report,
     options: ReadOptions,
 ) -> None:
+    """Ingest files; if that is interrupted, say what is stored and how to resume."""
     size = sum(file.size for file in files)
-    with _says_what_is_stored(report), ingest_bars(len(files), size) as bars:
-        await ingest_files(client, vector_db, files, report, bars, options)
-
-
-def summary(report: Report) -> str:
-    """Return what an ingest stored and how long it took."""
-    stored = f"{display.counted(report.documents, 'document')} ({display.size(report.size)})"
-    rest = f"; {report.unchanged:,} unchanged" if report.unchanged else ""
-    return f"{stored} in {report.seconds:.1f} s{rest}"
-
-
-@contextmanager
-def _says_what_is_stored(report: Report) -> Iterator[None]:
-    """Print what is stored, and how to resume, if an ingest is interrupted."""
     try:
-        yield
+        with ingest_bars(len(files), size) as bars:
+            await ingest_files(client, vector_db, files, report, bars, options)
     except asyncio.CancelledError:
         stored = display.counted(report.documents, "document")
         display.note(
@@ -119,6 +106,13 @@ def _says_what_is_stored(report: Report) -> Iterator[None]:
             "are stored whole or not at all. Run the same command again to continue."
         )
         raise
+
+
+def summary(report: Report) -> str:
+    """Return what an ingest stored and how long it took."""
+    stored = f"{display.counted(report.documents, 'document')} ({display.size(report.size)})"
+    rest = f"; {report.unchanged:,} unchanged" if report.unchanged else ""
+    return f"{stored} in {report.seconds:.1f} s{rest}"
 
 
 def say_passed_over(report: Report, said: tuple[int, int] = (0, 0)) -> tuple[int, int]:

@@ -15,16 +15,8 @@ from corral.providers.documents import count_documents
 from corral.providers.stack import Stack
 from corral.server.access.roles import ADMIN
 from corral.server.errors import ERRORS
-from corral.server.llama_stack.wire import (
-    CountedVectorDB,
-    UnregisterReply,
-    VectorDBList,
-)
-from corral.server.routing import (
-    ContractRoute,
-    PathId,
-    StackOf,
-)
+from corral.server.llama_stack.wire import CountedVectorDB, UnregisterReply, VectorDBList
+from corral.server.routing import ContractRoute, PathId, StackOf
 
 COUNT_SECONDS = 10.0
 """How long the counts of one vector DB may take."""

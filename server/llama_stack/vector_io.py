@@ -15,13 +15,7 @@ from corral.server.llama_stack.wire import (
     QueryChunksRequest,
     QueryParams,
 )
-from corral.server.routing import (
-    ContractRoute,
-    InsertRoute,
-    LimitsOf,
-    RetrievalOf,
-    StackOf,
-)
+from corral.server.routing import ContractRoute, InsertRoute, LimitsOf, RetrievalOf, StackOf
 
 router = APIRouter(
     prefix="/v1/vector-io", tags=["Chunks"], route_class=ContractRoute, responses=ERRORS

@@ -26,14 +26,7 @@ from corral.providers.ingestion.jobs import Job
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.llama_stack import inspect
-from corral.server.openai import (
-    embeddings,
-    file_batches,
-    files,
-    search,
-    store_files,
-    vector_stores,
-)
+from corral.server.openai import embeddings, file_batches, files, search, store_files, vector_stores
 from corral.server.openai.attaching import attach, page_of, settled, shown
 from corral.server.openai.objects import (
     AutoStrategy,

@@ -15,14 +15,7 @@ from corral.providers.ingestion.mime_types import split_mime_type
 from corral.providers.stack import Stack
 from corral.server.errors import ERRORS
 from corral.server.openai.objects import DeletedFile, FileObject
-from corral.server.openai.paging import (
-    MAX_FILES,
-    After,
-    FileLimit,
-    Ordered,
-    Page,
-    ends,
-)
+from corral.server.openai.paging import MAX_FILES, After, FileLimit, Ordered, Page, ends
 from corral.server.openai.routes import OpenAIRoute
 from corral.server.routing import StackOf
 
