@@ -180,8 +180,8 @@ def _short(part: object) -> str:
     return text if len(text) <= 60 else f"{text[:56]}..."
 
 
-def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:
-    """Return the stored vector DB if it is the one that was asked for, the time aside.
+def same_registration(stored: VectorDB, asked: VectorDB) -> None:
+    """Refuse a stored vector DB that is not the one that was asked for, the time aside.
 
     The default ranker is also the default of the time when the stored one was registered.
 
@@ -199,7 +199,6 @@ def same_registration(stored: VectorDB, asked: VectorDB) -> VectorDB:
             hint="Delete it first, or leave the settings as they are.",
             field=differing[0],
         )
-    return stored
 
 
 QUERY_SETTINGS = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 from uuid import uuid4
 
@@ -13,12 +13,7 @@ from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import TextItem
-from corral.providers.ingestion.jobs import (
-    Job,
-    JobRequest,
-    JobStatus,
-    Progress,
-)
+from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS jobs"
@@ -40,13 +35,9 @@ SCHEMA = (
     # A document is kept until its job has completed, or is replaced by a newer one.
     "CREATE TABLE IF NOT EXISTS documents (job INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",
 )
-COLUMNS = (
-    "number, job_id, batch_id, vector_db_id, vector_db_created_at, document_id, file_id, filename,"
-    " attributes, chunking, status, error_code, error_message, progress, notes, usage_bytes,"
-    " attempts, tenant, created_at, updated_at, version, principal"
-)
+_FIELDS = [field.name for field in fields(Job)]
+COLUMNS = ", ".join(_FIELDS)
 OURS = "number = ? AND owner = ? AND status = 'running'"
-_PROGRESS = tuple(field.name for field in fields(Progress))
 UNFINISHED = "status IN ('queued', 'running')"
 OF_VECTOR_DB = "tenant = ? AND vector_db_id = ? AND vector_db_created_at = ?"
 _NEWER = (
@@ -186,14 +177,17 @@ def milliseconds(seconds: float) -> int:
 
 def job_of(row: tuple[Any, ...]) -> Job:
     """Return the job of a row with `COLUMNS`."""
-    values = list(row)
-    values[8] = json.loads(values[8])
-    values[9] = ChunkingConfig.model_validate_json(values[9]) if values[9] else None
-    values[10] = JobStatus(values[10])
-    values[13] = Progress(**json.loads(values[13]))
-    values[14] = json.loads(values[14])
-    values[21] = _principal(values[17], values[21])
-    return Job(*values)
+    stored = dict(zip(_FIELDS, row, strict=True))
+    chunking = stored["chunking"]
+    stored |= {
+        "attributes": json.loads(stored["attributes"]),
+        "chunking": ChunkingConfig.model_validate_json(chunking) if chunking else None,
+        "status": JobStatus(stored["status"]),
+        "progress": Progress(**json.loads(stored["progress"])),
+        "notes": json.loads(stored["notes"]),
+        "principal": _principal(stored["tenant"], stored["principal"]),
+    }
+    return Job(**stored)
 
 
 def principal_json(principal: Principal) -> str:
@@ -247,7 +241,7 @@ def followed(rows: Rows, acls: Mapping[str, Collection[str]]) -> dict[int, list[
 
 def progress_json(progress: Progress) -> str:
     """Return progress as it is stored."""
-    return json.dumps({name: getattr(progress, name) for name in _PROGRESS})
+    return json.dumps(asdict(progress))
 
 
 def document_json(document: RAGDocument) -> str:
