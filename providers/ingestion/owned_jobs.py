@@ -131,8 +131,10 @@ class OwnedJobs(JobReader):
         """
         change = "status = 'queued', owner = NULL, storing = 0, error_message = ?, not_before = ?"
 
+        ours = f"{OURS} AND storing <> {RELABELING}"
+
         def give_back(table: apsw.Connection) -> None:
-            if not self._requeue(table, change, (message, until), OURS, (job.number, owner)):
+            if not self._requeue(table, change, (message, until), ours, (job.number, owner)):
                 raise NoLongerOurs
 
         await self._file.write(give_back)

@@ -13,6 +13,7 @@ from corral.api.principal import Principal, Role
 from corral.providers.config import IngestionSettings
 from corral.providers.ingestion.job_table import JobTable
 from corral.providers.ingestion.jobs import Job
+from corral.providers.ingestion.owned_jobs import NoLongerOurs
 from corral.providers.ingestion.owners import Owner
 from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.work import FileLibrary, Work
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_SECONDS = 0.25
 """How often an idle worker, or one who watches, looks for what other processes have written."""
 TAKE_OVER_EVERY_SECONDS = 2.0
+UNNOTED = "What became of the document could not be recorded."
 SWEEP_EVERY_SECONDS = 3600.0
 KEPT_SECONDS = 7 * 24 * 3600.0
 """How long a final job is kept that a newer one has replaced."""
@@ -87,8 +89,13 @@ class Workers:
 
     async def _work(self, work: Work) -> None:
         jobs: list[Job] = []
+        unnoted: list[Job] = []  # whose end the table did not take
         while True:
             try:
+                while unnoted:
+                    with suppress(NoLongerOurs):
+                        await self.table.postpone(unnoted[-1], self._owner.name, UNNOTED, 0)
+                    unnoted.pop()
                 if not jobs:
                     self._news.clear()
                     first = await self.table.claim(self._owner.name)
@@ -97,7 +104,7 @@ class Workers:
                     jobs = await work.do(jobs, self._library.for_principal(jobs[0].principal))
                     continue
             except CorralError as error:
-                jobs = []
+                unnoted, jobs = [*unnoted, *jobs], []
                 log.warning("Cannot use the table of jobs: %s", error)
             with suppress(TimeoutError):  # not wait_for: on Python 3.11 it may swallow a cancel
                 async with asyncio.timeout(LOOK_EVERY_SECONDS):

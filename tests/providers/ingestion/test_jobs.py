@@ -245,6 +245,35 @@ async def test_attributes_change_without_embedding(tmp_path: Path, embedder: Wat
         assert embedder.texts == []
 
 
+async def test_a_job_whose_end_cannot_be_noted_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full where a job ends, and where it is given back; it goes on once there is room.
+
+    If this fails: the job is running until the process ends, and its file cannot be removed.
+    """
+    given_back = asyncio.Event()
+
+    async def full(*_: object, **__: object) -> None:
+        raise Unavailable("The disk is full.")
+
+    async def still_full(*_: object) -> None:
+        given_back.set()
+        raise Unavailable("The disk is full.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobTable, "complete", full)
+        patch.setattr(JobTable, "postpone", still_full)
+        async with opened(tmp_path) as stack:
+            jobs = await stack.ingestion.submit([of_text("d", "Hay.")])
+            await given_back.wait()
+            patch.undo()
+            async with asyncio.timeout(20):
+                [job] = await finished(stack, jobs)
+            assert job.status is JobStatus.COMPLETED
+            assert await stored(stack) == {"d": ["Hay."]}
+
+
 @pytest.mark.parametrize("waits", [True, False])
 async def test_a_file_that_is_attached_again_has_the_attributes_of_then(
     tmp_path: Path, embedder: Watched, waits: bool
