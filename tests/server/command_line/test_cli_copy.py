@@ -117,7 +117,7 @@ def test_an_interrupted_copy_goes_on(corral: Corral, home: Path) -> None:
     process.send_signal(signal.SIGINT)
     output, said = process.communicate(timeout=60)
     assert (process.returncode, output) == (1, "")
-    assert "run the same command again to continue" in said
+    assert "Run the same command again to continue" in said
     assert "Traceback" not in said
     chunks, copied, *_ = figures(corral("copy", "farm", "barn"))
     assert chunks == f"{MANY:,}"
