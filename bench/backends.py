@@ -197,7 +197,7 @@ def _find(given: str, config: RunConfig | None) -> Backend:
         return _corral(name, ProviderEntry(provider_id=name, provider_type=kind), address)
     if kind is not None:
         raise InvalidRequest(
-            f"{name} is a service, and nothing says where it is.",
+            f"{name} needs the address of a service.",
             hint=f"Give --config with a vector_io entry of provider_type {kind}.",
             field="backends",
         )

@@ -36,7 +36,9 @@ def report(
         Conflict: `out` holds a report already.
     """
     if out is None and len(paths) > 1:
-        raise InvalidRequest("Several reports become one in the folder --out.", field="out")
+        raise InvalidRequest(
+            "To join several reports, pass --out, the folder for the result.", field="out"
+        )
     parts = [(path if path.is_dir() else path.parent, read_report(path)) for path in paths]
     folder, found = parts[0]
     if out is not None:

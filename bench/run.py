@@ -161,7 +161,7 @@ def refuse_existing(out: Path) -> None:
         Conflict: It does.
     """
     if (out / REPORT_NAME).exists():
-        raise Conflict(f"{out} holds a report already.", hint="Name another --out.", field="out")
+        raise Conflict(f"{out} holds a report already.", hint="Choose another --out.", field="out")
 
 
 class Run:

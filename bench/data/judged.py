@@ -110,7 +110,7 @@ def judged_set(
                 f"judged {known[line.document_id]} before."
             )
     if not any(value > 0 for judged in qrels.values() for value in judged.values()):
-        raise InvalidRequest(f"{name}: no judgement is above 0, so nothing can be found.")
+        raise InvalidRequest(f"{name}: no judgement is above 0, so there is nothing to find.")
     asked = {key: queries[key] for key in queries if key in qrels}
     return JudgedSet(name, documents, asked, qrels, **more)
 

@@ -86,7 +86,7 @@ class OrderChecks:
             raise ContractViolation(
                 f"The order seems to be reversed: in {worse} of {worse + better} queries the first "
                 "hits fit worse than the later ones, or than any document.",
-                hint="Look for distances that were taken for scores, or a sign that was lost.",
+                hint="Look for distances used as scores, or a lost sign.",
             )
 
     def _check_recall(self, sample: Mapping[str, Ranked]) -> None:

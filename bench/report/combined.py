@@ -72,7 +72,7 @@ def _check_alike(reports: Sequence[Report]) -> None:
     known = [report.hardware.model_copy(update={"threads": {}}) for report in reports]
     if any(one != known[0] for one in known):
         raise InvalidRequest(
-            "The reports were made on several machines; one report covers one machine.",
+            "The reports are from different machines; a report covers one machine.",
             hint="To see what differs, use `corral bench compare`.",
         )
     for name in ONE_OF:
@@ -89,7 +89,7 @@ def _check_rows(report: Report) -> None:
     if twice:
         raise InvalidRequest(
             f"{len(twice)} rows are in two of the reports, the first {twice[0]!r}.",
-            hint="Name each run once; of two runs that measured the same, name one.",
+            hint="Pass each run once, and only one of two runs that measured the same.",
         )
 
 

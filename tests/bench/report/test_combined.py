@@ -108,7 +108,7 @@ def test_settings_of_threads_that_differ_are_said(report: Report) -> None:
         ({"python": "3.12.0"}, "differ in python"),
         ({"corral_version": "0.2"}, "differ in corral_version"),
         ({"embedding_model": "other"}, "differ in embedding_model"),
-        ({"hardware": {"cpu": "Other"}}, "several machines"),
+        ({"hardware": {"cpu": "Other"}}, "different machines"),
     ],
 )
 def test_what_cannot_be_one_report_is_refused(
