@@ -86,7 +86,11 @@ def test_the_configuration_goes_first() -> None:
     ("names", "error", "message"),
     [
         (["sqlit"], UnknownProvider, r"'sqlit'.*Did you mean 'sqlite'\? Known: .*memory"),
-        (["pgvector"], InvalidRequest, "is a service.*--config .*remote::pgvector"),
+        (
+            ["pgvector"],
+            InvalidRequest,
+            "needs the address of a service.*--config .*remote::pgvector",
+        ),
         (["sqlite=http://x"], InvalidRequest, "sqlite takes no address"),
         (["sqlite", "faiss", "sqlite"], InvalidRequest, "'sqlite' is named twice"),
         ([], InvalidRequest, "No backend is named. Known: "),

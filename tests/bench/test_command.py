@@ -288,7 +288,7 @@ def test_it_works_on_this_machine_only() -> None:
     """--url is refused."""
     done = corral("--url", "http://127.0.0.1:1", *QUALITY, "miniature")
     assert done.exit_code == 2
-    assert "bench quality works on this machine" in done.stderr
+    assert "bench quality works only on this machine" in done.stderr
 
 
 def test_help_imports_nothing_heavy() -> None:
