@@ -127,7 +127,7 @@ class Server:
                 field="vector_db_id",
             )
         return ProviderError(
-            f"{self._provider_id}: {self.config.url} answered 404, but not because the "
+            f"{self._provider_id}: {self.config.url} answered 404, but did not say that the "
             "collection is gone.",
             hint="Check that url is a Qdrant server, and that proxies forward all its routes.",
         )

@@ -147,7 +147,7 @@ def test_secrets_do_not_show_in_the_configuration() -> None:
     ("settings", "said"),
     [
         ({"dsn": "postgresql://h/d", "host": "h", "port": 1}, "remove host, port"),
-        ({"hnsw_m": 40, "hnsw_ef_construction": 64}, "at least 2"),
+        ({"hnsw_m": 40, "hnsw_ef_construction": 64}, "must be >= 2"),
         ({"keyword": "like"}, "bm25"),
         ({"pool_size": 3}, "pool_size"),
         ({"schema_name": "100%"}, "pattern"),
