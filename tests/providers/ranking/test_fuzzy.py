@@ -28,7 +28,7 @@ from ..vector_io.inline_backends import vector_db
 
 FUZZY = ["chroma", "faiss", "memory", "sqlite"]
 BACKENDS = pytest.mark.parametrize("backend", FUZZY)
-VECTOR_IO = Path(inline_backends.__file__ or "").parent
+ROOT = Path(inline_backends.__file__ or "").parents[3]
 SHARED = pytest.mark.parametrize("backend", ["sqlite", "faiss"])  # by several processes
 
 
@@ -235,7 +235,7 @@ WRITE = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from inline_backends import add, opened
+from tests.providers.vector_io.inline_backends import add, opened
 from corral.api.chunks import Chunk
 from corral.api.testing.indexes import PLAIN
 async def main():
@@ -252,7 +252,7 @@ async def test_the_vocabulary_follows_another_process(backend: str, tmp_path: Pa
 
     async with opened(backend, tmp_path, TEXTS) as index:
         assert set(await raw(index, "sadle zebar")) == {"a", "b", "c"}
-        command = [sys.executable, "-c", WRITE, str(VECTOR_IO), backend]
+        command = [sys.executable, "-c", WRITE, str(ROOT), backend]
         await asyncio.to_thread(subprocess.run, [*command, str(tmp_path)], check=True)
         assert set(await raw(index, "sadle zebar")) == {"z", "b", "c"}
 
