@@ -14,7 +14,6 @@ It never deletes: what only the target holds is named instead.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -118,12 +117,16 @@ async def copy_batch(
 
     if not after and not await stack.registered([target_id]):
         asked = _like(source.vector_db, target_id, provider_id)
-        with suppress(Conflict):  # somebody else was faster
+        try:
             await stack.register(
                 asked,
                 fingerprint=source.vector_db.fingerprint,
                 fill=lambda index: step(index.seen_by(stack.principal)),
             )
+        except Conflict:
+            if not await stack.registered([target_id]):
+                raise
+            steps.clear()  # somebody else was faster, and what was filled is gone
     if not steps:
         _check_settings(source.vector_db, await stack.vector_db(target_id), provider_id)
         await step(await stack.index(target_id))

@@ -228,6 +228,41 @@ async def test_a_refused_copy_deletes_nothing_of_others(
         assert_equal(await stored(stack, "source"), await stored(other, "target"))
 
 
+@pytest.mark.parametrize("as_copied", [True, False])
+async def test_a_first_step_that_was_overtaken_begins_again(
+    as_copied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process registers the target while the first step fills its own.
+
+    If this fails: the step counts chunks as copied that went with the index which nobody has seen,
+    or a conflict of the step itself is told as a target that is not there.
+    """
+    async with opened(tmp_path) as stack, opened(tmp_path) as other:
+        await filled(stack)
+        stepped = copy.copy_step
+
+        async def overtaken(*args: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            done = await stepped(*args, **options)
+            if not as_copied:
+                raise Conflict("The step's own.")
+            registration = (await stack.vector_db("source")).model_dump(
+                include={"embedding_model", "embedding_dimension", "language", "provider_id"}
+            )
+            await other.register(
+                VectorDBRegistration.model_validate({**registration, "vector_db_id": "target"})
+            )
+            return done
+
+        monkeypatch.setattr(copy, "copy_step", overtaken)
+        if as_copied:
+            await copy_vector_db(stack, "source", "target")
+            assert_equal(await stored(stack, "source"), await stored(other, "target"))
+        else:
+            with pytest.raises(Conflict, match="own"):
+                await copy_batch(stack, "source", "target")
+
+
 async def test_a_target_elsewhere_is_refused(tmp_path: Path) -> None:
     """A target that exists on another provider than the one named is not quietly used."""
 
