@@ -13,6 +13,7 @@ from corral.api.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unk
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.copying import copy
 from corral.providers.copying.copy import copy_batch, copy_vector_db, verify_copy
+from corral.providers.copying.steps import copy_step
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.stack import Stack
 
@@ -239,7 +240,7 @@ async def test_a_first_step_that_was_overtaken_begins_again(
     """
     async with opened(tmp_path) as stack, opened(tmp_path) as other:
         await filled(stack)
-        stepped = copy.copy_step
+        stepped = copy_step
 
         async def overtaken(*args: Any, **options: Any) -> Any:
             monkeypatch.undo()
