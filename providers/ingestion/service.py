@@ -76,6 +76,7 @@ class Ingestion(JobViews):
     def __init__(self, library: FileLibrary, workers: Workers) -> None:
         super().__init__(library, workers.table)
         self._workers = workers
+        self._following = asyncio.Lock()
 
     def on(self, library: FileLibrary) -> Self:
         """Return the same for another principal."""
@@ -285,8 +286,9 @@ class Ingestion(JobViews):
         """Record who may read the documents of a write now: their jobs are known to the same.
 
         A document has the tokens of all of its chunks. One that the write has stored whole is known
-        by it; of others all chunks are read, and again once that is recorded: another process may
-        have written meanwhile, and whoever records last must have read what is true.
+        by it; of others all chunks are read, one document at a time, and again once that is
+        recorded: another process may have written meanwhile, and whoever records last must have
+        read what is true.
         """
         vector_db, default = write.vector_db, write.vector_db.default_acl
         if len(write.chunks) <= READ_AT_ONCE:
@@ -307,9 +309,10 @@ class Ingestion(JobViews):
             return
         for document_id in {row[0] for row in rows}:
             recorded = None
-            while (acl := await stored_acl(index, document_id)) not in (None, recorded):
-                await self._table.follow(vector_db, {document_id: acl})
-                recorded = acl
+            async with self._following:
+                while (acl := await stored_acl(index, document_id)) not in (None, recorded):
+                    await self._table.follow(vector_db, {document_id: acl})
+                    recorded = acl
 
     async def _whole(self, vector_db: VectorDB) -> EmbeddingIndex | None:
         """Return the index of a vector DB as its admin sees it; None: it is not registered."""

@@ -289,6 +289,39 @@ async def test_of_two_processes_the_last_to_record_an_acl_has_read_the_last(
         assert await known(stack, BOB) == []
 
 
+async def test_a_closed_document_is_not_opened_by_a_slower_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that has read an open document is cancelled once it has recorded that.
+
+    Meanwhile another task of the process has closed the document.
+    If this fails: who hangs up in the right moment makes a closed document's file known for good.
+    """
+    async with opened(tmp_path) as stack:
+        file_id = await attached(stack, ["group:hr"])
+        read, index = stored_acl, await stack.index("db")
+        closing: list[asyncio.Task[int]] = []
+
+        async def slow(whole: EmbeddingIndex, document_id: str) -> set[str] | None:
+            acl = await read(whole, document_id)
+            monkeypatch.setattr(service, "stored_acl", hung_up)
+            closing.append(asyncio.create_task(change_acl(index, file_id, ["group:hr"])))
+            await asyncio.wait(closing, timeout=0.5)
+            return acl
+
+        async def hung_up(whole: EmbeddingIndex, document_id: str) -> set[str] | None:
+            if asyncio.current_task() is opening:
+                raise asyncio.CancelledError
+            return await read(whole, document_id)
+
+        monkeypatch.setattr(service, "stored_acl", slow)
+        opening = asyncio.create_task(change_acl(index, file_id, None))
+        await asyncio.wait({opening})
+        await closing[0]
+        assert opening.cancelled()
+        assert await known(stack, BOB) == []
+
+
 async def test_jobs_follow_through_a_rebuild(tmp_path: Path) -> None:
     """The registration's time says whose jobs they are, whichever index holds the chunks now."""
     async with opened(tmp_path) as stack:
