@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
 
@@ -95,6 +96,19 @@ def test_the_architecture_names_files_that_are_there() -> None:
     }
     for path in re.findall(r"`([\w/]+(?:\.py|/))`", page):
         assert path in names or any((room / path).exists() for room in rooms), path
+
+
+def test_the_names_of_python_in_the_pages_exist() -> None:
+    """A dotted name can be imported as it stands.
+
+    If this fails: who pastes it gets an ImportError.
+    """
+    found = {
+        name for page in PAGES for name in re.findall(r"`(corral(?:\.\w+)+)", page.read_text())
+    }
+    assert len(found) > 5
+    for name in sorted(found):
+        resolve_name(name)
 
 
 def test_the_architecture_answers_where_things_happen() -> None:
