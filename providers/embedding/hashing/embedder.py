@@ -25,6 +25,7 @@ from corral.providers.models.names import not_served
 
 MODEL = "hashing"
 NGRAM = 3
+LONGEST_REMEMBERED = 64  # characters: no blob fills the memory
 _WORD = re.compile(r"\w+|[^\w\s]")  # a mark or an emoji is a word of its own
 
 
@@ -93,7 +94,8 @@ def embed_text(text: str, dimension: int) -> NDArray[np.float32]:
     clean = unicodedata.normalize("NFKC", text).casefold()
     counts = np.zeros(dimension, np.float64)
     for feature in _features(clean):
-        place, sign = _hash(feature, dimension)
+        find = _remembered if len(feature) <= LONGEST_REMEMBERED else _hash
+        place, sign = find(feature, dimension)
         counts[place] += sign
     if not counts.any():
         place, sign = _hash(f"\n{clean}", dimension)  # no feature begins with a line break
@@ -110,9 +112,11 @@ def _features(clean: str) -> Iterator[str]:
         yield from (padded[i : i + NGRAM] for i in range(len(padded) - NGRAM + 1))
 
 
-@lru_cache(maxsize=1 << 14)  # most features of a text are those of others
 def _hash(feature: str, dimension: int) -> tuple[int, int]:
     # Not hash(): it differs from process to process. surrogatepass: any str has a hash.
     digest = blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     number = int.from_bytes(digest, "little")
     return (number >> 1) % dimension, 1 if number & 1 else -1
+
+
+_remembered = lru_cache(maxsize=1 << 14)(_hash)  # most features of a text are those of others

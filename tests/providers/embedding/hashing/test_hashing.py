@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,20 @@ def test_embedding_is_pinned() -> None:
     """
     expected = np.array([2, 4, 2, -1, -1, 2, 0, 0]) / np.sqrt(30)
     np.testing.assert_allclose(embed_text("Corral, corral", 8), expected, atol=1e-6)
+
+
+def test_no_blob_is_remembered() -> None:
+    """What is kept of a text for the next ones are its words and their trigrams, no long run.
+
+    If this fails: 16,000 texts of base64 or Chinese take as much memory as all of them.
+    """
+    tracemalloc.start()
+    try:
+        for number in range(10):
+            embed_text(f"{number}{'a' * 100_000}", 8)
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_another_process_agrees() -> None:
