@@ -24,6 +24,9 @@ LEAST_SECONDS = 1.0
 RETRY_SECONDS = 10.0
 """How long it waits where it has failed."""
 
+MAKING_SECONDS = 86_400.0
+"""How long a vector DB may take to be filled: a copy or an import registers it only then."""
+
 _LOG = logging.getLogger(__name__)
 
 
@@ -142,6 +145,8 @@ class Sweep(BackgroundWork):
             try:
                 if place in of_today:
                     await self._delete_due(of_today[place], chunk_ids, now)
+                elif place[-1] > now - MAKING_SECONDS:
+                    await self._table.postpone(place, chunk_ids, now + int(MOST_SECONDS))
                 await self._table.looked_at(place, chunk_ids, now)
             except CorralError as error:
                 _LOG.warning("Cannot delete expired chunks: %s", type(error).__name__)

@@ -244,10 +244,16 @@ class VectorStoreTable:
         What a chunk's own record says decides then, so a note that no chunk follows does no harm.
         """
         place = (*vector_db.key, vector_db.created_at)
-        query = "INSERT OR IGNORE INTO chunk_expiry VALUES (?, ?, ?, ?, ?)"
-        rows = [(*place, chunk_id, at) for chunk_id, at in due.items()]
-        await self._file.write(lambda file: file.executemany(query, rows))
+        await self._note([(*place, chunk_id, at) for chunk_id, at in due.items()])
         self.changed.set()
+
+    async def postpone(self, place: Place, chunk_ids: Sequence[str], at: int) -> None:
+        """Note chunks to be looked at once more, later."""
+        await self._note([(*place, chunk_id, at) for chunk_id in chunk_ids])
+
+    async def _note(self, rows: Sequence[tuple[str, str, float, str, int]]) -> None:
+        query = "INSERT OR IGNORE INTO chunk_expiry VALUES (?, ?, ?, ?, ?)"
+        await self._file.write(lambda file: file.executemany(query, rows))
 
     async def due_chunks(self, now: int) -> dict[Place, list[str]]:
         """Return the chunks to look at by a time, by registration."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import Conflict, Forbidden, InvalidRequest, NotFound, UnknownProvider
 from corral.api.vector_dbs import VectorDBRegistration
+from corral.providers.background import MAKING_SECONDS, MOST_SECONDS, Sweep
 from corral.providers.copying import copy
 from corral.providers.copying.copy import copy_batch, copy_vector_db, verify_copy
 from corral.providers.copying.steps import copy_step
@@ -61,6 +63,39 @@ async def test_a_copied_chunk_expires_too(tmp_path: Path) -> None:
         assert due == {(*target.key, target.created_at): ["timed"]}
 
     await run(tmp_path, work)
+
+
+async def test_a_chunk_expires_whose_time_comes_while_it_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep meets the note of a chunk whose vector DB is registered once it is filled.
+
+    If this fails: the note is forgotten, and the chunk is found in the copy for ever.
+    """
+    async with opened(tmp_path) as stack:
+        await filled(stack)
+        timed = ChunkMetadata(expires_at=1)
+        chunk = Chunk(chunk_id="timed", content="x", chunk_metadata=timed)
+        await (await stack.index("source")).add_chunks([chunk], embeddings(1))
+
+        async def swept(*args: Any, **options: Any) -> Any:
+            done = await copy_step(*args, **options)
+            await Sweep(stack).once()
+            return done
+
+        monkeypatch.setattr(copy, "copy_step", swept)
+        await copy_batch(stack, "source", "target", provider_id="memory")
+        target = await stack.index("target")
+        assert await target.get_chunks(["timed"])
+        stack.stores.clock = lambda: time.time() + 2 * MOST_SECONDS
+        await Sweep(stack).once()
+        assert await target.get_chunks(["timed"]) == []
+        stack.stores.clock = lambda: time.time() + 2 * MAKING_SECONDS
+        await stack.stores.schedule(
+            target.vector_db.model_copy(update={"identifier": "x"}), {"y": 1}
+        )
+        await Sweep(stack).once()
+        assert await stack.stores.next_expiry() is None
 
 
 async def test_the_registration_is_the_sources(tmp_path: Path) -> None:
