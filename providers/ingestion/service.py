@@ -278,7 +278,7 @@ class Ingestion(JobViews):
             await change_attributes(index, job.document_id, job.attributes, attributes)
             recorded = attributes
         finally:
-            await self._table.relabeled(job, self._workers.owner, recorded)
+            await self._workers.relabeled(job, recorded)
 
     # --- following ---------------------------------------------------------------------------
 

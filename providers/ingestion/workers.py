@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from corral.api.errors import CorralError, NotFound
 from corral.api.principal import Principal, Role
@@ -55,6 +57,7 @@ class Workers:
         self._settings = settings
         self._owner = Owner(home / "workers")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unrelabeled: list[tuple[Job, Mapping[str, Any]]] = []  # as `unnoted` in `_work`
         self._news = asyncio.Event()
 
     @property
@@ -65,6 +68,18 @@ class Workers:
     def wake(self) -> None:
         """Tell idle workers that there is something to do."""
         self._news.set()
+
+    async def relabeled(self, job: Job, attributes: Mapping[str, Any]) -> None:
+        """Record the attributes of a stored document; what the table does not take, later again.
+
+        Raises:
+            CorralError, NoLongerOurs: It did not take it.
+        """
+        try:
+            await self.table.relabeled(job, self._owner.name, attributes)
+        except CorralError:
+            self._unrelabeled.append((job, attributes))
+            raise
 
     async def start(self) -> None:
         """Start the workers, if they do not run."""
@@ -115,6 +130,11 @@ class Workers:
         swept = time.monotonic()
         while True:
             try:
+                while self._unrelabeled:
+                    job, attributes = self._unrelabeled[0]
+                    with suppress(NoLongerOurs):
+                        await self.table.relabeled(job, self._owner.name, attributes)
+                    self._unrelabeled.pop(0)
                 await self._take_over()
                 if time.monotonic() - swept > SWEEP_EVERY_SECONDS:
                     swept = time.monotonic()

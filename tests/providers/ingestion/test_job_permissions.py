@@ -16,7 +16,8 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.documents import change_acl, stored_acl
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
-from corral.providers.ingestion import service
+from corral.providers.ingestion import service, workers
+from corral.providers.ingestion.job_table import JobTable
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
 from corral.providers.stack import Stack
 
@@ -183,6 +184,33 @@ async def test_a_failed_change_of_attributes_stores_nothing_anew(
         job = await stack.ingestion.set_attributes("db", file_id, {"b": 2})
         assert (job.status, job.attributes) == (JobStatus.COMPLETED, {"b": 2})
         assert await acls(stack, file_id) == [["group:hr"]]
+
+
+async def test_a_change_of_attributes_that_cannot_be_recorded_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full once the chunks have their attributes; the next change works.
+
+    If this fails: the file's job runs until the process ends, and the file can be neither changed,
+    removed nor ingested again.
+    """
+
+    async def full(*_: object) -> None:
+        raise Unavailable("The disk is full.")
+
+    monkeypatch.setattr(workers, "TAKE_OVER_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(service, "WAIT_SECONDS", 10)
+    async with opened(tmp_path) as stack:
+        file_id = await attached(stack, ["group:hr"])
+        with monkeypatch.context() as patch:
+            patch.setattr(JobTable, "relabeled", full)
+            with pytest.raises(Unavailable, match="disk"):
+                await stack.ingestion.set_attributes("db", file_id, {"b": 2})
+        job = await stack.ingestion.set_attributes("db", file_id, {"c": 3})
+        assert (job.status, job.attributes) == (JobStatus.COMPLETED, {"c": 3})
+        index = await stack.index("db")
+        [chunk] = await index.get_chunks(await index.document_chunk_ids(file_id))
+        assert ("b" in chunk.metadata, chunk.metadata["c"]) == (False, 3)
 
 
 @pytest.mark.parametrize("how", ["release", "take_over"])
