@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from corral.server.command_line.display import clean, console, note
-from corral.server.command_line.failures import JSON, CommandError
+from corral.server.command_line.failures import BAD_INPUT, JSON, CommandError
 
 SECONDS_BETWEEN_LINES = 2.0
 """Interval of progress lines without a terminal."""
@@ -153,11 +153,12 @@ def _bars() -> Iterator[tuple[Console, Progress | None]]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Print how to resume if the work in this context is interrupted."""
+    """Print how to resume if the work in this context is interrupted, unless it is refused."""
     try:
         yield
-    except (CommandError, asyncio.CancelledError):
-        note("Run the same command again to continue.")
+    except (CommandError, asyncio.CancelledError) as error:
+        if not (isinstance(error, CommandError) and error.exit_code == BAD_INPUT):
+            note("Run the same command again to continue.")
         raise
 
 

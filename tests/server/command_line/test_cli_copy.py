@@ -160,5 +160,6 @@ def test_a_wrong_command_is_refused(
     done = corral("copy", *words)
     assert done.exit_code == 2, done.output
     assert said in done.stderr
+    assert "Run the same command" not in done.stderr, "it would be refused again"
     assert "Traceback" not in done.stderr
     assert corral("dbs", "list").stdout.count("hashing") == 1
