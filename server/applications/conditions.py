@@ -36,7 +36,7 @@ class Condition(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     name: str | list[str] = Field(
-        description="A metadata key; if its value is a list, any item may match."
+        description="A metadata key, or a list of keys, any of which may match."
     )
     comparison_operator: Operator
     value: str | int | float | bool | list[str | int | float | bool] | None = None

@@ -116,7 +116,7 @@ class QuestionAnswer(BaseModel):
 
 
 class NoArguments(NullsAreDefaults):
-    """Always 0."""
+    """No arguments."""
 
 
 class NameArguments(NullsAreDefaults):
@@ -126,7 +126,7 @@ class NameArguments(NullsAreDefaults):
 
 
 class VectorDBSummary(BaseModel):
-    """Id of a vector DB."""
+    """A vector DB."""
 
     vector_db_id: str
     name: str

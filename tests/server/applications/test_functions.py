@@ -52,6 +52,8 @@ def test_the_schemas_are_strict(tmp_path: Path) -> None:
     for tool in tools:
         assert (tool["type"], tool["function"]["strict"]) == ("function", True)
         check_strict(tool["function"]["parameters"], tool["function"]["name"])
+    told = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+    assert told["list_vector_dbs"]["description"] == "No arguments."
 
 
 def test_calls_are_answered(app: InProcess) -> None:
