@@ -20,6 +20,7 @@ from corral.providers.rag.context import assemble
 from corral.providers.rag.query_syntax import Checker, parse
 from corral.providers.rag.selection import ContextHit, select
 from corral.providers.rag.tokens import tokenizer
+from corral.providers.ranking.words import words_of
 from corral.providers.rerank import reranker_for
 
 ROUNDS = 60
@@ -53,6 +54,7 @@ async def _measure() -> list[Bound]:
         ),
         await _cost("phrases and exclusions, 1,000 chunks of 200 words", 100, _checking()),
         await _cost("context of 50 chunks", 3, _assembly(question, found[:50])),
+        _letters(),
     ]
 
 
@@ -95,6 +97,19 @@ def _assembly(question: str, found: Sequence[Hit]) -> Callable[[], Awaitable[Any
         assemble(question, chosen, config, counter)
 
     return work
+
+
+def _letters() -> Bound:
+    """Time how words are taken from a text beyond ASCII and from one of ASCII, in turn."""
+    plain, beyond = Stopwatch(WARM_UP), Stopwatch(WARM_UP)
+    for _ in range(WARM_UP + ROUNDS):
+        with plain.running():
+            words_of("the size of the houses over the river " * 1000, turkish=False)
+        with beyond.running():
+            words_of("die Größe der Häuser über dem Fluss " * 1000, turkish=False)
+    ratio = beyond.ms() / plain.ms()
+    figure = f"{beyond.ms():.2f} ms against {plain.ms():.2f} ms: {ratio:.1f}x"
+    return Bound("words of a German text, against an English one", figure, "<= 15x", ratio <= 15)
 
 
 async def _cost(what: str, bound: float, work: Callable[[], Awaitable[Any]]) -> Bound:

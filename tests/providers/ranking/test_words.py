@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Callable
-from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.providers.ranking.text import MAX_TERM_LENGTH, analyzer
-from corral.providers.ranking.words import characters, words_of
-
-from ...growth import growth
 
 
 @pytest.mark.parametrize(
@@ -64,20 +58,6 @@ def test_no_terms_and_blobs() -> None:
     assert analyzer("english").words("city", []) == []
     blob = "a" * (MAX_TERM_LENGTH + 1)
     assert analyzer("english").words(blob, analyzer("english").terms(blob)) == []
-
-
-def test_letters_beyond_ascii_cost_little_more() -> None:
-    r"""No letter is compared with all ranges of marks: 15 times the time of ASCII, or 6 of `\w`.
-
-    If this fails: indexing a German or Chinese text takes twenty times as long as an English one.
-    """
-    folded = partial(words_of, turkish=False)
-    plain = "the size of the houses over the river " * 1000
-    for text in ("die Größe der Häuser über dem Fluss ", "размер домов над рекой и в городе "):
-        assert growth(folded, plain, text * 1000) < 15, text
-    run = "今天天气真好" * 5000
-    small: Callable[[str], object] = re.compile(r"\w").findall
-    assert growth(lambda find: find(run), small, characters) < 6
 
 
 HARD = [
