@@ -189,7 +189,7 @@ def test_several_processes_do_each_job_once(pair: tuple[str, Path]) -> None:
         registered = {"vector_db_id": "db", "embedding_model": "hashing"}
         http.post("/v1/vector-dbs", json=registered).raise_for_status()
         # Some are long: short ones are done together, all of them before the other process looks.
-        words = ["grass " * (50 if n % 3 else 4000) for n in range(60)]
+        words = ["grass " * (50 if n % 3 else 20_000) for n in range(60)]
         documents = [document(f"d{n}", f"hay {n}. {text}") for n, text in enumerate(words)]
         body = {"vector_db_id": "db", "documents": documents}
         reply = http.post("/v1/jobs", json=body).raise_for_status().json()
