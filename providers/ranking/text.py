@@ -45,6 +45,7 @@ from corral.providers.ranking.words import (
     without_accents,
     words_of,
     written,
+    written_segments,
 )
 
 T = TypeVar("T", bound=Sized)
@@ -228,9 +229,8 @@ class Analyzer:
     def _meeting(self, word: str, wanted: frozenset[str]) -> list[str]:
         """Return a word if it has a wanted term; of a run without spaces, what is one."""
         if not is_spaced(word):
-            return [
-                one for one in dict.fromkeys(segment(word)) if wanted.issuperset(self.terms(one))
-            ]
+            segments = dict.fromkeys(written_segments(word))
+            return [one for one in segments if wanted.issuperset(self.terms(one))]
         met = len(word) <= MAX_TERM_LENGTH and not wanted.isdisjoint(self.terms(word))
         return [word] if met else []
 

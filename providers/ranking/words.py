@@ -119,6 +119,17 @@ def segment(run: str) -> list[str]:
     return terms
 
 
+def written_segments(run: str) -> list[str]:
+    """Return what `segment` finds, each as the run writes it: with what is invisible inside."""
+    bare = _IGNORED.sub("", run)
+    found = segment(bare)
+    if bare == run:
+        return found
+    spaces = f"[{_UNWRITTEN}]*"  # Thai and Khmer may hold one between any two words
+    patterns = (spaces.join(map(re.escape, one)) for one in found)
+    return [met[0] for pattern in patterns if (met := re.search(pattern, run))]
+
+
 # --- Spellings that differ between texts of one language ------------------------------------------
 
 _SPELLINGS: dict[int, str | None] = {

@@ -32,6 +32,8 @@ from corral.providers.ranking.text import MAX_TERM_LENGTH, analyzer
         ("japanese", "猫の話", "猫のはなし", "猫 猫の"),
         ("korean", "서울", "서울은", "서 서울 울"),
         ("thai", "ไทย", "ประเทศไทย", "ไท ไทย"),
+        ("thai", "ไทย", "ประเทศไ\u200bทย", "ไ\u200bท ไ\u200bทย"),
+        ("khmer", "ខ្មែរ", "ភាសា\u200bខ្មែ\u200bរ", "ខ្មែ ខ្មែ\u200bរ"),
     ],
 )
 def test_words_as_written(language: str, query: str, text: str, words: str) -> None:
