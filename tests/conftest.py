@@ -18,7 +18,9 @@ from hypothesis import settings
 from corral.api.testing.matrix import standard_groups
 
 # A single example takes 0.2 s, the library's own bound, where the machine is busy.
-settings.register_profile("corral", deadline=None)
+# The same examples each time: a change made red what is red. CONTRIBUTING says how to try others.
+settings.register_profile("corral", deadline=None, derandomize=True)
+settings.register_profile("soak", deadline=None, max_examples=2_000)
 settings.load_profile("corral")
 
 # A shell that runs the tests in the background ignores Ctrl-C for them, and what they start would

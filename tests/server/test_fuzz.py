@@ -18,9 +18,7 @@ from corral.server.applications.forms import form_of
 
 from .harness import JSON, InProcess, Json, message_of
 
-SETTINGS = settings(
-    max_examples=250, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+SETTINGS = settings(max_examples=250, suppress_health_check=list(HealthCheck))
 
 ANY_TEXT = st.text(max_size=20) | st.sampled_from(
     ["db", "hashing", "sqlite", "fox", "", "..", "\0"]

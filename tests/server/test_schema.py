@@ -162,9 +162,6 @@ def try_operation(
 
     @settings(
         max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

@@ -64,7 +64,7 @@ def test_a_record_is_the_chunks_place(size: int, overlap: int, markdown: bool) -
     check(SENTENCES, chunks)
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(TEXTS, st.integers(1, 20), st.booleans(), st.data())
 def test_records_of_any_text_are_exact(
     text: str, size: int, markdown: bool, data: st.DataObject

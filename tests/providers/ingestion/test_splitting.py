@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.providers.ingestion import splitting
@@ -82,7 +82,6 @@ def check(text: str, pieces: list[Piece], chunk_size: int) -> None:
     assert not text[reached:].strip(), "text was lost"
 
 
-@settings(derandomize=True, deadline=None)
 @given(DOCUMENTS, st.integers(4, 40), st.booleans(), st.data())
 def test_chunks_fit_and_cover_the_text(
     text: str, chunk_size: int, markdown: bool, data: st.DataObject
@@ -92,7 +91,6 @@ def test_chunks_fit_and_cover_the_text(
     check(text, split(text, chunk_size=chunk_size, overlap=overlap, markdown=markdown), chunk_size)
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.text(max_size=300), st.integers(1, 20), st.booleans())
 def test_any_text_can_be_split(text: str, chunk_size: int, markdown: bool) -> None:
     """Every script and sign; a character that costs more than the size is a chunk of its own."""

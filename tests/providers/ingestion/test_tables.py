@@ -120,7 +120,7 @@ def test_what_only_looks_like_a_table_is_left_as_it_is() -> None:
 CELLS = st.lists(st.sampled_from(["a", "hay", "", "grass " * 20, "\\|", "中文", "`x`"]), max_size=5)
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(CELLS, max_size=12), st.integers(1, 40), st.data())
 def test_any_table_is_split_within_bounds(
     rows: list[list[str]], size: int, data: st.DataObject

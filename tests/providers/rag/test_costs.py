@@ -45,7 +45,7 @@ class Letters:
         return [at + 1 for at in range(len(text)) if text[at : at + 2] != "\na"]
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.sampled_from([*TOKENIZERS, "embedder"]), PARTS, st.integers(-1, 60))
 def test_parts_cost_what_the_whole_costs(name: str, parts: list[str], most: int) -> None:
     """For any parts, with seams between them or not; within a limit, or not at all.

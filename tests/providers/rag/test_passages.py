@@ -86,7 +86,7 @@ def test_all_chunks_of_a_document_give_the_document(size: int, overlap: int) -> 
     assert [c.chunk_id for c in whole.chunks] == [c.chunk_id for c in chunks]
 
 
-@settings(derandomize=True, max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.sampled_from(["a", "ab", " ", "\n", "aa aa", ". ", "b", "é中"]), max_size=60),
     st.integers(1, 8),

@@ -79,7 +79,6 @@ def test_one_object_serves_all_threads() -> None:
     assert tokenizer("cl100k") is tokenizer()
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.sampled_from(TOKENIZERS), TEXTS, st.integers(-1, 30))
 def test_a_cut_is_a_prefix_within_the_limit(name: str, text: str, most: int) -> None:
     """A cut starts the text, costs at most the limit, and is all of it where that fits."""
@@ -90,7 +89,6 @@ def test_a_cut_is_a_prefix_within_the_limit(name: str, text: str, most: int) -> 
     assert cut == text or counter.count(text) > most
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.sampled_from(TOKENIZERS), TEXTS, st.integers(0, 12))
 def test_no_longer_cut_is_possible(name: str, text: str, most: int) -> None:
     """What is cut off could not have stayed: one more token or character exceeds the limit.
@@ -107,7 +105,6 @@ def test_no_longer_cut_is_possible(name: str, text: str, most: int) -> None:
         assert counter.count(cut) > most - 5, "a character has at most four tokens"
 
 
-@settings(derandomize=True, deadline=None)
 @given(st.sampled_from(TOKENIZERS), TEXTS, st.integers(-1, 30))
 def test_counting_within_a_limit_is_counting(name: str, text: str, most: int) -> None:
     """`count_within` is the count, or None above the limit."""
@@ -123,7 +120,7 @@ def test_a_lone_surrogate_is_one_character(name: str) -> None:
     assert "a\ud800b".startswith(counter.cut("a\ud800b", 1))
 
 
-@settings(derandomize=True, deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(st.sampled_from(TOKENIZERS), TEXTS, st.sampled_from("aRz09["), TEXTS)
 def test_costs_add_up_at_a_seam(name: str, left: str, first: str, right: str) -> None:
     """Behind a line break, before a letter, digit or `[`, parts cost joined what they cost alone.
@@ -165,7 +162,6 @@ def test_an_embedders_tokenizer_has_no_seams() -> None:
     assert counter.count("hay is  dry\n") == 3
 
 
-@settings(derandomize=True, deadline=None)
 @given(TEXTS, st.integers(-1, 12))
 def test_an_embedders_tokenizer_cuts_and_counts(text: str, most: int) -> None:
     """A cut starts the text and is within the limit; counting within a limit is counting."""

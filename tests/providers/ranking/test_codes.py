@@ -68,7 +68,7 @@ def both(
     return found, nearest(every, matrix[every], query, k, metric), len(places)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(
         [

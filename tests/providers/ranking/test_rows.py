@@ -62,7 +62,7 @@ def test_an_empty_set_masks_nothing_and_its_complement_everything(negated: bool)
     assert mask.tolist() == [negated] * 3
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     count=st.integers(1, 5000),
     distinct=st.sampled_from([1, 3, 100, 10**6]),

@@ -295,7 +295,7 @@ def test_hostile_text_is_only_text(text: str) -> None:
         assert_safe(analyzer(language).terms(text))
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(any_text | odd_text, st.sampled_from(NAMES))
 def test_any_text(text: str, language: str) -> None:
     """Any text has terms, safe ones, the same at every call and after `clean_text`."""
@@ -305,7 +305,7 @@ def test_any_text(text: str, language: str) -> None:
     assert terms == analyzer(language).terms(clean_text(text))
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.text(st.characters(categories=("L", "M", "N"))), st.sampled_from(NAMES))
 def test_canonical_equivalence(text: str, language: str) -> None:
     """Composed and decomposed spellings of a text have the same terms."""
@@ -313,7 +313,7 @@ def test_canonical_equivalence(text: str, language: str) -> None:
     assert analyzer(language).terms(unicodedata.normalize("NFD", text)) == expected
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.text(st.characters(max_codepoint=127)), st.sampled_from(NAMES))
 def test_ascii_road_agrees(text: str, language: str) -> None:
     """ASCII text, which takes a shorter road, has the terms that it has beside other text."""
@@ -470,7 +470,7 @@ def test_clean_text(text: str, clean: str) -> None:
     assert clean_text(text) == clean
 
 
-@settings(derandomize=True, deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(any_text | odd_text)
 def test_clean_text_is_idempotent(text: str) -> None:
     """Cleaning twice is cleaning once, and the result can be stored as UTF-8 in any engine."""
