@@ -111,7 +111,7 @@ def read_named(name: str, language: str | None = None) -> JudgedSet:
     try:
         dataset = ir_datasets.load(name)
     except KeyError:
-        raise InvalidRequest(f"ir_datasets knows no set {name!r}.", field="data") from None
+        raise InvalidRequest(f"ir_datasets has no set {name!r}.", field="data") from None
     for what in ("docs", "queries", "qrels"):
         if not getattr(dataset, f"has_{what}")():
             raise InvalidRequest(f"{PREFIX}{name} has no {what}.", field="data")

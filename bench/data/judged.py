@@ -96,7 +96,7 @@ def judged_set(
     """
     lines = list(judgements)
     if not documents or not lines:
-        raise InvalidRequest(f"{name}: there is no {'judgement' if documents else 'document'}.")
+        raise InvalidRequest(f"{name} has no {'judgements' if documents else 'documents'}.")
     _check_known(name, "query", queries, [(line.query_id, line.where) for line in lines])
     _check_known(name, "document", documents, [(line.document_id, line.where) for line in lines])
     qrels: dict[str, dict[str, int]] = {}
@@ -139,7 +139,7 @@ def checked_id(identifier: str, where: str) -> str:
     if not fits or "\0" in identifier or identifier.split() != [identifier]:
         raise InvalidRequest(
             f"{where}: the id {identifier[:40]!r} is empty, longer than {MAX_ID_LENGTH} "
-            "characters, no UTF-8, or holds white space, which TREC runs cannot."
+            "characters, not UTF-8, or holds white space, which a TREC run cannot."
         )
     return identifier
 

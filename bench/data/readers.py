@@ -106,7 +106,7 @@ def _beir_judgements(path: Path) -> Iterator[Judgement]:
             yield Judgement(fields[0].strip(), fields[1].strip(), relevance, where)
         elif number > 0 or len(fields) != 3:  # the first line may be a header
             raise InvalidRequest(
-                f"{where}: query id, document id and a whole number, separated by tabs, expected."
+                f"{where}: expected query id, document id and an integer, separated by tabs."
             )
 
 
@@ -162,7 +162,7 @@ def _file(folder: Path, *beginnings: str) -> Path:
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"
         wanted = " or ".join(f"{name}.*" for name in beginnings)
-        raise InvalidRequest(f"{folder}: one file {wanted} is expected; found: {names}.")
+        raise InvalidRequest(f"{folder}: expected one file {wanted}; found: {names}.")
     return found[0]
 
 
@@ -195,12 +195,12 @@ def _topics(path: Path) -> dict[str, str]:
     for where, top in tops:
         named, title = _NUM.search(top[1]), _TITLE.search(top[1])
         if named is None or title is None:
-            raise InvalidRequest(f"{where}: <num> and <title> are expected.")
+            raise InvalidRequest(f"{where}: <num> or <title> is missing.")
         texts.put(named[1], " ".join(title[1].split()), where)
     for where, line in lines if not tops else []:
         identifier, tab, text = line.partition("\t")
         if not tab:
-            raise InvalidRequest(f"{where}: an id, a tab and a query are expected.")
+            raise InvalidRequest(f"{where}: expected an id, a tab and a query.")
         texts.put(identifier.strip(), text.strip(), where)
     return dict(texts)
 
@@ -233,6 +233,6 @@ def _trec_judgements(path: Path) -> Iterator[Judgement]:
         relevance = relevance_of(fields[3]) if len(fields) == 4 else None
         if relevance is None:
             raise InvalidRequest(
-                f"{where}: query id, an unused column, document id and a whole number expected."
+                f"{where}: expected query id, an unused column, document id and an integer."
             )
         yield Judgement(fields[0], fields[2], relevance, where)

@@ -78,7 +78,7 @@ class FidelityPlan(Plan):
     def check(self) -> None:
         """Refuse a plan that cannot work."""
         if not self.sources:
-            raise InvalidRequest("Neither --data nor --synthetic is given.", field="data")
+            raise InvalidRequest("Give --data or --synthetic.", field="data")
         Plan.check(self)
 
 

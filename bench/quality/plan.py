@@ -79,12 +79,12 @@ class QualityPlan(Plan):
     def check(self) -> None:
         """Refuse a plan that cannot work."""
         if not self.sets:
-            raise InvalidRequest("No data set is named.", field="data")
+            raise InvalidRequest("Name a data set with --data.", field="data")
         if not 1 <= self.k <= 1000:
             raise InvalidRequest(f"--k must be 1 to 1000 (got {self.k}).", field="k")
         if NDCG not in measured(self.k):
             raise InvalidRequest(
-                f"--k {self.k} is too small for one measurement: {NDCG} needs 10 hits.", field="k"
+                f"--k must be >= 10: {NDCG} needs 10 hits (got {self.k}).", field="k"
             )
         Plan.check(self)
         if self.baseline is not None:

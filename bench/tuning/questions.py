@@ -71,7 +71,7 @@ def read_questions(path: Path) -> Questions:
 def _query(row: Mapping[str, Any], where: str) -> str:
     text = row.get("query")
     if not isinstance(text, str) or not text.strip():
-        raise InvalidRequest(f"{where}: there is no text under 'query'.")
+        raise InvalidRequest(f"{where}: 'query' has no text.")
     return text
 
 

@@ -91,9 +91,9 @@ class TunePlan:
             said = f"--{name} needs --data: a registered vector DB has its own."
             raise InvalidRequest(said, field=name)
         if self.data is not None and any(named):
-            raise InvalidRequest("--data brings its own questions.")
+            raise InvalidRequest("--data has its own questions; drop --queries and --generate.")
         if self.data is not None and self.apply:
-            raise InvalidRequest("--apply needs --db: what --data stores is gone after the run.")
+            raise InvalidRequest("--apply needs --db: what --data stores is deleted after the run.")
 
 
 class Opened(NamedTuple):

@@ -128,7 +128,7 @@ def test_a_configured_backend(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "No data set is named"),
+        ([], "Name a data set with --data"),
         (["none"], "There is no folder none"),
         (["miniature", "--backends", "sqlit"], "Did you mean 'sqlite'?"),
         (["miniature", "--modes", "vectr"], "Did you mean 'vector'?"),

@@ -67,16 +67,19 @@ def test_the_only_split_is_taken_and_another_chosen(tmp_path: Path) -> None:
         ({"corpus": [{"_id": "", "text": "a"}]}, r"corpus\.jsonl:1: the id ''"),
         ({"corpus": [*CORPUS, CORPUS[1]]}, r"corpus\.jsonl:4: the id 'd2' .*corpus\.jsonl:2\)"),
         ({"queries": [*QUERIES, QUERIES[0]]}, r"queries\.jsonl:4: the id 'q1' appears already"),
-        ({"corpus": []}, "there is no document"),
-        ({"qrels": []}, "there is no judgement"),
-        ({"qrels": QRELS[:1]}, "there is no judgement"),
+        ({"corpus": []}, "has no documents"),
+        ({"qrels": []}, "has no judgements"),
+        ({"qrels": QRELS[:1]}, "has no judgements"),
         ({"qrels": ["q1\td1\t0"]}, "no judgement is above 0"),
-        ({"qrels": [*QRELS, "q1\td3"]}, r"test\.tsv:5: query id, document id"),
-        ({"qrels": [*QRELS, "q1\td3\tyes"]}, r"test\.tsv:5: query id, document id"),
-        ({"qrels": [*QRELS, "q1\td3\t--1"]}, r"test\.tsv:5: query id, document id"),
-        ({"qrels": [*QRELS, "q1\td3\t" + "9" * 5000]}, r"test\.tsv:5: query id, document id"),
-        ({"qrels": [*QRELS, "q1\td3\t\u0662"]}, r"test\.tsv:5: query id, document id"),
-        ({"corpus": [{"_id": "\ud800", "text": "a"}]}, r"corpus\.jsonl:1: the id .* no UTF-8"),
+        ({"qrels": [*QRELS, "q1\td3"]}, r"test\.tsv:5: expected query id, document id"),
+        ({"qrels": [*QRELS, "q1\td3\tyes"]}, r"test\.tsv:5: expected query id, document id"),
+        ({"qrels": [*QRELS, "q1\td3\t--1"]}, r"test\.tsv:5: expected query id, document id"),
+        (
+            {"qrels": [*QRELS, "q1\td3\t" + "9" * 5000]},
+            r"test\.tsv:5: expected query id, document id",
+        ),
+        ({"qrels": [*QRELS, "q1\td3\t\u0662"]}, r"test\.tsv:5: expected query id, document id"),
+        ({"corpus": [{"_id": "\ud800", "text": "a"}]}, r"corpus\.jsonl:1: the id .* not UTF-8"),
         (
             {"queries": [{"_id": "q1", "text": " "}, *QUERIES[1:]]},
             r"test\.tsv:2: query 'q1' is judged but blank",
@@ -179,17 +182,21 @@ def test_broken_trec_documents_are_refused(tmp_path: Path) -> None:
     [
         ("documents.trec", "<DOC><TEXT>a</TEXT></DOC>", r"document 1: <DOCNO> is missing"),
         ("documents.trec", TREC_DOCS + TREC_DOCS, r"document 3: the id 'd1' appears already"),
-        ("topics.txt", "<top><num>1</num></top>", "topic 1: <num> and <title> are expected"),
-        ("topics.txt", "301 no tab\n", r"topics\.txt:1: an id, a tab and a query"),
-        ("qrels.txt", "301 0 d1 --1\n", r"qrels\.txt:1: query id, an unused column"),
-        ("qrels.txt", "301 0 d1 " + "9" * 5000, r"qrels\.txt:1: query id, an unused column"),
+        ("topics.txt", "<top><num>1</num></top>", "topic 1: <num> or <title> is missing"),
+        ("topics.txt", "301 no tab\n", r"topics\.txt:1: expected an id, a tab and a query"),
+        ("qrels.txt", "301 0 d1 --1\n", r"qrels\.txt:1: expected query id, an unused column"),
+        (
+            "qrels.txt",
+            "301 0 d1 " + "9" * 5000,
+            r"qrels\.txt:1: expected query id, an unused column",
+        ),
         ("documents.trec", TREC_DOCS + "\n<doc>", r"documents\.trec:8: <DOC> is not closed"),
         ("documents.trec", "<DOC>\n" + TREC_DOCS, r"documents\.trec:2: .* or the one before"),
         ("documents.trec", TREC_DOCS * 2, r"documents\.trec:7, document 3: the id 'd1'"),
         ("topics.txt", TREC_TOPICS + "<top>", r"topics\.txt:7: <top> is not closed"),
         ("topics.txt", "301\t \n302\tengines", r"query '301' is judged but blank"),
-        ("qrels.txt", "301 0 d1\n", r"qrels\.txt:1: query id, an unused column"),
-        ("docs.trec", "", r"one file documents\.\* or docs\.\* is expected; found: doc"),
+        ("qrels.txt", "301 0 d1\n", r"qrels\.txt:1: expected query id, an unused column"),
+        ("docs.trec", "", r"expected one file documents\.\* or docs\.\*; found: doc"),
     ],
 )
 def test_broken_trec_files_are_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -272,7 +279,7 @@ def test_a_public_set_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (judged.name, judged.language, judged.kind) == ("a-b", "german", "ir_datasets")
     assert judged.documents["d1"] == "Schafe"
     assert read_sets(["ir_datasets:a/b"], languages={"": "nl"})[0].language == "dutch"
-    with pytest.raises(InvalidRequest, match="knows no set 'none'"):
+    with pytest.raises(InvalidRequest, match="has no set 'none'"):
         read_sets(["ir_datasets:none"])
     with pytest.raises(InvalidRequest, match="bare has no qrels"):
         read_sets(["ir_datasets:bare"])

@@ -258,11 +258,11 @@ async def test_the_work_is_known_beforehand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": []}, "No data set is named"),
+        ({"data": []}, "Name a data set with --data"),
         ({"modes": ["vectr"]}, r"mode 'vectr'. Did you mean 'vector'\? Valid: vector, keyword"),
         ({"fusions": ["rff"]}, "'rff' is not a fusion"),
         ({"baseline": "sqlite:vectr"}, r"Did you mean 'sqlite:vector'\? Measured: sqlite:vector"),
-        ({"k": 9}, r"--k 9 is too small for one measurement: nDCG@10 needs 10 hits"),
+        ({"k": 9}, r"--k must be >= 10: nDCG@10 needs 10 hits \(got 9\)"),
         ({"k": 0}, r"--k must be 1 to 1000 \(got 0\)"),
         ({"k": 1001}, r"--k must be 1 to 1000 \(got 1001\)"),
         ({"max_seconds": 0.001}, "--max-seconds 0.001 is too small for one measurement"),

@@ -31,7 +31,7 @@ function copySelected(text) {
   const copied = document.execCommand("copy");
   area.remove();
   focused?.focus();
-  if (!copied) throw new Error("The browser did not let the page copy. Allow it the clipboard, or open the page over https or as localhost.");
+  if (!copied) throw new Error("The browser blocked the copy. Allow clipboard access, or open the page over https or on localhost.");
 }
 
 function curl(body) {
