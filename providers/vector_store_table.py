@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,10 @@ SCHEMA = (
 )
 REMEDY = "Move it away: vector stores lose their descriptions, metadata and expiry, and no chunks."
 
-_COLUMNS = (
-    "tenant, identifier, created_at, name, description, metadata, expires_after_days,"
-    " last_active_at, expired_at"
-)
+_DETAILS = (
+    "name", "description", "metadata", "expires_after_days", "last_active_at", "expired_at"
+)  # fmt: skip
+_COLUMNS = ", ".join(("tenant", "identifier", "created_at", *_DETAILS))
 _DROP_OF_ANOTHER = (
     "DELETE FROM vector_stores WHERE tenant = ? AND identifier = ? AND created_at <> ?"
 )
@@ -160,16 +160,30 @@ class VectorStoreTable:
         condition = "tenant = ? AND identifier = ? AND expired_at NOT NULL"
         return (await self._rows(condition, (tenant, identifier))).get((tenant, identifier))
 
-    async def put(self, store: VectorStore) -> None:
-        """Store what only this view has of a store, in the place of what was there."""
+    async def put(self, store: VectorStore, fields: Collection[str] = _DETAILS) -> None:
+        """Store what only this view has of a store.
+
+        Args:
+            store: As it is to be.
+            fields: What changes in a row that is there; others may be changing the rest.
+        """
         metadata = None if store.metadata is None else json.dumps(dict(store.metadata))
         row = (
             *store.key, store.created_at, store.name, store.description, metadata,
             store.expires_after_days, store.last_active_at, store.expired_at,
         )  # fmt: skip
         marks = ", ".join("?" * len(row))
-        query = f"INSERT OR REPLACE INTO vector_stores ({_COLUMNS}) VALUES ({marks})"  # noqa: S608 - our own columns
-        await self._file.write(lambda file: file.execute(query, row))
+        changes = ", ".join(f"{name} = excluded.{name}" for name in fields)
+        query = (
+            f"INSERT INTO vector_stores ({_COLUMNS}) VALUES ({marks})"  # noqa: S608 - our own columns
+            f" ON CONFLICT DO UPDATE SET {changes}"
+        )
+
+        def write(file: apsw.Connection) -> None:
+            file.execute(_DROP_OF_ANOTHER, (*store.key, store.created_at))
+            file.execute(query, row)
+
+        await self._file.write(write)
         self.changed.set()
 
     async def remove(self, tenant: str, identifier: str) -> None:

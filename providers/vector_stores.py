@@ -125,7 +125,7 @@ class VectorStores:
         return place
 
     async def update(self, identifier: str, changes: Mapping[str, Any]) -> VectorStore:
-        """Change a store and return it; that is activity, too.
+        """Change a store and return it as it is then; that is activity, too.
 
         Args:
             changes: Fields of `VectorStore`: name, description, metadata, expires_after_days.
@@ -140,10 +140,9 @@ class VectorStores:
         self._check_expiry(store, changes)
         changed = replace(store, **changes, last_active_at=int(self._table.clock()))
         if changed.name != store.name:
-            renamed = await self._stack.rename(identifier, changed.name or None)
-            changed = replace(changed, vector_db=renamed)
-        await self._table.put(changed)
-        return changed
+            await self._stack.rename(identifier, changed.name or None)
+        await self._table.put(changed, {*changes, "last_active_at"})
+        return await self.get(identifier)
 
     def _check_expiry(self, store: VectorStore, changes: Mapping[str, Any]) -> None:
         """Raise Forbidden where somebody other than an admin sets when a store is deleted."""

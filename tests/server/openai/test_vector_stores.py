@@ -122,6 +122,23 @@ def test_changes_touch_only_what_is_sent(app: ClockedApp, clock: Clock) -> None:
     assert app.ok("GET", path) == bare
 
 
+def test_changes_at_the_same_time_are_all_made(app: ClockedApp) -> None:
+    """Each change touches what it sends, whatever another one changes meanwhile.
+
+    If this fails: a change that was answered with 200 is undone by one of another field.
+    """
+    path = f"{STORES}/{app.create_store(name='docs')['id']}"
+    changes: list[dict[str, Any]] = [
+        {"description": "of sheep"}, {"metadata": {"a": "b"}}, {"name": "pens"}
+    ]  # fmt: skip
+    replies = app.gather(path, changes)
+    assert [reply.status_code for reply in replies] == [200, 200, 200]
+    store = app.ok("GET", path)
+    assert {name: store[name] for change in changes for name in change} == {
+        name: value for change in changes for name, value in change.items()
+    }
+
+
 def test_settings_may_stand_in_the_metadata(app: ClockedApp) -> None:
     """A client without extra fields says in the metadata how a store is searched."""
     store = app.create_store(metadata={"search_mode": "vector", "team": "x"})
