@@ -29,7 +29,7 @@ from corral.api.checks import (
     check_threshold,
 )
 from corral.api.chunks import Chunk, last_of_each
-from corral.api.documents import DocumentCount
+from corral.api.documents import READ_AT_ONCE, DocumentCount
 from corral.api.errors import Forbidden
 from corral.api.filters import Filter, parse_filter
 from corral.api.hits import QueryChunksResponse
@@ -156,6 +156,38 @@ class EmbeddingIndex(LegSearch):
         async with kept(self.keeper, write), self._turn(exclusive=True):
             count = await self._set_acl(scope, chunk_ids, given)
         return count  # noqa: RET504 - where the index is gone, the keeper writes, and `kept` goes on
+
+    async def change_document(self, document_id: str, change: Callable[[Chunk], Chunk]) -> int:
+        """Change the chunks of a document in one write; nothing is embedded again.
+
+        No other write comes between reading the chunks and storing them, so none is undone.
+
+        Args:
+            document_id: Which.
+            change: Returns a chunk as it is to be, with the same id, text and document.
+
+        Returns:
+            How many chunks there were.
+
+        Raises:
+            Forbidden, Conflict: As `add_chunks`; nothing was changed.
+        """
+        scope, replaced = self._scope, frozenset({document_id})
+        scope.check_writer()
+        async with self._turn(exclusive=True):
+            ids = list(await self._document_chunk_ids(document_id))
+            chunks: list[Chunk] = []
+            for start in range(0, len(ids), READ_AT_ONCE):
+                stored = await self._get(ids[start : start + READ_AT_ONCE], True)
+                chunks += map(change, await self._told(scope, stored))
+            if not chunks:
+                return 0
+            latest, matrix = await asyncio.to_thread(self._checked, chunks, None)
+            await self._add_in_scope(scope, latest, matrix, replaced)
+        if self.keeper is not None:
+            write = Write(self.vector_db, self._principal, latest, matrix, replaced)
+            await self.keeper.wrote(write, None)
+        return len(chunks)
 
     async def query(
         self,

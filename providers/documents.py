@@ -111,15 +111,13 @@ async def change_attributes(
 
     Their texts and embeddings stay as they are.
     """
-    ids = await index.document_chunk_ids(document_id)
-    chunks = []
-    async for chunk in chunks_by_id(index, ids, include_embeddings=True):
+
+    def changed(chunk: Chunk) -> Chunk:
         kept = {k: v for k, v in chunk.metadata.items() if k in _RESERVED or k not in old}
         reserved = {k: v for k, v in kept.items() if k in _RESERVED}
-        chunks.append(chunk.model_copy(update={"metadata": {**kept, **new, **reserved}}))
-    if chunks:
-        await index.add_chunks(chunks, replace_documents=[document_id])
-    return len(chunks)
+        return chunk.model_copy(update={"metadata": {**kept, **new, **reserved}})
+
+    return await index.change_document(document_id, changed)
 
 
 def acls_of(chunks: Iterable[Chunk], default: Sequence[str]) -> dict[str, set[str]]:

@@ -9,8 +9,8 @@ from corral.api.testing.indexes import Indexes
 from corral.api.testing.suite import Suite, applies, standard_tests
 
 PUBLIC = (
-    "query", "add_chunks", "set_acl", "get_chunks", "delete_chunks", "count", "chunk_ids",
-    "documents", "document_chunk_ids", "seen_by", "delete",
+    "query", "add_chunks", "set_acl", "change_document", "get_chunks", "delete_chunks", "count",
+    "chunk_ids", "documents", "document_chunk_ids", "seen_by", "delete",
 )  # fmt: skip
 HOOKS = (
     "_add", "_query_vector", "_query_keyword", "_query_fuzzy", "_query_hybrid", "_get",

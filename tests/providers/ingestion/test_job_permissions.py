@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from corral.api.errors import Conflict, Forbidden, NotFound, Unavailable
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.documents import change_acl, stored_acl
+from corral.providers.documents import change_acl, delete_document, stored_acl
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion import service, workers
 from corral.providers.ingestion.job_table import JobTable
@@ -162,6 +164,39 @@ async def test_a_refused_change_of_attributes_changes_nothing(tmp_path: Path) ->
         job = await stack.ingestion.newest("db", file_id)
         assert (job.status, job.attributes) == (JobStatus.COMPLETED, {"year": 2025})
         assert await acls(stack, file_id) == [["group:hr", "group:sales"]]
+
+
+@pytest.mark.parametrize(
+    ("write", "left"),
+    [(delete_document, []), (partial(change_acl, acl=["group:hr"]), [["group:hr"]])],
+)
+async def test_a_change_of_attributes_undoes_no_other_write(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[EmbeddingIndex, str], Coroutine[None, None, int]],
+    left: list[list[str]],
+) -> None:
+    """A document that is deleted or closed meanwhile is so afterwards.
+
+    If this fails: the chunks are stored as they were read, so a deleted document is back, and a
+    closed one is open to whom it was closed.
+    """
+    async with opened(tmp_path) as stack:
+        file_id = await attached(stack, ["group:sales"])
+        index, others = await stack.index("db"), list[asyncio.Task[int]]()
+        read = index._get
+
+        async def read_before(ids: Sequence[str], embeddings: bool) -> Sequence[Chunk]:
+            found = await read(ids, embeddings)
+            if embeddings and not others:
+                others.append(asyncio.create_task(write(index, file_id)))
+                await asyncio.wait(others, timeout=0.5)
+            return found
+
+        monkeypatch.setattr(index, "_get", read_before)
+        await stack.ingestion.set_attributes("db", file_id, {"b": 2})
+        assert await asyncio.gather(*others) == [1]
+        assert await acls(stack, file_id) == left
 
 
 async def test_a_failed_change_of_attributes_stores_nothing_anew(
