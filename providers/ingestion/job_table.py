@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import apsw
@@ -137,15 +138,25 @@ class JobTable(OwnedJobs):
 
         await self._file.write(record)
 
-    async def remove(self, scope: Scope) -> int:
-        """Forget jobs that are not running; return how many."""
-        where, values = scope.where()
+    async def remove(self, scope: Scope, version: int) -> bool:
+        """Forget the jobs that the reader may change; False, and nothing done, if one was begun.
 
-        def delete(table: apsw.Connection) -> int:
-            chosen = f"SELECT number FROM jobs WHERE {where} AND status <> 'running'"  # noqa: S608
-            table.execute(f"DELETE FROM documents WHERE job IN ({chosen})", values)  # noqa: S608
-            table.execute(f"DELETE FROM jobs WHERE number IN ({chosen})", values)  # noqa: S608
-            return table.changes()
+        Args:
+            scope: Whose. Those of hidden chunks stay, as these do.
+            version: Of their last change when none was running.
+        """
+        where, values = scope.where()
+        begun = "(status = 'running' OR version > ? AND status <> 'queued')"
+        changing, chosen = replace(scope, changing=True).where()
+
+        def delete(table: apsw.Connection) -> bool:
+            query = f"SELECT 1 FROM jobs WHERE {where} AND {begun} LIMIT 1"  # noqa: S608 - ours
+            if table.execute(query, (*values, version)).fetchall():
+                return False
+            numbers = f"SELECT number FROM jobs WHERE {changing}"  # noqa: S608 - our own text
+            table.execute(f"DELETE FROM documents WHERE job IN ({numbers})", chosen)  # noqa: S608
+            table.execute(f"DELETE FROM jobs WHERE number IN ({numbers})", chosen)  # noqa: S608
+            return True
 
         return await self._file.write(delete)
 

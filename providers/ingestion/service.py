@@ -234,10 +234,13 @@ class Ingestion(JobViews):
         job = await self._changeable(vector_db_id, file_id)
         vector_db = await self._library.vector_db(vector_db_id)
         scope = self._all(vector_db=vector_db, file_id=file_id)
-        await self._table.cancel(scope)
-        await self._settled(scope)
-        await delete_document(await self._library.index(vector_db_id), job.document_id)
-        await self._table.remove(replace(scope, changing=True))  # hidden chunks survive, with it
+        removed = False
+        while not removed:  # again if the file was ingested once more meanwhile
+            await self._table.cancel(scope)
+            await self._settled(scope)
+            version = max((each.version for each in await self._table.find(scope)), default=0)
+            await delete_document(await self._library.index(vector_db_id), job.document_id)
+            removed = await self._table.remove(scope, version)
 
     async def set_attributes(
         self, vector_db_id: str, file_id: str, attributes: Mapping[str, Any]

@@ -9,11 +9,13 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
-from corral.providers.ingestion import work
+from corral.providers.documents import delete_document
+from corral.providers.ingestion import service, work
 from corral.providers.ingestion.job_rows import Scope, Submission
 from corral.providers.ingestion.job_table import JobTable
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Step
@@ -317,6 +319,33 @@ async def test_a_removed_file_leaves_nothing(tmp_path: Path, embedder: Watched) 
         with pytest.raises(NotFound):
             await stack.ingestion.newest("db", file_id)
         await asyncio.sleep(0.3)
+        assert await stored(stack) == {}
+
+
+async def test_a_file_that_is_ingested_while_it_is_removed_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that stores it between the deletion of its chunks and that of its jobs, too.
+
+    If this fails: the chunks stay and are found, and no file is there to remove them with.
+    """
+    async with opened(tmp_path) as stack:
+        file_id = await upload(stack, "Hay.")
+        asked = JobRequest("db", file_id=file_id)
+        await finished(stack, await stack.ingestion.submit([asked]))
+        again: list[Job] = []
+
+        async def ingested_meanwhile(index: EmbeddingIndex, document_id: str) -> int:
+            count = await delete_document(index, document_id)
+            if not again:
+                again.extend(await stack.ingestion.submit([asked]))
+                await finished(stack, again)
+            return count
+
+        monkeypatch.setattr(service, "delete_document", ingested_meanwhile)
+        await stack.ingestion.remove("db", file_id)
+        with pytest.raises(NotFound):
+            await stack.ingestion.newest("db", file_id)
         assert await stored(stack) == {}
 
 
