@@ -129,6 +129,16 @@ class VectorTests(Suite):
         index.add_vectors({"a": [100, 0], "b": [300, 0], "c": [200, 0]})
         assert ids(index.vector([1, 0])) == ["b", "c", "a"]
 
+    @needs(lambda can: "dot" in can.metrics)
+    def test_small_inner_products_keep_their_order(self, indexes: Indexes) -> None:
+        """Of 60 products below 1e-10 the three largest come first.
+
+        If this fails: the engine's distance is 1 - product, which single precision rounds to 1.
+        """
+        index = indexes.open(metric="dot", normalize=False)
+        index.add_vectors({f"c{n:02}": [(n * 37 % 60) * 1e-12, 0] for n in range(60)})
+        assert ids(index.vector([1, 0], k=3)) == ["c47", "c34", "c21"]
+
     @needs(lambda can: "cosine" in can.metrics)
     def test_cosine_of_raw_embeddings(self, indexes: Indexes) -> None:
         """Lengths are kept but do not count: the same scores as with normalized embeddings."""

@@ -175,6 +175,6 @@ def _slack(
     longest = float(np.linalg.norm(matrix.astype(np.float64), axis=1).max())
     length = float(np.linalg.norm(query.astype(np.float64)))
     if metric is Metric.DOT:
-        return SINGLE_PRECISION_SLACK * longest * length
+        return SINGLE_PRECISION_SLACK * max(longest * length, 1.0)  # an engine may take 1 - product
     slack = SINGLE_PRECISION_SLACK**0.5 if squares else SINGLE_PRECISION_SLACK
     return slack * (longest + length)
