@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from corral.api.errors import InvalidRequest, NotFound
+from corral.api.filters import LARGEST_INTEGER
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig
 from corral.api.wire import Identifier, Strict
@@ -180,7 +181,11 @@ async def list_all(
     order: Annotated[Literal["asc", "desc"], Query(description="desc: newest first.")] = "desc",
     changed_after: Annotated[
         int | None,
-        Query(ge=-1, description="Only jobs that changed after this version, in order of change."),
+        Query(
+            ge=-1,
+            le=LARGEST_INTEGER,
+            description="Only jobs that changed after this version, in order of change.",
+        ),
     ] = None,
 ) -> JobList:
     """Return jobs in order of submission, or of their last change."""

@@ -97,6 +97,9 @@ def test_bad_submissions_are_refused(app: InProcess) -> None:
     assert app.ok("GET", "/v1/jobs")["data"] == []
     for path in ("/v1/jobs/job_0", "/v1/jobs/events", "/v1/jobs?after=job_0"):
         assert app.send("GET", path).status_code == 400
+    assert app.ok("GET", f"/v1/jobs?changed_after={2**63 - 1}")["data"] == []
+    refused = app.send("GET", f"/v1/jobs?changed_after={2**63}")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "changed_after")
     for name in ("job_id", "batch_id"):
         refused = app.send("GET", f"/v1/jobs/events?{name}=nope")
         assert refused.status_code == 400, name
