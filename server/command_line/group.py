@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
@@ -52,14 +53,26 @@ class Corral(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            return super().invoke(ctx)
+            answer = super().invoke(ctx)
+            sys.stdout.flush()  # where the disk is full, it is full here
+            return answer
         except CorralError as error:
             raise _Failure(error.message, error.hint, _exit_code(error)) from error
         except BrokenPipeError:  # whoever read has seen enough; click ends without a word
             raise
         except OSError as error:
+            _drop_unwritten()
             place = f"{error.filename}: " if error.filename else ""
             raise _Failure(f"{place}{error.strerror or error}.", "", 1) from error
+
+
+def _drop_unwritten() -> None:
+    """Drop output that cannot be written: Python would try again at its end, and report that."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 @cache

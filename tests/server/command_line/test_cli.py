@@ -232,8 +232,12 @@ def test_every_command_tells_a_folder_that_cannot_be(
     )
 
 
-def test_a_full_disk_is_told_without_a_number() -> None:
-    """Where the output cannot be written, the system's words say why, without its code."""
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_told_without_a_number(unbuffered: str) -> None:
+    """Where the output cannot be written, the system's words say why, without its code.
+
+    If this fails: Python reports at its end, with exit code 120, what it still had in memory.
+    """
     code = "from corral.server.command_line.cli import main; main(['config', 'show'])"
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -242,6 +246,7 @@ def test_a_full_disk_is_told_without_a_number() -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         )
     assert done.returncode == 1
     assert done.stderr == "Error: No space left on device.\n"
