@@ -112,8 +112,10 @@ class Browser:
     def open(self, page: Path | str, width: int, height: int = 900, scheme: str = "light") -> None:
         """Load a file or an address in a window of this size and color scheme.
 
-        Errors and requests begin anew.
+        Errors and requests begin anew: those of the page before, whose server may be gone, end.
         """
+        self._call("Page.navigate", url="about:blank")
+        self._until(lambda: bool(self.evaluate("location.href") == "about:blank"))
         self.errors.clear()
         self.requests.clear()
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
