@@ -154,8 +154,8 @@ class JobTable(OwnedJobs):
             if table.execute(query, (*values, version)).fetchall():
                 return False
             numbers = f"SELECT number FROM jobs WHERE {changing}"  # noqa: S608 - our own text
-            table.execute(f"DELETE FROM documents WHERE job IN ({numbers})", chosen)  # noqa: S608
-            table.execute(f"DELETE FROM jobs WHERE number IN ({numbers})", chosen)  # noqa: S608
+            table.execute(f"DELETE FROM documents WHERE job IN ({numbers})", chosen)  # noqa: S608 - as above
+            table.execute(f"DELETE FROM jobs WHERE number IN ({numbers})", chosen)  # noqa: S608 - as above
             return True
 
         return await self._file.write(delete)

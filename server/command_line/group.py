@@ -53,9 +53,7 @@ class Corral(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
-            answer = super().invoke(ctx)
-            sys.stdout.flush()  # where the disk is full, it is full here
-            return answer
+            return super().invoke(ctx)
         except CorralError as error:
             raise _Failure(error.message, error.hint, _exit_code(error)) from error
         except BrokenPipeError:  # whoever read has seen enough; click ends without a word
