@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from corral.api.chunks import Chunk, last_of_each
 from corral.api.documents import READ_AT_ONCE, DocumentCount
 from corral.api.errors import Forbidden
 from corral.api.filters import Filter, parse_filter
-from corral.api.hits import QueryChunksResponse
+from corral.api.hits import Leg, QueryChunksResponse, TermStatistics
 from corral.api.leg_search import IndexQuery, LegSearch
 from corral.api.principal import UNRESTRICTED, Principal
 from corral.api.spans import span
@@ -245,6 +246,50 @@ class EmbeddingIndex(LegSearch):
         with self._calls, traced, scope.reading():
             return await self._answer(query)
 
+    # --- the legs of a query over several vector DBs -------------------------------------------
+
+    async def vector_leg(self, query: IndexQuery) -> Leg:
+        """Return the candidates nearest to a checked query's embedding, without their chunks.
+
+        Args:
+            query: Its `filters` are the caller's; the scope of the principal is applied here.
+
+        Raises:
+            InvalidFilter, ProviderError, ContractViolation: As for `query`.
+        """
+        scope = self._scope
+        narrowed = replace(query, filters=scope.narrowed(query.filters))
+        with self._calls, scope.reading():
+            return await self._one_vector_leg(narrowed)
+
+    async def keyword_leg(self, query: IndexQuery, statistics: TermStatistics | None) -> Leg:
+        """Return the candidates that contain a word of a checked query, without their chunks.
+
+        Args:
+            query: As for `vector_leg`.
+            statistics: The sum of `term_statistics` of several vector DBs, this one included: raw
+                scores then compare with theirs. None ranks by the index's own.
+
+        Raises:
+            InvalidFilter, InvalidRequest, ProviderError, ContractViolation: As for `query`.
+        """
+        scope = self._scope
+        narrowed = replace(query, filters=scope.narrowed(query.filters))
+        with self._calls, scope.reading():
+            return await self._one_keyword_leg(narrowed, statistics)
+
+    async def term_statistics(self, query: IndexQuery) -> TermStatistics:
+        """Return the numbers by which BM25 ranks the chunks for a checked query.
+
+        They count hidden chunks, too, as BM25 does: rank by them, but show them to nobody.
+        Only if `has_term_statistics`.
+
+        Raises:
+            ProviderError: The backend failed.
+        """
+        with self._calls, self._scope.reading():
+            return await self._term_statistics(query.text, query.fuzzy)
+
     async def get_chunks(
         self, chunk_ids: Sequence[str], *, include_embeddings: bool = False
     ) -> list[Chunk]:
@@ -398,6 +443,7 @@ class ScopedIndex(EmbeddingIndex):
         self.vector_db = whole.vector_db
         self._calls = whole._calls
         self._writes = whole._writes
+        self.has_term_statistics = whole.has_term_statistics
         self._principal = principal
 
     def seen_by(self, principal: Principal) -> EmbeddingIndex:
@@ -419,6 +465,8 @@ class ScopedIndex(EmbeddingIndex):
     _query_keyword = _shared("_query_keyword")
     _query_fuzzy = _shared("_query_fuzzy")
     _query_hybrid = _shared("_query_hybrid")
+    _query_keyword_by = _shared("_query_keyword_by")
+    _term_statistics = _shared("_term_statistics")
     _get = _shared("_get")
     _count = _shared("_count")
     _count_passing = _shared("_count_passing")

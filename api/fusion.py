@@ -214,14 +214,11 @@ def single_leg(name: LegName, leg: Leg, terms: Terms = NO_TERMS) -> list[FusedHi
     return hits
 
 
-def merge_ranked(
-    lists: Sequence[Sequence[tuple[str, float]]],
-    weights: Sequence[float] | None = None,
-) -> list[tuple[str, float]]:
+def merge_ranked(lists: Sequence[Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
     """Fuse any number of (id, score) lists by rank; return (id, RRF score in [0, 1]), best first.
 
-    For results whose scores cannot be compared, such as those of several vector DBs. An id that is
-    first in every list scores 1; ties are ordered by id.
+    For the answers to several wordings of one question. An id that is first in every list scores
+    1; ties are ordered by id.
 
     Examples:
         >>> merge_ranked([[("a", 0.9), ("b", 0.5)], [("a", 0.8)]])[0]
@@ -229,15 +226,13 @@ def merge_ranked(
 
     Args:
         lists: Each best first.
-        weights: How much each list counts, > 0; only their ratio matters. None: all alike.
     """
     total: dict[str, float] = {}
-    shares = [1.0] * len(lists) if weights is None else list(weights)
-    for ranked, share in zip(lists, shares, strict=True):
+    for ranked in lists:
         ranks = competition_ranks([score for _, score in ranked])
         for (identifier, _), rank in zip(ranked, ranks, strict=True):
-            total[identifier] = total.get(identifier, 0.0) + share / (RANK_CONSTANT + rank)
-    best = (sum(shares) or 1.0) / (RANK_CONSTANT + 1)
+            total[identifier] = total.get(identifier, 0.0) + 1 / (RANK_CONSTANT + rank)
+    best = (len(lists) or 1) / (RANK_CONSTANT + 1)
     scores = ((i, min(1.0, s / best)) for i, s in total.items())  # a sum of nine rounds above it
     return sorted(scores, key=lambda pair: (-pair[1], pair[0]))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -44,6 +45,66 @@ class KeywordLeg(list[Candidate]):
     def __init__(self, candidates: Iterable[Candidate], greatest: float) -> None:
         super().__init__(candidates)
         self.greatest = greatest
+
+
+@dataclass(frozen=True, slots=True)
+class TermStatistics:
+    """The numbers of BM25 for the chunks that one query ranks: a vector DB's, or several's.
+
+    Attributes:
+        count: Number of chunks.
+        length: Number of their terms; a repeated term counts each time.
+        holding: By index term of the query, the number of chunks that contain it.
+        similar: By index term of a fuzzy query, the number of chunks that contain it or a similar
+            term; empty otherwise.
+    """
+
+    count: int
+    length: int
+    holding: Mapping[str, int] = field(default_factory=dict)
+    similar: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def average(self) -> float:
+        """The mean number of terms of a chunk; 0 if no chunk has a term."""
+        return self.length / self.count if self.count else 0.0
+
+    def frequency(self, term: str, own: int) -> int:
+        """Return the number of chunks that contain a term, in [0, count].
+
+        Args:
+            own: The number in the vector DB that is searched, as of its search. It counts if it is
+                larger, because chunks may have been written since these numbers were read.
+        """
+        return min(self.count, max(own, self.holding.get(term, 0)))
+
+    def similar_frequency(self, term: str, own: int) -> int:
+        """Return what `frequency` does, for the chunks that contain the term or a similar one."""
+        return min(self.count, max(own, self.similar.get(term, 0)))
+
+    @staticmethod
+    def total(parts: Sequence[TermStatistics]) -> TermStatistics:
+        """Return the statistics of several vector DBs together."""
+        holding, similar = Counter[str](), Counter[str]()
+        for part in parts:
+            holding.update(part.holding)
+            similar.update(part.similar)
+        count, length = sum(part.count for part in parts), sum(part.length for part in parts)
+        return TermStatistics(count, length, holding, similar)
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One leg of one vector DB, before fusion.
+
+    Attributes:
+        candidates: Best first, ties by chunk_id.
+        evidence: Of the vector leg the cosine of the best chunk, of the keyword leg the best score
+            as a share of the greatest possible, as `Evidence` has them; None if unknown.
+    """
+
+    candidates: Sequence[Candidate]
+    evidence: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from corral.api.chunks import Chunk
 from corral.api.documents import READ_AT_ONCE, DocumentCount
 from corral.api.errors import InvalidRequest
 from corral.api.filters import Filter, matches
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
 
 
@@ -24,9 +24,12 @@ class IndexHooks(ABC):
 
     Attributes:
         vector_db: The registration that the index serves.
+        has_term_statistics: Whether the provider implements `_term_statistics` and
+            `_query_keyword_by`, so that its keyword scores compare with those of other vector DBs.
     """
 
     vector_db: VectorDB
+    has_term_statistics: bool = False
 
     @abstractmethod
     async def _add(
@@ -100,6 +103,30 @@ class IndexHooks(ABC):
             hint="Leave fuzzy out, or use a provider with this capability (`corral providers`).",
             field="fuzzy",
         )
+
+    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        """Return the numbers that BM25 needs to rank the chunks for this query.
+
+        A provider whose keyword leg is BM25 overrides this and `_query_keyword_by`, and sets
+        `has_term_statistics`: then several vector DBs are ranked as one, whatever their providers.
+        """
+        raise NotImplementedError
+
+    async def _query_keyword_by(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        statistics: TermStatistics,
+        fuzzy: bool,
+    ) -> Sequence[Candidate]:
+        """Return what `_query_keyword` does, or `_query_fuzzy`, scored by these statistics.
+
+        Args:
+            statistics: Of several vector DBs, this one included, for this query.
+            fuzzy: A provider without fuzzy search refuses it as `_query_fuzzy` does.
+        """
+        raise NotImplementedError
 
     async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
         """Return the first `limit` documents above `after`, ascending by code point.

@@ -13,10 +13,17 @@ from numpy.typing import NDArray
 
 from corral.api.checks import AnyRanker
 from corral.api.confidence import Evidence
-from corral.api.errors import ContractViolation
+from corral.api.errors import ContractViolation, InvalidEmbedding
 from corral.api.filters import Filter
 from corral.api.fusion import FusedHit, fuse, single_leg
-from corral.api.hits import Candidate, Hit, KeywordLeg, QueryChunksResponse
+from corral.api.hits import (
+    Candidate,
+    Hit,
+    KeywordLeg,
+    Leg,
+    QueryChunksResponse,
+    TermStatistics,
+)
 from corral.api.rankers import LegName
 from corral.api.scoped_hooks import ScopedHooks
 from corral.api.scoring import Metric, keyword_score, vector_score, whole_cosine
@@ -77,17 +84,14 @@ class LegSearch(ScopedHooks):
             legs = await self._legs(query)
             seen["candidates"] = sum(map(len, legs.values()))
         with span("fusion"):
-            scored = {
-                name: score_leg(self.vector_db, name, leg, query.leg_size)
-                for name, leg in legs.items()
-            }
+            ranked = fuse_legs(self.vector_db, query, legs)
             found = {c.chunk_id: c for name in legs for c in legs[name]}
-            evidence = await self._evidence(query.vector, legs)
-            terms = {c.chunk_id: c.matched_terms for c in legs.get("keyword", ())}
-            if query.mode is SearchMode.HYBRID:
-                return fuse(query.ranker, scored, query.k, terms), found, evidence
-            name, leg = next(iter(scored.items()))
-            return single_leg(name, leg, terms), found, evidence
+            cosine = share = None
+            if query.vector is not None and "vector" in legs:
+                cosine = await self._cosine(query.vector, legs["vector"])
+            if "keyword" in legs:
+                share = self._share(legs["keyword"], alone=cosine is None)
+            return ranked, found, Evidence(cosine, share, self.vector_db.unrelated_cosine)
 
     async def _legs(self, query: IndexQuery) -> dict[LegName, Sequence[Candidate]]:
         """Return the candidates of each leg that counts."""
@@ -103,23 +107,42 @@ class LegSearch(ScopedHooks):
             legs["vector"], legs["keyword"] = await hybrid(vector, text, size, filters)
         return legs
 
-    async def _evidence(
-        self, vector: NDArray[np.float32] | None, legs: Mapping[LegName, Sequence[Candidate]]
-    ) -> Evidence:
-        """Return what the best of each leg says of whether an answer was found."""
-        cosine = share = None
-        if vector is not None and "vector" in legs:
-            cosine = await self._cosine(vector, legs["vector"])
-        words = legs.get("keyword")
+    async def _one_vector_leg(self, query: IndexQuery) -> Leg:
+        if query.vector is None:
+            raise InvalidEmbedding("A vector leg needs an embedding.", field="embedding")
+        provider, size = self.vector_db.provider_id, query.leg_size
+        with span("engine", provider=provider, mode="vector", k=size) as seen:
+            leg = await self._query_vector(query.vector, size, query.filters)
+            seen["candidates"] = len(leg)
+        check_leg(self.vector_db, "vector", leg, size)
+        return Leg(leg, await self._cosine(query.vector, leg))
+
+    async def _one_keyword_leg(self, query: IndexQuery, statistics: TermStatistics | None) -> Leg:
+        text, size, filters = query.text, query.leg_size, query.filters
+        provider = self.vector_db.provider_id
+        with span("engine", provider=provider, mode="keyword", k=size) as seen:
+            if statistics is not None:
+                leg = await self._query_keyword_by(text, size, filters, statistics, query.fuzzy)
+            else:
+                words = self._query_fuzzy if query.fuzzy else self._query_keyword
+                leg = await words(text, size, filters)
+            seen["candidates"] = len(leg)
+        check_leg(self.vector_db, "keyword", leg, size)
+        return Leg(leg, self._share(leg, alone="vector" not in query.legs))
+
+    def _share(self, words: Sequence[Candidate], *, alone: bool) -> float | None:
+        """Return the best keyword score as a share of the greatest possible; None if unknown.
+
+        Args:
+            alone: Whether no other leg tells of the confidence: then a query without a word has 0.
+        """
         # The greatest score depends on words that no chunk in the scope holds: it would tell of
         # hidden ones.
-        if (
-            self._scope.is_whole
-            and isinstance(words, KeywordLeg)
-            and (words.greatest > 0 or cosine is None)
-        ):
-            share = min(1.0, words[0].raw_score / words.greatest) if words else 0.0
-        return Evidence(cosine, share, self.vector_db.unrelated_cosine)
+        if not self._scope.is_whole or not isinstance(words, KeywordLeg):
+            return None
+        if words.greatest <= 0 and not alone:
+            return None
+        return min(1.0, words[0].raw_score / words.greatest) if words else 0.0
 
     async def _cosine(self, vector: NDArray[np.float32], leg: Sequence[Candidate]) -> float:
         """Return the cosine of the best chunk, whatever the metric; 0 where there is none."""
@@ -161,10 +184,43 @@ class LegSearch(ScopedHooks):
         ]
 
 
+def fuse_legs(
+    vector_db: VectorDB, query: IndexQuery, legs: Mapping[LegName, Sequence[Candidate]]
+) -> list[FusedHit]:
+    """Return the k best chunks of the legs, best first, ties by chunk_id.
+
+    Raises:
+        ContractViolation: As `score_leg` says.
+    """
+    scored = {name: score_leg(vector_db, name, leg, query.leg_size) for name, leg in legs.items()}
+    terms = {c.chunk_id: c.matched_terms for c in legs.get("keyword", ())}
+    if query.mode is SearchMode.HYBRID:
+        return fuse(query.ranker, scored, query.k, terms)
+    name, leg = next(iter(scored.items()))
+    return single_leg(name, leg, terms)
+
+
 def score_leg(
     vector_db: VectorDB, name: LegName, leg: Sequence[Candidate], size: int
 ) -> list[tuple[str, float, float]]:
     """Check a hook's answer and return it with scores, as `fuse` takes it.
+
+    Raises:
+        ContractViolation: As `check_leg` says.
+    """
+    check_leg(vector_db, name, leg, size)
+    if name == "keyword":
+        return [(c.chunk_id, keyword_score(c.raw_score), c.raw_score) for c in leg]
+    metric, normalized = vector_db.metric, vector_db.normalize
+    whole = whole_cosine if _is_cosine(vector_db) else float
+    return [
+        (c.chunk_id, vector_score(whole(c.raw_score), metric, normalized=normalized), c.raw_score)
+        for c in leg
+    ]
+
+
+def check_leg(vector_db: VectorDB, name: LegName, leg: Sequence[Candidate], size: int) -> None:
+    """Check a hook's answer.
 
     Raises:
         ContractViolation: Too many hits, not sorted, twice, or scores that cannot be.
@@ -183,14 +239,6 @@ def score_leg(
         raise ContractViolation(f"{what}: a keyword score is not above 0.")
     if name == "vector" and raws and not _possible(vector_db, raws[0], raws[-1]):
         raise ContractViolation(f"{what}: a raw score is out of the metric's range.")
-    if name == "keyword":
-        return [(c.chunk_id, keyword_score(c.raw_score), c.raw_score) for c in leg]
-    metric, normalized = vector_db.metric, vector_db.normalize
-    whole = whole_cosine if _is_cosine(vector_db) else float
-    return [
-        (c.chunk_id, vector_score(whole(c.raw_score), metric, normalized=normalized), c.raw_score)
-        for c in leg
-    ]
 
 
 def _is_cosine(vector_db: VectorDB) -> bool:

@@ -300,5 +300,33 @@ def confidence(target: Target, /, **options: Any) -> None:
     commands().confidence(target.home, target.config, **options)
 
 
+@bench.command()
+@click.option(
+    "--data", multiple=True, required=True, metavar="DIR", help="Judged data; repeatable."
+)
+@names("--backends", "NAME", "Backends that the vector DBs take turns on.", "sqlite")
+@CONFIG
+@numbers("--parts", "Numbers of vector DBs to split a set over.", "2,5,20")
+@MODES
+@EMBEDDER
+@click.option(
+    "--most",
+    type=POSITIVE,
+    default=300,
+    show_default=True,
+    help="Maximum number of questions per set.",
+)
+@SEED
+@click.pass_obj
+def split(target: Target, /, **options: Any) -> None:
+    """Compare one vector DB with the same data split over several.
+
+    Splits each set in blocks and at random, and prints nDCG@10 and the time of a search beside
+    those of one vector DB.
+    """
+    target.local_only("bench split")
+    commands().split(target.home, target.config, **options)
+
+
 bench.add_command(report)
 bench.add_command(compare)

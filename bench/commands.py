@@ -17,6 +17,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.fidelity.run import make_fidelity_plan, run_fidelity
 from corral.bench.quality.plan import make_plan
 from corral.bench.quality.run import run_quality, work_of
+from corral.bench.quality.split import SplitPlan, run_split, split_table
 from corral.bench.report import HTML_NAME, MARKDOWN_NAME, terminal, write_reports
 from corral.bench.report.blocks import Block
 from corral.bench.report.quality_sections import quality_table, tune_table
@@ -188,6 +189,36 @@ def confidence(
     chosen = [SearchMode.parse(name) for name in modes]
     told = asyncio.run(tell(first, data, chosen, most))
     terminal.line(*table(told, least, first.seed))
+
+
+def split(
+    home: Path | None,
+    general_config: Path | None,
+    *,
+    config: Path | None,
+    parts: Sequence[int],
+    modes: Sequence[str],
+    model: str | None,
+    **options: Any,
+) -> None:
+    """Split judged sets over several vector DBs, and print what that changes.
+
+    Raises:
+        CorralError: The plan cannot work, or embedder or backend fail.
+    """
+    if min(parts) < 2:
+        raise InvalidRequest(f"--parts takes numbers >= 2 (got {min(parts)}).", field="parts")
+    folder = home or data_home()
+    settings = load_config(config or general_config, folder)
+    plan = SplitPlan(
+        config=settings,
+        home=folder,
+        parts=parts,
+        modes=[SearchMode.parse(name) for name in modes],
+        model=model or settings.default_embedding_model,
+        **options,
+    )
+    terminal.show([split_table(asyncio.run(run_split(plan)))])
 
 
 def _common(

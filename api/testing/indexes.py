@@ -13,10 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.hits import QueryChunksResponse
+from corral.api.hits import Leg, QueryChunksResponse, TermStatistics
+from corral.api.leg_search import IndexQuery
 from corral.api.principal import Principal
 from corral.api.testing.processes import SecondProcess, second_process
-from corral.api.vector_dbs import VectorDB
+from corral.api.vector_dbs import SearchMode, VectorDB
 
 T = TypeVar("T")
 
@@ -146,6 +147,29 @@ class Handle:
     ) -> QueryChunksResponse:
         """Search in any mode with what that mode needs."""
         return self._query(embedding=embedding, query_string=text, k=k, mode=mode, **options)
+
+    def term_statistics(self, text: str) -> TermStatistics:
+        """Return the numbers that BM25 ranks by for a text."""
+        found: TermStatistics = self._run(self.index.term_statistics(self._words(text, 10)))
+        return found
+
+    def keyword_leg(self, text: str, statistics: TermStatistics, k: int = 10) -> dict[str, float]:
+        """Return the raw keyword scores by chunk id, ranked by these statistics, best first."""
+        leg: Leg = self._run(self.index.keyword_leg(self._words(text, k), statistics))
+        return {one.chunk_id: one.raw_score for one in leg.candidates}
+
+    def _words(self, text: str, k: int) -> IndexQuery:
+        return IndexQuery(
+            mode=SearchMode.KEYWORD,
+            k=k,
+            threshold=0.0,
+            text=text,
+            ranker=self.vector_db.ranker,
+            filters=None,
+            vector=None,
+            fuzzy=False,
+            include_embeddings=False,
+        )
 
     def _query(self, **arguments: Any) -> QueryChunksResponse:
         response: QueryChunksResponse = self._run(self.index.query(**arguments))

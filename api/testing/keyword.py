@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from corral.api.hits import TermStatistics
 from corral.api.testing.indexes import PLAIN, Indexes, chunk, ids, raw_scores
 from corral.api.testing.oracle import Oracle, bm25
 from corral.api.testing.suite import Suite, needs
@@ -80,6 +81,49 @@ class KeywordTests(Suite):
             response = index.keyword(query, k=k)
             wrong = oracle.complaint(response, oracle.keyword(query), k, self.bm25_tolerance)
             assert wrong == "", f"query {number}: {query}"
+
+    def test_several_vector_dbs_rank_as_one(self, indexes: Indexes) -> None:
+        """Two halves ranked by their statistics together have the raw scores of the whole.
+
+        So do ties, repeated terms, the best k of a half, and words that only the other half holds.
+        An index without `has_term_statistics` makes no such promise: its hits are merged by
+        confidence.
+
+        If this fails: `_query_keyword_by` uses its own number of chunks, average length or
+        frequencies somewhere; an engine that proposes candidates must bound what it left out by
+        the statistics that it was given.
+        """
+        halves = {name: indexes.open(name, **PLAIN) for name in ("one", "two")}
+        if not all(half.index.has_term_statistics for half in halves.values()):
+            return
+        rng = np.random.default_rng(11)
+        words = [f"w{number}" for number in range(12)]
+        for name, size in (("one", 40), ("two", 15)):
+            some = words[:9] if name == "one" else words[3:]
+            longest = 24 if name == "one" else 6
+            halves[name].add_texts(
+                {
+                    f"{name}{n:02}": " ".join(rng.choice(some, rng.integers(1, longest)))
+                    for n in range(size)
+                }
+            )
+        texts = {
+            one.chunk_id: {"content": one.content}
+            for half in halves.values()
+            for one in half.get(*half.chunk_ids())
+        }
+        for query in ("w0 w4", "w3 w5 w5 w11", "w10 w1", "w2", "w11 unknown", "", "w0 w1 w2 w3 w4"):
+            statistics = TermStatistics.total([h.term_statistics(query) for h in halves.values()])
+            expected = bm25(query, texts, {"content": 1})
+            for name, half in halves.items():
+                right = {i: s for i, s in expected.items() if i.startswith(name)}
+                found = half.keyword_leg(query, statistics, k=100)
+                assert found == pytest.approx(right, abs=self.bm25_tolerance), (query, name)
+                in_order = sorted(right, key=lambda i: (-right[i], i))
+                best = half.keyword_leg(query, statistics, k=4)
+                assert [found[i] for i in best] == pytest.approx(
+                    [right[i] for i in in_order[:4]], abs=self.bm25_tolerance
+                ), (query, name)
 
     def test_words_are_joined_by_or(self, indexes: Indexes) -> None:
         """A chunk with any word of the question is found; one with none is not.

@@ -1,8 +1,9 @@
-"""Search one or several vector DBs: embed the question, search each, merge by rank."""
+"""Search one or several vector DBs: embed the question, search those together that compare."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -11,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.checks import MAX_K, AnyRanker, check_k, check_ranker
-from corral.api.confidence import UNKNOWN, Evidence
-from corral.api.embedder import Embedder
+from corral.api.confidence import EVEN_ODDS, UNKNOWN, Evidence
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest, MissingDependency, NotFound, ProviderError
-from corral.api.fusion import merge_ranked
-from corral.api.hits import Hit, QueryChunksResponse, Step
+from corral.api.hits import QueryChunksResponse, Step
 from corral.api.library import Library
 from corral.api.options import MaxChunks, RetrievalOptions, checked
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import ModelRerank, Reranker
 from corral.api.spans import TEXT, span
 from corral.api.vector_dbs import SearchMode
+from corral.providers.rag.corpus import Corpus, corpora, named, owner_of
 from corral.providers.rag.plan import Plan, SearchPlan, resolve
 from corral.providers.rag.questions import embedded as embedded_by
 from corral.providers.rag.searching import (
     AbsentReranker,
     Query,
+    Searchable,
     most_confident,
     queries_of,
     run_all,
@@ -48,8 +49,8 @@ class Retrieved:
         hits: Best first.
         steps: By vector DB id, what each step of its search did.
         notes: What the caller has to know.
-        evidence, reason: As of `QueryChunksResponse`; the evidence is that of the vector DB with
-            the largest confidence.
+        evidence, reason: As of `QueryChunksResponse`; the evidence is that of the corpus with the
+            largest confidence.
     """
 
     hits: list[ContextHit] = field(default_factory=list)
@@ -108,19 +109,20 @@ class Retrieval:
         """Return the k best chunks of several vector DBs, best first.
 
         All are searched at once, each as it was registered where the options say nothing, and a
-        query is embedded once for each model. `score_threshold` applies to a chunk's score in its
-        own vector DB. With one vector DB its scores stay. Scores of several cannot be compared, so
-        their hits are merged by rank (`merge_ranked`; ties by vector DB id, then chunk id) and the
-        score is the merged one: at most 1 / n with n vector DBs that count alike, as a chunk is in
-        one of them only.
+        query is embedded once for each model. Vector DBs whose scores compare are searched as one
+        (`corpus.py`): the answer is that of one vector DB with all their chunks. If some do not
+        compare, because of another model, metric, mode, ranker or analyzer, a hit's score is
+        multiplied by the confidence of the search that found it, 0.5 if that is unknown. Ties are
+        ordered by chunk id, then vector DB id.
 
         Args:
             vector_db_ids: At least one; repetitions are ignored.
             query: The question; blank only where `options.queries` say more.
-            k: Most hits, 1 to 1000, of each vector DB and of the answer; `auto`: the root of the
-                number of chunks in all of them, rounded up.
-            options: How to search.
-            weights: By vector DB id, how much it counts in the merging; 1 where it is not named.
+            k: Most hits, 1 to 1000; `auto`: the root of the number of chunks in all of them,
+                rounded up.
+            options: How to search. `score_threshold` applies before weights and confidence.
+            weights: By vector DB id, what its scores are multiplied by, relative to the largest; 1
+                if it is not named.
             given: Single options by name, instead of `options`.
 
         Raises:
@@ -200,25 +202,36 @@ class Retrieval:
         tenant = next(iter(plan.searches.values())).vector_db.tenant
         vectors = await run_all(embedded_by(embedders[m], tenant, text) for m, text in wanted)
         embedded = dict(zip(wanted, vectors, strict=True))
+        adapting = {how.vector_db.embedding_model for how in plan.searches.values() if how.reads}
+        reads = {(m, text): embedders[m].reads(text) for m, text in wanted if m in adapting}
         return {
-            name: [_asked(how, one, embedders, embedded) for one in queries[name]]
+            name: [_asked(how, one, embedded, reads) for one in queries[name]]
             for name, how in plan.searches.items()
         }
 
     async def run(self, plan: Plan, indexes: Indexes, queries: Queries) -> Retrieved:
         """Return the best chunks of all vector DBs, `plan.k` at most."""
-        searches = plan.searches
+        if len(indexes) == 1:
+            [(name, index)] = indexes.items()
+            how = plan.searches[name]
+            found = await self._search(index, index.vector_db.provider_id, how, queries[name])
+            hits = [
+                ContextHit(name, hit, rank, hit.score) for rank, hit in enumerate(found.hits, 1)
+            ]
+            return Retrieved(
+                hits[: plan.k], {name: found.steps}, found.notes, found.evidence, found.reason
+            )
+        together = corpora(plan, indexes)
         answers = await run_all(
-            self._search(indexes[name], how, queries[name]) for name, how in searches.items()
+            self._search(corpus, corpus.provider, how, queries[next(iter(corpus.members))])
+            for how, corpus in together
         )
-        found = dict(zip(searches, answers, strict=True))
-        notes = [note for answer in answers for note in answer.notes]
-        merged = _merged(plan, {name: answer.hits for name, answer in found.items()})
+        merged = _merged(plan, answers)
         reasons = [answer.reason for answer in answers if answer.reason and not merged]
         return Retrieved(
             merged[: plan.k],
-            {name: answer.steps for name, answer in found.items()},
-            notes,
+            _steps(plan, [corpus for _, corpus in together], answers),
+            [note for answer in answers for note in answer.notes],
             most_confident(answers),
             reasons[0] if reasons else None,
         )
@@ -247,9 +260,9 @@ class Retrieval:
         return found, selection
 
     async def _search(
-        self, index: EmbeddingIndex, how: SearchPlan, queries: Sequence[Query]
+        self, index: Searchable, provider: str, how: SearchPlan, queries: Sequence[Query]
     ) -> QueryChunksResponse:
-        about = {"provider": index.vector_db.provider_id, "mode": how.mode.value, "k": how.k}
+        about = {"provider": provider, "mode": how.mode.value, "k": how.k}
         texts = {} if len(queries) != 1 else {TEXT: queries[0].words}
         with span("search", **about, **texts) as seen:
             found = await search(index, how, queries, await self._reranker(how))
@@ -272,36 +285,56 @@ class Retrieval:
 def _asked(
     how: SearchPlan,
     query: Query,
-    embedders: Mapping[str, Embedder],
     embedded: Mapping[tuple[str, str], NDArray[np.float32]],
+    reads: Mapping[tuple[str, str], float],
 ) -> Query:
     """Return a query with its embedding, and with how much of it the model reads."""
-    model = how.vector_db.embedding_model
-    if (model, query.meaning) not in embedded:
+    key = how.vector_db.embedding_model, query.meaning
+    if key not in embedded:
         return query
-    read = embedders[model].reads(query.meaning) if how.reads else 1.0
-    return replace(query, embedding=embedded[model, query.meaning], read=read)
+    return replace(query, embedding=embedded[key], read=reads[key] if how.reads else 1.0)
 
 
 def _selected(hits: Sequence[ContextHit], plan: Plan) -> Selection:
     return select(hits, plan.k, plan.caps, plan.request.deduplicate)
 
 
-def _merged(plan: Plan, found: Mapping[str, Sequence[Hit]]) -> list[ContextHit]:
-    """Return the hits of several vector DBs by fused rank; those of one as they are."""
-    lists = {
-        name: [ContextHit(name, hit, rank, hit.score) for rank, hit in enumerate(hits, 1)]
-        for name, hits in found.items()
-    }
-    if len(lists) == 1:
-        return next(iter(lists.values()))
-    # NUL is in no id and sorts first, so the order of keys is that of (vector DB id, chunk id).
-    hits = {"\0".join(each.key): each for ranked in lists.values() for each in ranked}
-    fused = merge_ranked(
-        [[("\0".join(each.key), each.hit.score) for each in ranked] for ranked in lists.values()],
-        weights=[plan.searches[name].weight for name in lists],
-    )
-    return [replace(hits[key], hit=replace(hits[key].hit, score=score)) for key, score in fused]
+def _merged(plan: Plan, answers: Sequence[QueryChunksResponse]) -> list[ContextHit]:
+    """Return the hits of several corpora, best first; ties by chunk id, then vector DB id.
+
+    A score is multiplied by the weight of its vector DB relative to the largest, and by the
+    confidence of its corpus if there are several: fused scores say which of the candidates of one
+    search is best, and confidence how good these are.
+    """
+    heaviest = max(how.weight for how in plan.searches.values())
+    found: list[ContextHit] = []
+    ranks = Counter[str]()
+    for answer in answers:
+        confidence = 1.0
+        if len(answers) > 1:
+            confidence = EVEN_ODDS if answer.confidence is None else answer.confidence
+        for hit in answer.hits:
+            chunk_id, name = owner_of(hit.chunk.chunk_id)
+            ranks[name] += 1
+            score = hit.score * confidence * (plan.searches[name].weight / heaviest)
+            whole = replace(hit, chunk=named(hit.chunk, chunk_id), score=score)
+            found.append(ContextHit(name, whole, ranks[name], hit.score))
+    return sorted(found, key=lambda each: (-each.hit.score, each.hit.chunk.chunk_id, each.key))
+
+
+def _steps(
+    plan: Plan, together: Sequence[Corpus], answers: Sequence[QueryChunksResponse]
+) -> dict[str, list[Step]]:
+    """Return by vector DB id, in the order of the request, the steps of the search it was part of.
+
+    Those of a corpus of several vector DBs count the candidates of all.
+    """
+    steps: dict[str, list[Step]] = {name: [] for name in plan.searches}
+    for corpus, answer in zip(together, answers, strict=True):
+        note = f", {len(corpus.members)} vector DBs as one" if len(corpus.members) > 1 else ""
+        told = [replace(step, detail=step.detail + note) for step in answer.steps]
+        steps.update(dict.fromkeys(corpus.members, told))
+    return steps
 
 
 def _request(options: RetrievalOptions, weights: Mapping[str, float]) -> RAGQueryConfig:

@@ -1,4 +1,4 @@
-"""The search of one vector DB, from its options to its hits.
+"""The search of one vector DB, or of several as one, from its options to its hits.
 
     retrieve (each query) -> query syntax -> fuse several queries -> least confidence -> re-rank
     -> threshold -> cutoff
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from corral.api.checks import MAX_K, AnyRanker, check_query_text
 from corral.api.chunks import Chunk
 from corral.api.confidence import UNKNOWN, Evidence
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError, InvalidRequest, ProviderError
 from corral.api.filters import Filter, matches
 from corral.api.fusion import merge_ranked
@@ -63,6 +62,24 @@ class Query:
     read: float = 1.0
 
 
+class Searchable(Protocol):
+    """What `search` searches: the index of a vector DB, or several as one (`corpus.py`)."""
+
+    async def query(
+        self,
+        embedding: NDArray[np.float32] | None,
+        query_string: str,
+        *,
+        k: int,
+        mode: SearchMode,
+        filters: Filter | None,
+        ranker: AnyRanker,
+        include_embeddings: bool,
+        fuzzy: bool,
+    ) -> QueryChunksResponse:
+        """Return the k best chunks, as `EmbeddingIndex.query` does."""
+
+
 def queries_of(how: SearchPlan, questions: Sequence[str]) -> list[Query]:
     """Return the phrasings of a question as a vector DB is asked them, blank ones left out.
 
@@ -84,9 +101,9 @@ def _query(text: str, web: bool, vector_db: VectorDB) -> Query:
 
 
 async def search(
-    index: EmbeddingIndex, how: SearchPlan, queries: Sequence[Query], reranker: Reranker | None
+    index: Searchable, how: SearchPlan, queries: Sequence[Query], reranker: Reranker | None
 ) -> QueryChunksResponse:
-    """Search one vector DB.
+    """Search one vector DB, or several as one.
 
     Args:
         queries: One at least, embedded where `how.embeds`.
@@ -119,7 +136,7 @@ async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
 
 
-async def _retrieve(index: EmbeddingIndex, how: SearchPlan, query: Query) -> QueryChunksResponse:
+async def _retrieve(index: Searchable, how: SearchPlan, query: Query) -> QueryChunksResponse:
     """Return the candidates of one query, as many as are wanted, or all that there are."""
     size = min(how.candidates, MAX_K)
     refusals: dict[str, str | None] = {}
@@ -157,7 +174,7 @@ def _without_refused(
 
 
 async def _ask(
-    index: EmbeddingIndex,
+    index: Searchable,
     how: SearchPlan,
     query: Query,
     size: int,
@@ -175,7 +192,7 @@ async def _ask(
     )
 
 
-async def _filter_effect(index: EmbeddingIndex, how: SearchPlan, query: Query, size: int) -> Step:
+async def _filter_effect(index: Searchable, how: SearchPlan, query: Query, size: int) -> Step:
     """Return how many of the chunks that would be best without the filter do not pass it."""
     found = await _ask(index, how, query, size, None)
     passing = sum(matches(how.filters, hit.chunk.metadata) for hit in found.hits)

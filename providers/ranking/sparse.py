@@ -31,7 +31,7 @@ from functools import cache, lru_cache, partial
 
 import numpy as np
 
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, TermStatistics
 from corral.providers.ranking.bm25 import greatest, idf, term_weight
 from corral.providers.ranking.candidates import Proposals, best_candidates
 from corral.providers.ranking.fields import ChunkTerms
@@ -144,14 +144,18 @@ class Statistics:
         return sum(self.lengths.values())
 
     @property
+    def length(self) -> int:
+        """The number of terms of all chunks."""
+        return sum(length * number for length, number in self.lengths.items())
+
+    @property
     def average(self) -> float:
         """The mean length of a chunk; 0 where no chunk has a term."""
-        total = sum(length * number for length, number in self.lengths.items())
-        return total / self.count if self.count else 0.0
+        return self.length / self.count if self.count else 0.0
 
     def reference_with(self, lengths: Sequence[int]) -> int:
         """Return the reference for chunks of these lengths that are about to be added."""
-        total = self.average * self.count + sum(lengths)
+        total = self.length + sum(lengths)
         return reference_of(total / (self.count + len(lengths))) if lengths else 0
 
 
@@ -204,6 +208,26 @@ class SparseQuery:
         self.keys = tuple(term_key(term) for term in self.terms)
         self._by_key = dict(zip(self.keys, self.terms, strict=True))
 
+    def statistics(self, known: Statistics, holding: Sequence[int]) -> TermStatistics:
+        """Return what is known of a vector DB as several of them can be added up.
+
+        Args:
+            known: Of the vector DB.
+            holding: For each of `keys`, the number of chunks that hold it.
+        """
+        found = dict(zip(self.terms, holding, strict=True))
+        return TermStatistics(known.count, known.length, found)
+
+    def frequencies(self, shared: TermStatistics, holding: Sequence[int]) -> list[int]:
+        """Return for each of `keys` the number of chunks that hold it, in several vector DBs.
+
+        Args:
+            shared: The statistics of these vector DBs.
+            holding: The numbers in the one that is searched.
+        """
+        pairs = zip(self.terms, holding, strict=True)
+        return [shared.frequency(term, number) for term, number in pairs]
+
     def weights(self, document_frequencies: Sequence[int], count: int) -> dict[int, float]:
         """Return by key the weight, idf times repetitions, of the terms that some chunk holds.
 
@@ -248,6 +272,7 @@ async def best_matches(
     statistics: Statistics,
     k: int,
     fetch: Fetch,
+    average: float | None = None,
 ) -> list[Candidate]:
     """Return the k best chunks by the definition of BM25, ties by chunk_id, from an engine.
 
@@ -259,22 +284,23 @@ async def best_matches(
         statistics: As of now.
         k: Most candidates wanted, >= 1.
         fetch: Asks the engine with `query_vector(weights)`; at most the number wanted, best first.
+        average: Mean length of a chunk to rank by, > 0; None for that of `statistics`.
     """
-    average = statistics.average
-    if not weights or not average > 0:
+    mean = average or statistics.average
+    if not weights or not statistics.average > 0:
         return []
     terms: dict[str, tuple[int, ...]] = {}
 
     async def propose(band: Sequence[int] | None, limit: int) -> Proposals:
         fetched = await fetch(band, limit)
         passing = [one for one in fetched if one.passes]
-        bound = _most(band or statistics.references, average)
+        bound = _most(band or statistics.references, mean)
         return Proposals(
-            _scored(weights, average, passing, terms),
+            _scored(weights, mean, passing, terms),
             fetched[-1].score * bound if len(fetched) == limit else None,
         )
 
-    sources = [partial(propose, band) for band in bands(statistics)]
+    sources = [partial(propose, band) for band in bands(statistics, mean)]
     best = await best_candidates(k, *sources, margin=k // 3 + SPARE)
     held = cache(query.held)  # many hold the same terms
     for one in best:
@@ -282,9 +308,9 @@ async def best_matches(
     return best
 
 
-def bands(statistics: Statistics) -> list[Sequence[int] | None]:
-    """Return the references in use, grouped by distance from today's average; [None] for one."""
-    now = math.log(statistics.average)
+def bands(statistics: Statistics, average: float) -> list[Sequence[int] | None]:
+    """Return the references in use, grouped by distance from an average; [None] for one group."""
+    now = math.log(average)
     groups: dict[int, list[int]] = {}
     for reference in sorted(statistics.references):
         distance = reference * math.log(REFERENCE_STEP) - now

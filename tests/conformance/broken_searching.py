@@ -14,7 +14,7 @@ from toy_index import Entries, Entry, ToyIndex
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter, matches
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
 
 Row = NDArray[np.float32]
@@ -180,6 +180,30 @@ class GreatestOfWordsThatAreThere(ToyIndex):
     def _greatest(self, terms: Sequence[str], entries: Entries) -> float:
         there = {term for entry in entries.values() for term in entry.frequency}
         return super()._greatest([term for term in terms if term in there], entries)
+
+
+@caught_by("test_several_vector_dbs_rank_as_one")
+class OwnStatisticsOnly(ToyIndex):
+    async def _query_keyword_by(
+        self, query_string: str, k: int, filters: Filter | None, *rest: Any
+    ) -> Sequence[Candidate]:
+        return await self._query_keyword(query_string, k, filters)
+
+
+@caught_by("test_several_vector_dbs_rank_as_one")
+class OwnAverageLength(ToyIndex):
+    async def _query_keyword_by(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        statistics: TermStatistics,
+        fuzzy: bool,
+    ) -> Sequence[Candidate]:
+        own = await self._term_statistics(query_string, fuzzy)
+        length = round(own.average * statistics.count)
+        mixed = TermStatistics(statistics.count, length, statistics.holding)
+        return await super()._query_keyword_by(query_string, k, filters, mixed, fuzzy)
 
 
 @caught_by("test_words_are_joined_by_or", "test_the_longest_query")

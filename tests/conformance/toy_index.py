@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter, matches
-from corral.api.hits import Candidate, KeywordLeg
+from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.provider import ALL_FILTERS, Capabilities
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
@@ -51,6 +51,8 @@ Entries = dict[str, Entry]
 
 class ToyIndex(EmbeddingIndex):
     """Chunks by id, in memory and in a file; the file's first line changes with every write."""
+
+    has_term_statistics = True
 
     def __init__(self, vector_db: VectorDB, folder: Path) -> None:
         super().__init__(vector_db)
@@ -93,6 +95,32 @@ class ToyIndex(EmbeddingIndex):
         terms = sorted(set(self._terms(query_string)))
         best = self._best(self._bm25(terms, entries), k, entries, filters)
         return KeywordLeg(best, self._greatest(terms, entries))
+
+    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        entries = self._load()
+        holding = {
+            term: sum(term in entry.frequency for entry in entries.values())
+            for term in self._terms(query_string)
+        }
+        return TermStatistics(len(entries), sum(e.length for e in entries.values()), holding)
+
+    async def _query_keyword_by(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        statistics: TermStatistics,
+        fuzzy: bool,
+    ) -> Sequence[Candidate]:
+        entries = self._load()
+        raw: dict[str, float] = {}
+        for term in sorted(self._terms(query_string)):
+            for chunk_id, entry in entries.items():
+                if term in entry.frequency:
+                    worth = idf(statistics.frequency(term, 0), statistics.count)
+                    weight = term_weight(entry.frequency[term], entry.length, statistics.average)
+                    raw[chunk_id] = raw.get(chunk_id, 0.0) + worth * weight
+        return self._best(raw, k, entries, filters)
 
     async def _query_fuzzy(
         self, query_string: str, k: int, filters: Filter | None

@@ -123,4 +123,4 @@ def finds_new_chunks(statistics: Statistics) -> bool:
 
     It is not where nothing is stored, and where a search names the references that there are.
     """
-    return statistics.average > 0 and len(bands(statistics)) == 1
+    return statistics.average > 0 and len(bands(statistics, statistics.average)) == 1

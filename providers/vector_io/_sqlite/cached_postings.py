@@ -56,12 +56,12 @@ class Snapshot:
 
     Attributes:
         lengths: By row number, the number of a chunk's terms plus one; 0 where there is no chunk.
-        average: Mean number of terms of a chunk; 0 where no chunk has any.
+        total: Number of terms of all chunks.
     """
 
     state: State
     lengths: NDArray[np.int32]
-    average: float
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class CachedPostings:
         with self._lock:
             self._held = 0
             self._terms: OrderedDict[str, Posting] = OrderedDict()
-            self._now = Snapshot(State(), np.zeros(1, np.int32), 0.0)
+            self._now = Snapshot(State(), np.zeros(1, np.int32), 0)
             self._total = 0
 
     def follow(self, connection: apsw.Connection) -> Snapshot:
@@ -129,8 +129,7 @@ class CachedPostings:
                 raise StaleRead
             if state.version > self._now.state.version:
                 lengths = self._catch_up(connection, self._now, state)
-                average = self._total / state.count if state.count else 0.0
-                self._now = Snapshot(state, lengths, average)
+                self._now = Snapshot(state, lengths, self._total)
             return self._now
 
     def _catch_up(
@@ -175,10 +174,10 @@ class CachedPostings:
                 self._terms.move_to_end(term)
         return held
 
-    def weights(self, snapshot: Snapshot) -> NDArray[np.float64]:
+    def weights(self, average: float) -> NDArray[np.float64]:
         """Return the saturated weight (`bm25.term_weight`) of each shape, those read so far."""
         with self._lock:
-            return self._shapes.weights(snapshot.average)
+            return self._shapes.weights(average)
 
     def _extended(
         self, connection: apsw.Connection, snapshot: Snapshot, term: str, held: Posting

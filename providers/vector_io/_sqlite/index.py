@@ -17,7 +17,7 @@ from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, KeywordLeg
+from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import best_of
 from corral.providers.ranking.exact import Nearest
@@ -55,7 +55,7 @@ T = TypeVar("T")
 Leg = TypeVar("Leg", bound=Sequence[Candidate])
 
 _VectorQuery: TypeAlias = tuple[NDArray[np.float32], int, Filter | None]
-_WordQuery: TypeAlias = tuple[str, int, Filter | None, bool]
+_WordQuery: TypeAlias = tuple[str, int, Filter | None, bool, TermStatistics | None]
 
 ROWS_AT_ONCE = 1024
 
@@ -108,6 +108,8 @@ class ChunkFileIndex(EmbeddingIndex):
         extension: A library of SQLite functions that `vectors` needs.
     """
 
+    has_term_statistics = True
+
     def __init__(
         self,
         vector_db: VectorDB,
@@ -128,6 +130,7 @@ class ChunkFileIndex(EmbeddingIndex):
         self._vectors = vectors
         self._vector_leg = Together(self._search_vectors)
         self._keyword_leg = Together(self._search_words)
+        self._statistics = Together(self._count_terms)
         self._both_legs = Together(self._search_both)
         self._rows = 0  # when they were last counted
         self._reads = Together(self._read_all)
@@ -159,12 +162,25 @@ class ChunkFileIndex(EmbeddingIndex):
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await self._keyword_leg.ask((query_string, k, filters, False))
+        return await self._keyword_leg.ask((query_string, k, filters, False, None))
 
     async def _query_fuzzy(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await self._keyword_leg.ask((query_string, k, filters, True))
+        return await self._keyword_leg.ask((query_string, k, filters, True, None))
+
+    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        return await self._statistics.ask((query_string, fuzzy))
+
+    async def _query_keyword_by(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        statistics: TermStatistics,
+        fuzzy: bool,
+    ) -> Sequence[Candidate]:
+        return await self._keyword_leg.ask((query_string, k, filters, fuzzy, statistics))
 
     async def _query_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
@@ -240,7 +256,7 @@ class ChunkFileIndex(EmbeddingIndex):
             vectors = self._vectors_in(
                 connection, [(row, k, passes) for row, _, k, passes in asked]
             )
-            texts = [(text, k, passes, False) for _, text, k, passes in asked]
+            texts = [(text, k, passes, False, None) for _, text, k, passes in asked]
             return list(zip(vectors, self._words_in(connection, texts), strict=True))
 
         return self._in_one_state(search)
@@ -271,10 +287,22 @@ class ChunkFileIndex(EmbeddingIndex):
     ) -> list[KeywordLeg]:
         return [
             self._keyword.candidates(
-                connection, text, k, self._filters.passing(connection, filters), fuzzy=fuzzy
+                connection,
+                text,
+                k,
+                self._filters.passing(connection, filters),
+                fuzzy=fuzzy,
+                statistics=statistics,
             )
-            for text, k, filters, fuzzy in asked
+            for text, k, filters, fuzzy, statistics in asked
         ]
+
+    def _count_terms(self, asked: Sequence[tuple[str, bool]]) -> list[TermStatistics]:
+        return self._in_one_state(
+            lambda file: [
+                self._keyword.statistics(file, text, fuzzy=fuzzy) for text, fuzzy in asked
+            ]
+        )
 
     def _read_all(self, asked: Sequence[tuple[Sequence[str], bool]]) -> list[list[Chunk]]:
         with self._connections.reading() as connection:

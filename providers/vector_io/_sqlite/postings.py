@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import apsw
@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.hits import Candidate, KeywordLeg
+from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.providers.ranking.bm25 import greatest, idf
 from corral.providers.ranking.candidates import best_of
 from corral.providers.ranking.fields import field_texts
@@ -38,7 +38,7 @@ from corral.providers.ranking.max_score import TermScores, best_by_terms
 from corral.providers.ranking.rows import RowSet
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary, is_word
 from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
-from corral.providers.vector_io._sqlite.cached_postings import CachedPostings, Snapshot
+from corral.providers.vector_io._sqlite.cached_postings import CachedPostings, Posting, Snapshot
 from corral.providers.vector_io._sqlite.rows import chunk_ids_of
 
 _LAYOUT = 1  # raise it with every change of the tables
@@ -130,9 +130,12 @@ class KeywordIndex:
         allowed: RowSet | None,
         *,
         fuzzy: bool = False,
+        statistics: TermStatistics | None = None,
     ) -> KeywordLeg:
         """Return the k best chunks, ties by id; arguments and errors as of `search`."""
-        hits, most = self.search(connection, query, k, allowed=allowed, fuzzy=fuzzy)
+        hits, most = self.search(
+            connection, query, k, allowed=allowed, fuzzy=fuzzy, statistics=statistics
+        )
         ids = chunk_ids_of(connection, [hit.row for hit in hits])
         found = (Candidate(ids[hit.row], hit.score, matched_terms=hit.terms) for hit in hits)
         return KeywordLeg(best_of(found, k), most)
@@ -145,6 +148,7 @@ class KeywordIndex:
         *,
         allowed: RowSet | None = None,
         fuzzy: bool = False,
+        statistics: TermStatistics | None = None,
     ) -> tuple[list[KeywordHit], float]:
         """Return the best rows that hold a term of the query, and those tied with the last.
 
@@ -154,6 +158,7 @@ class KeywordIndex:
             k: How many rows are wanted, >= 1; more are returned where scores tie.
             allowed: The rows that may be returned; None for all.
             fuzzy: Pass True to let a term stand for similar ones too; `similar.py` has the rules.
+            statistics: Those to rank by; None for the index's own.
 
         Returns:
             Hits, best first, ties in ascending order of rows; and the score that none could exceed
@@ -163,40 +168,70 @@ class KeywordIndex:
             StaleRead: What is in memory is newer than the transaction.
         """
         now = self._cache.follow(connection)
-        count = now.state.count
+        own = TermStatistics(now.state.count, now.total)
+        numbers = statistics or own
+        average = numbers.average or own.average
         wanted = Counter(self._analyzer.terms(query))
-        similar = self._vocabulary.of(connection).similar(wanted) if fuzzy else {}
         held: dict[str, TermScores] = {}
         parts: list[TermScores] = []
         holding: list[tuple[int, int]] = []
-        for term in sorted(wanted):
-            near = similar.get(term, ())
-            found = self._found(connection, now, [(term, 1.0), *near])
-            if found:
-                held |= {word: posting for word, (posting, _) in found.items()}
-                parts.append(_as_one(term, found, count, wanted[term]))
-            every = found[term][0] if term in found else parts[-1] if found else _NO_POSTING
-            holding.append((wanted[term], len(every.rows)))
-        most = greatest(holding, count)
+        for term, postings in self._postings_of(connection, now, wanted, fuzzy=fuzzy):
+            weights = self._cache.weights(average) if postings else _NOTHING
+            scores = {
+                word: (TermScores.of(posting.rows, weights, posting.shapes), similarity)
+                for word, (posting, similarity) in postings.items()
+            }
+            held |= {word: posting for word, (posting, _) in scores.items()}
+            part, frequency = _as_one(term, scores, numbers, wanted[term])
+            parts += [part] if len(part.rows) else []
+            holding.append((wanted[term], frequency))
+        most = greatest(holding, numbers.count)
         if not parts:
             return [], most
-        rows, scores = best_by_terms(parts, k, allowed)
+        rows, scores_of_rows = best_by_terms(parts, k, allowed)
         terms = _matched(dict(sorted(held.items())), rows)
-        return list(map(KeywordHit, rows.tolist(), scores.tolist(), terms)), most
+        return list(map(KeywordHit, rows.tolist(), scores_of_rows.tolist(), terms)), most
 
-    def _found(
+    def statistics(
+        self, connection: apsw.Connection, query: str, *, fuzzy: bool = False
+    ) -> TermStatistics:
+        """Return what `search` ranks a query by; arguments and errors as there."""
+        now = self._cache.follow(connection)
+        holding: dict[str, int] = {}
+        similar: dict[str, int] = {}
+        wanted = Counter(self._analyzer.terms(query))
+        for term, postings in self._postings_of(connection, now, wanted, fuzzy=fuzzy):
+            holding[term] = len(postings[term][0].rows) if term in postings else 0
+            if fuzzy:
+                rows = [posting.rows for posting, _ in postings.values()]
+                similar[term] = len(np.unique(np.concatenate(rows))) if rows else 0
+        return TermStatistics(now.state.count, now.total, holding, similar)
+
+    def _postings_of(
+        self,
+        connection: apsw.Connection,
+        now: Snapshot,
+        wanted: Iterable[str],
+        *,
+        fuzzy: bool,
+    ) -> Iterator[tuple[str, dict[str, tuple[Posting, float]]]]:
+        """Yield each term, in order, with the postings and similarity of what stands for it."""
+        similar = self._vocabulary.of(connection).similar(wanted) if fuzzy else {}
+        for term in sorted(wanted):
+            yield term, self._held(connection, now, [(term, 1.0), *similar.get(term, ())])
+
+    def _held(
         self,
         connection: apsw.Connection,
         now: Snapshot,
         terms: Iterable[tuple[str, float]],
-    ) -> dict[str, tuple[TermScores, float]]:
+    ) -> dict[str, tuple[Posting, float]]:
         """Return postings and similarity of the first terms that any row holds."""
-        found: dict[str, tuple[TermScores, float]] = {}
+        found: dict[str, tuple[Posting, float]] = {}
         for term, similarity in terms:
             posting = self._cache.posting(connection, now, term)
             if len(posting.rows):
-                weights = self._cache.weights(now)
-                found[term] = TermScores.of(posting.rows, weights, posting.shapes), similarity
+                found[term] = posting, similarity
             if len(found) == MAX_SIMILAR:
                 break
         return found
@@ -206,7 +241,8 @@ class KeywordIndex:
         self._cache.forget()
 
 
-_NO_POSTING = TermScores.of(np.empty(0, np.int64), np.empty(0))
+_NOTHING = np.empty(0)
+_NO_SCORES = TermScores.of(np.empty(0, np.int64), _NOTHING)
 
 
 class _StoredVocabulary:
@@ -228,22 +264,30 @@ class _StoredVocabulary:
 
 
 def _as_one(
-    term: str, found: Mapping[str, tuple[TermScores, float]], count: int, times: int
-) -> TermScores:
-    """Return the scores of a query term's rows, the similar terms that they hold included."""
-    own = found[term][0] if term in found else None
-    if own is not None and len(found) == 1:
-        return own.times(idf(len(own.rows), count) * times)
+    term: str,
+    found: Mapping[str, tuple[TermScores, float]],
+    numbers: TermStatistics,
+    times: int,
+) -> tuple[TermScores, int]:
+    """Return the scores of the rows with a query term or a similar one, and its frequency.
+
+    The frequency is the number of rows with the term, or with a similar one if none has the term.
+    """
+    own, count = found[term][0] if term in found else _NO_SCORES, numbers.count
+    frequency = numbers.frequency(term, len(own.rows))
+    if len(found) == (term in found):
+        return own.times(idf(frequency, count) * times), frequency
     every = np.concatenate([posting.rows for posting, _ in found.values()])
     worth = np.concatenate([posting.scores() * share for posting, share in found.values()])
     order = np.argsort(every, kind="stable")
     rows, starts = np.unique(every[order], return_index=True)
-    scores = np.maximum.reduceat(worth[order], starts) * (idf(len(rows), count) * times)
-    if own is not None:
+    similar = numbers.similar_frequency(term, len(rows))
+    scores = np.maximum.reduceat(worth[order], starts) * (idf(similar, count) * times)
+    if term in found:
         place = np.searchsorted(rows, own.rows)
-        exact = own.scores() * (idf(len(own.rows), count) * times)
+        exact = own.scores() * (idf(frequency, count) * times)
         scores[place] = np.maximum(scores[place], exact)
-    return TermScores.of(rows, scores)
+    return TermScores.of(rows, scores), frequency or similar
 
 
 def _matched(found: Mapping[str, TermScores], rows: NDArray[np.integer]) -> list[tuple[str, ...]]:

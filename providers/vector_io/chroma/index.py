@@ -15,7 +15,7 @@ from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
 from corral.api.errors import CorralError
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, KeywordLeg
+from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import (
@@ -65,6 +65,8 @@ class ChromaIndex(NotedIndex):
         release: Gives the engine back, on close.
     """
 
+    has_term_statistics = True
+
     def __init__(
         self,
         vector_db: VectorDB,
@@ -106,18 +108,39 @@ class ChromaIndex(NotedIndex):
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await self._search_words(query_string, k, filters)
+        mirror = self._mirror
+        return await self._threads.run(mirror.read, mirror.search, query_string, k, filters)
 
     async def _query_fuzzy(
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await self._search_words(query_string, k, filters, fuzzy=True)
-
-    async def _search_words(
-        self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
-    ) -> KeywordLeg:
         mirror = self._mirror
-        return await self._threads.run(mirror.read, mirror.search, text, k, filter_, fuzzy=fuzzy)
+        return await self._threads.run(
+            mirror.read, mirror.search, query_string, k, filters, fuzzy=True
+        )
+
+    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        mirror = self._mirror
+        return await self._threads.run(mirror.read, mirror.statistics, query_string, fuzzy=fuzzy)
+
+    async def _query_keyword_by(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        statistics: TermStatistics,
+        fuzzy: bool,
+    ) -> Sequence[Candidate]:
+        mirror = self._mirror
+        return await self._threads.run(
+            mirror.read,
+            mirror.search,
+            query_string,
+            k,
+            filters,
+            fuzzy=fuzzy,
+            statistics=statistics,
+        )
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await self._threads.run(self._read_chunks, chunk_ids, include_embeddings)

@@ -21,7 +21,7 @@ from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, KeywordLeg
+from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.exact import effective_metric, nearest
 from corral.providers.vector_io.memory.filters import MetadataIndex
@@ -49,6 +49,7 @@ class MemoryIndex(EmbeddingIndex):
         self, vector_db: VectorDB, *, fuzzy: bool, on_drop: Callable[[VectorDB], None]
     ) -> None:
         super().__init__(vector_db)
+        self.has_term_statistics = not fuzzy  # its words differ from those of other vector DBs
         self._fuzzy = fuzzy
         self._on_drop = on_drop
         self._lock = threading.Lock()
@@ -93,6 +94,21 @@ class MemoryIndex(EmbeddingIndex):
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         return await asyncio.to_thread(self._search_words, query_string, k, filters, fuzzy=True)
+
+    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        return await asyncio.to_thread(self._count_terms, query_string, fuzzy=fuzzy)
+
+    async def _query_keyword_by(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        statistics: TermStatistics,
+        fuzzy: bool,
+    ) -> Sequence[Candidate]:
+        return await asyncio.to_thread(
+            self._search_words, query_string, k, filters, fuzzy=fuzzy, statistics=statistics
+        )
 
     async def _query_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
@@ -205,11 +221,21 @@ class MemoryIndex(EmbeddingIndex):
             return heapq.nsmallest(k, candidates, key=lambda c: (-c.raw_score, c.chunk_id))
 
     def _search_words(
-        self, text: str, k: int, filter_: Filter | None, *, fuzzy: bool = False
+        self,
+        text: str,
+        k: int,
+        filter_: Filter | None,
+        *,
+        fuzzy: bool = False,
+        statistics: TermStatistics | None = None,
     ) -> KeywordLeg:
         with self._lock:
             mask = self._selected(filter_) if filter_ else None
-            return self._words.search(text, k, mask, fuzzy=fuzzy)
+            return self._words.search(text, k, mask, fuzzy=fuzzy, statistics=statistics)
+
+    def _count_terms(self, text: str, *, fuzzy: bool) -> TermStatistics:
+        with self._lock:
+            return self._words.statistics(text, fuzzy=fuzzy)
 
     def _search_both(
         self, embedding: NDArray[np.float32], text: str, k: int, filter_: Filter | None

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.hits import Candidate, KeywordLeg
+from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.providers.ranking.bm25 import greatest, idf, term_weight
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.rows import best_rows
@@ -79,6 +79,7 @@ class KeywordIndex:
         self._postings: dict[str, dict[int, float]] = {}  # term -> place -> frequency
         self._arrays: dict[str, _Posting] = {}  # of terms searched for
         self._weighed: dict[str, _Weights] = {}  # of terms searched for since the last write
+        self._weighed_for = 0.0  # the average length that these weights are for
         self._lengths = np.zeros(64, dtype=np.int64)  # by place
         self._end = 0  # behind the last place that was used
         self._total_length = 0
@@ -123,6 +124,7 @@ class KeywordIndex:
         mask: NDArray[np.bool_] | None = None,
         *,
         fuzzy: bool = False,
+        statistics: TermStatistics | None = None,
     ) -> KeywordLeg:
         """Return the chunks that hold a term of the query, best first, ties by id.
 
@@ -136,15 +138,17 @@ class KeywordIndex:
             mask: Which places may be returned; None for all.
             fuzzy: Pass True to find chunks with similar terms too; a hit's terms are then those
                 that the chunk holds.
+            statistics: Those to rank by; None for the index's own.
         """
         wanted = Counter(self._analyzer.terms(query))
-        variants = self._similar(wanted) if fuzzy else self._fuzzy_words(wanted)
+        variants = self._variants(wanted, fuzzy=fuzzy)
+        numbers = statistics or TermStatistics(len(self._terms), self._total_length)
         scores = np.zeros(self._end)
         holding: list[tuple[int, int]] = []
         for term in sorted(wanted):
-            places, worth = self._term_scores(term, variants.get(term))
+            places, worth, frequency = self._term_scores(term, variants.get(term), numbers)
             scores[places] += wanted[term] * worth
-            holding.append((wanted[term], len(self._postings.get(term, places))))
+            holding.append((wanted[term], frequency))
         found = np.flatnonzero(scores)
         if mask is not None:
             found = found[mask[found]]
@@ -155,7 +159,20 @@ class KeywordIndex:
             Candidate(self._ids[n], float(scores[n]), matched_terms=self._held_by(n, stand_for))
             for n in best
         )
-        return KeywordLeg(hits, greatest(holding, len(self._terms)))
+        return KeywordLeg(hits, greatest(holding, numbers.count))
+
+    def statistics(self, query: str, *, fuzzy: bool) -> TermStatistics:
+        """Return what `search` ranks a query by."""
+        wanted = Counter(self._analyzer.terms(query))
+        holding = {term: len(self._postings.get(term, ())) for term in wanted}
+        similar = {
+            term: len(set().union(*(self._postings.get(word, ()) for word in (term, *words))))
+            for term, words in self._variants(wanted, fuzzy=fuzzy).items()
+        }
+        return TermStatistics(len(self._terms), self._total_length, holding, similar)
+
+    def _variants(self, wanted: Iterable[str], *, fuzzy: bool) -> dict[str, dict[str, float]]:
+        return self._similar(wanted) if fuzzy else self._fuzzy_words(wanted)
 
     def _held_by(self, place: int, stand_for: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
         held = self._terms[place].frequencies.keys()
@@ -175,32 +192,48 @@ class KeywordIndex:
         terms = list(wanted)[:MAX_FUZZY_TERMS]
         return dict(zip(terms, fuzzy_words.similar_terms(terms, list(self._postings)), strict=True))
 
-    def _term_scores(self, term: str, variants: Mapping[str, float] | None) -> _Weights:
-        """Return the BM25 of one term in the chunks that hold it, or one of its variants.
+    def _term_scores(
+        self, term: str, variants: Mapping[str, float] | None, numbers: TermStatistics
+    ) -> tuple[NDArray[np.intp], NDArray[np.float64], int]:
+        """Return the places with a term or a variant, its BM25 there, and its frequency.
 
         Variants count as one term: idf is that of all chunks that hold one of them; the weight in a
-        chunk is the largest of saturated weight times similarity.
+        chunk is the largest of saturated weight times similarity. The frequency is the number of
+        chunks that hold the term, or a variant if none holds the term.
         """
-        places, weights = self._weights(term)
-        exact = idf(len(places), len(self._terms)) * weights
+        average = numbers.average or self._own_average
+        places, weights = self._weights(term, average)
+        own = numbers.frequency(term, len(places))
+        exact = idf(own, numbers.count) * weights
         if not variants:
-            return places, exact
+            return places, exact, own
         best = np.zeros(self._end)
         for variant, similarity in variants.items():
-            holding, weights = self._weights(variant)
+            holding, weights = self._weights(variant, average)
             best[holding] = np.maximum(best[holding], similarity * weights)
-        best *= idf(int(np.count_nonzero(best)), len(self._terms))
+        held = np.flatnonzero(best)
+        similar = numbers.similar_frequency(term, len(held))
+        best *= idf(similar, numbers.count)
         best[places] = np.maximum(best[places], exact)
         held = np.flatnonzero(best)
-        return held, best[held]
+        return held, best[held], own or numbers.similar_frequency(term, len(held))
 
-    def _weights(self, term: str) -> _Weights:
-        """Return where a term is and its saturated weight there; cached until a write."""
+    @property
+    def _own_average(self) -> float:
+        return self._total_length / len(self._terms) if self._terms else 0.0
+
+    def _weights(self, term: str, average: float) -> _Weights:
+        """Return where a term is and its saturated weight there.
+
+        Cached until a write or for another average.
+        """
         if term not in self._postings:
             return _NOWHERE
+        if average != self._weighed_for:
+            self._weighed.clear()
+            self._weighed_for = average
         if term not in self._weighed:
             posting = self._posting(term)
-            average = self._total_length / len(self._terms)
             weights = term_weight(posting.frequencies, self._lengths[posting.places], average)
             self._weighed[term] = posting.places, weights
         return self._weighed[term]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.errors import CorralError, ProviderError
 from corral.api.filters import Comparison, Filter, matches
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import (
@@ -50,6 +50,8 @@ class MilvusIndex(NotedIndex):
     Args:
         max_age_seconds: Most age of what BM25 knows of other processes' writes.
     """
+
+    has_term_statistics = True
 
     def __init__(self, vector_db: VectorDB, collection: Collection, max_age_seconds: float) -> None:
         super().__init__(vector_db)
@@ -113,6 +115,22 @@ class MilvusIndex(NotedIndex):
     ) -> Sequence[Candidate]:
         expression = await self._threads.run(self._expression, filters)
         return await self._keywords.search(query_string, k, expression)
+
+    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        return await self._keywords.term_statistics(query_string)
+
+    async def _query_keyword_by(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        statistics: TermStatistics,
+        fuzzy: bool,
+    ) -> Sequence[Candidate]:
+        if fuzzy:
+            return await self._query_fuzzy(query_string, k, filters)
+        expression = await self._threads.run(self._expression, filters)
+        return await self._keywords.search(query_string, k, expression, statistics)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await self._threads.run(self._read, chunk_ids, include_embeddings)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from corral.api.chunks import Chunk
-from corral.api.hits import KeywordLeg
+from corral.api.hits import KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import chunk_terms
 from corral.providers.ranking.sparse import (
@@ -75,19 +75,33 @@ class Keywords:
         reference = self.statistics().reference_with([one.length for one in terms])
         return [sparse_chunk(one, reference) for one in terms]
 
-    async def search(self, query_string: str, k: int, expression: str) -> KeywordLeg:
-        """Return the k best chunks that pass an expression, best first."""
+    async def term_statistics(self, query_string: str) -> TermStatistics:
+        """Return what `search` ranks a query by."""
+        query = SparseQuery(query_string, self._analyzer)
+        return query.statistics(*await self._counts(query.keys))
+
+    async def search(
+        self, query_string: str, k: int, expression: str, shared: TermStatistics | None = None
+    ) -> KeywordLeg:
+        """Return the k best chunks that pass an expression, best first.
+
+        Args:
+            shared: The statistics to rank by; None for the vector DB's own.
+        """
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
             return KeywordLeg([], 0.0)
         statistics, holding = await self._counts(query.keys)
-        weights = query.weights(holding, statistics.count)
+        ranked_by = shared or query.statistics(statistics, holding)
+        frequencies = query.frequencies(ranked_by, holding)
+        weights = query.weights(frequencies, ranked_by.count)
 
         async def fetch(references: Sequence[int] | None, limit: int) -> Sequence[Proposal]:
             return await self._threads.run(self._propose, weights, expression, references, limit)
 
-        found = await best_matches(query, weights, statistics, k, fetch)
-        return KeywordLeg(found, query.greatest(holding, statistics.count))
+        average = ranked_by.average
+        found = await best_matches(query, weights, statistics, k, fetch, average)
+        return KeywordLeg(found, query.greatest(frequencies, ranked_by.count))
 
     def statistics(self) -> Statistics:
         """Return the statistics of now."""

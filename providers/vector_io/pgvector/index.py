@@ -14,15 +14,20 @@ from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.client import Database, check_database
 from corral.providers.vector_io.pgvector.connections import Connection, Row, Statement
-from corral.providers.vector_io.pgvector.keyword import KeywordIndex, update_keywords
+from corral.providers.vector_io.pgvector.keyword import (
+    KeywordIndex,
+    KeywordSearch,
+    update_keywords,
+)
 from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
 from corral.providers.vector_io.pgvector.keyword.fulltext import FullText
+from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.records import (
     COLUMNS,
     TEXTS,
@@ -59,6 +64,7 @@ class PgvectorIndex(EmbeddingIndex):
             if database.config.keyword == "bm25"
             else FullText(self._tables, database.config.text_search_configuration)
         )
+        self.has_term_statistics = isinstance(self._keyword, Bm25)
         self._hnsw = self._vectors.hnsw
         self._closed = False
         database.client.enter()
@@ -111,6 +117,34 @@ class PgvectorIndex(EmbeddingIndex):
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         _, matching = await self._find(k, filters, None, query_string, whole=True)
+        return matching
+
+    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        search = self._keyword.search(query_string, None)
+
+        async def work(connection: Connection) -> TermStatistics:
+            if isinstance(search, Bm25Search):
+                return await search.statistics(connection)
+            [(count, length)] = await (
+                await connection.execute(self._tables.sql("SELECT count, length FROM {state}"))
+            ).fetchall()
+            return TermStatistics(count, length)
+
+        return await self._database.run(work)
+
+    async def _query_keyword_by(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        statistics: TermStatistics,
+        fuzzy: bool,
+    ) -> Sequence[Candidate]:
+        if fuzzy:
+            return await self._query_fuzzy(query_string, k, filters)
+        _, matching = await self._find(
+            k, filters, None, query_string, whole=False, statistics=statistics
+        )
         return matching
 
     async def _query_hybrid(
@@ -223,6 +257,7 @@ class PgvectorIndex(EmbeddingIndex):
         query_string: str | None,
         *,
         whole: bool,
+        statistics: TermStatistics | None = None,
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
         """Return what the vector leg and the keyword leg find, best first; none of a leg not asked.
 
@@ -232,6 +267,7 @@ class PgvectorIndex(EmbeddingIndex):
             embedding: For the vector leg.
             query_string: For the keyword leg.
             whole: Whether to bring the chunks, too.
+            statistics: Those to rank by; None for the vector DB's own.
         """
         parameters, where = _parameters(k, filters, embedding)
         legs = Legs(self._tables, self._vectors, self._database.config.scope_role, whole)
@@ -243,13 +279,26 @@ class PgvectorIndex(EmbeddingIndex):
             if embedding is not None:
                 searches = self._vectors.searches(where, parameters["candidates"])
             for vector in searches:
-                search = None if query_string is None else self._keyword.search(query_string, where)
+                search = self._words(query_string, where, statistics)
                 found = await legs.find(connection, vector, search, parameters)
                 if found is not None:
                     break
             return found or ([], [])
 
         return await self._database.run(work)
+
+    def _words(
+        self,
+        query_string: str | None,
+        where: sql.Composable | None,
+        statistics: TermStatistics | None,
+    ) -> KeywordSearch | None:
+        """Return the search for the words of a query; None without a query or a term."""
+        if query_string is None:
+            return None
+        if statistics is not None and isinstance(self._keyword, Bm25):
+            return self._keyword.search(query_string, where, statistics)
+        return self._keyword.search(query_string, where)
 
     async def _rows(
         self, statement: Statement | sql.Composed, parameters: Mapping[str, Any]

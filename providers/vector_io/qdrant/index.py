@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.candidates import (
@@ -55,6 +55,8 @@ class QdrantIndex(NotedIndex):
         collection: The collection, which exists.
         statistics_max_age_seconds: Most age of what BM25 knows of other processes' writes.
     """
+
+    has_term_statistics = True
 
     def __init__(
         self, vector_db: VectorDB, collection: Collection, statistics_max_age_seconds: float
@@ -152,6 +154,21 @@ class QdrantIndex(NotedIndex):
         self, query_string: str, k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         return await self._keywords.search(query_string, k, filters)
+
+    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        return await self._keywords.term_statistics(query_string)
+
+    async def _query_keyword_by(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        statistics: TermStatistics,
+        fuzzy: bool,
+    ) -> Sequence[Candidate]:
+        if fuzzy:
+            return await self._query_fuzzy(query_string, k, filters)
+        return await self._keywords.search(query_string, k, filters, statistics)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         ids = [point_id(chunk_id) for chunk_id in dict.fromkeys(chunk_ids)]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter
-from corral.api.hits import KeywordLeg
+from corral.api.hits import KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.fields import chunk_terms
 from corral.providers.ranking.sparse import (
@@ -67,14 +67,31 @@ class Keywords:
         reference = await self._reference([one.length for one in terms])
         return [sparse_chunk(one, reference) for one in terms]
 
-    async def search(self, query_string: str, k: int, filters: Filter | None) -> KeywordLeg:
-        """Return the k best chunks that pass, best first."""
+    async def term_statistics(self, query_string: str) -> TermStatistics:
+        """Return what `search` ranks a query by."""
+        query = SparseQuery(query_string, self._analyzer)
+        return query.statistics(*await self._kept.read(query.keys))
+
+    async def search(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        shared: TermStatistics | None = None,
+    ) -> KeywordLeg:
+        """Return the k best chunks that pass, best first.
+
+        Args:
+            shared: The statistics to rank by; None for the vector DB's own.
+        """
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
             return KeywordLeg([], 0.0)
         statistics, numbers = await self._kept.read(query.keys)
+        ranked_by = shared or query.statistics(statistics, numbers)
+        frequencies = query.frequencies(ranked_by, numbers)
         narrowed = None if filters is None else native.translate(filters)
-        weights = query.weights(numbers, statistics.count)
+        weights = query.weights(frequencies, ranked_by.count)
         vector = query_vector(weights)
         fields = ["chunk_id", "words", "length", *needed(filters)]
 
@@ -86,8 +103,9 @@ class Keywords:
                 return [_proposal(point) for point in found]
             return [_proposal(point, passes(filters, point.payload)) for point in found]
 
-        found = await best_matches(query, weights, statistics, k, fetch)
-        return KeywordLeg(found, query.greatest(numbers, statistics.count))
+        average = ranked_by.average
+        found = await best_matches(query, weights, statistics, k, fetch, average)
+        return KeywordLeg(found, query.greatest(frequencies, ranked_by.count))
 
     async def _reference(self, lengths: Sequence[int]) -> int:
         """Return the reference of chunks of these lengths that are about to be added.

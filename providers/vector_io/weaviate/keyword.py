@@ -20,7 +20,7 @@ import numpy as np
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, KeywordLeg
+from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.bm25 import greatest, idf, term_weight
 from corral.providers.ranking.candidates import Proposals, best_candidates
@@ -71,12 +71,29 @@ class Keywords:
         """Return the terms of a chunk."""
         return chunk_terms(chunk, self._weights, self._analyzer)
 
-    async def search(self, query_string: str, k: int, filters: Filter | None) -> KeywordLeg:
-        """Return the k best chunks that pass, best first."""
+    async def term_statistics(self, query_string: str) -> TermStatistics:
+        """Return what `search` ranks a query by."""
+        terms = list(Query(query_string, self._analyzer).wanted)
+        known, numbers = await self._kept.read(terms)
+        holding = dict(zip(terms, numbers, strict=True))
+        return TermStatistics(known.count, known.total_length, holding)
+
+    async def search(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        shared: TermStatistics | None = None,
+    ) -> KeywordLeg:
+        """Return the k best chunks that pass, best first.
+
+        Args:
+            shared: The statistics to rank by; None for the vector DB's own.
+        """
         query = Query(query_string, self._analyzer)
         if not query.wanted:
             return KeywordLeg([], 0.0)
-        search = _Search(self._collection, self._kept, query, filters, self._slack)
+        search = _Search(self._collection, self._kept, query, filters, self._slack, shared)
         margin = 3 * k // 2 + MARGIN
         found = await best_candidates(k, search.propose, margin=margin, most=MOST_RESULTS)
         return KeywordLeg(found, search.greatest() if found else 1.0)
@@ -111,6 +128,7 @@ class _Search:
     query: Query
     filters: Filter | None
     slack: float
+    shared: TermStatistics | None
     statistics: Statistics = field(default_factory=partial(Statistics, 0, 0))
     holding: dict[str, int] = field(default_factory=dict)
 
@@ -126,19 +144,44 @@ class _Search:
             return Proposals([], None)
         found = [proposal(one, self.query) for one in objects]
         await self._count_new(held_terms(found))
-        exact = scores(found, self.query.weights(self.holding, known.count), known.average)
+        ranked_by = self._ranked_by()
+        weights = self.query.weights(self._frequencies(), ranked_by.count)
+        exact = scores(found, weights, ranked_by.average or known.average)
         candidates = [
             Candidate(one.chunk_id, score, matched_terms=tuple(one.frequencies))
             for stored, one, score in zip(objects, found, exact, strict=True)
             if score > 0 and passes(self.filters, stored.properties)
         ]
-        unseen = most_unseen(found, exact, self.slack) if len(objects) >= limit else None
+        slack = self.slack * self._spread(weights)
+        unseen = most_unseen(found, exact, slack) if len(objects) >= limit else None
         return Proposals(candidates, unseen)
 
     def greatest(self) -> float:
         """Return the score that no chunk can exceed, going by all terms of the query."""
-        terms = ((times, self.holding[term]) for term, times in self.query.wanted.items())
-        return greatest(terms, self.statistics.count)
+        frequencies = self._frequencies()
+        terms = ((times, frequencies[term]) for term, times in self.query.wanted.items())
+        return greatest(terms, self._ranked_by().count)
+
+    def _ranked_by(self) -> TermStatistics:
+        known = self.statistics
+        return self.shared or TermStatistics(known.count, known.total_length)
+
+    def _frequencies(self) -> dict[str, int]:
+        """Return by term the number of chunks that hold it, in all that is ranked together."""
+        numbers = self._ranked_by()
+        return {term: numbers.frequency(term, own) for term, own in self.holding.items()}
+
+    def _spread(self, weights: Mapping[str, float]) -> float:
+        """Return by how much the weights of two terms can differ from Weaviate's, as a factor.
+
+        Its idf is that of its own chunks: by other statistics a chunk that was not proposed may
+        hold the term that gains most.
+        """
+        if self.shared is None:
+            return 1.0
+        own = self.query.weights(self.holding, self.statistics.count)
+        ratios = [weights[term] / own[term] for term in own if term in weights]
+        return max(ratios) / min(ratios) if ratios else 1.0
 
     async def _statistics(self) -> Statistics:
         """Count for the whole query, once."""

@@ -19,7 +19,7 @@ import numpy as np
 from corral.api.chunks import Chunk
 from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.filters import Filter
-from corral.api.hits import KeywordLeg
+from corral.api.hits import KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io._sqlite.changes import StaleRead, read_state
 from corral.providers.vector_io._sqlite.connections import (
@@ -286,10 +286,17 @@ class Mirror:
         filter_: Filter | None,
         *,
         fuzzy: bool = False,
+        statistics: TermStatistics | None = None,
     ) -> KeywordLeg:
         """Return the k best chunks that hold a word of the text and pass, best first."""
         allowed = self._filters.passing(connection, filter_)
-        return self._keyword.candidates(connection, text, k, allowed, fuzzy=fuzzy)
+        return self._keyword.candidates(
+            connection, text, k, allowed, fuzzy=fuzzy, statistics=statistics
+        )
+
+    def statistics(self, connection: apsw.Connection, text: str, *, fuzzy: bool) -> TermStatistics:
+        """Return what `search` ranks a text by."""
+        return self._keyword.statistics(connection, text, fuzzy=fuzzy)
 
 
 def _head(connection: apsw.Connection) -> Head:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from corral.api.chunks import Chunk
+from corral.api.hits import TermStatistics
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
 from corral.providers.vector_io._shared.copy_format import array
@@ -145,10 +146,21 @@ class Bm25:
             await self._take_out(connection, pieces[start : start + POSTINGS_AT_ONCE], numbers)
         return sum(length for _, length, _ in gone)
 
-    def search(self, query: str, where: sql.Composable | None) -> Bm25Search | None:
-        """Return the search; a term that is repeated counts as often."""
+    def search(
+        self,
+        query: str,
+        where: sql.Composable | None,
+        statistics: TermStatistics | None = None,
+    ) -> Bm25Search | None:
+        """Return the search; a term that is repeated counts as often.
+
+        Args:
+            query: Any text.
+            where: The filter, on a table `c` of chunks.
+            statistics: Those to rank by; None for the vector DB's own.
+        """
         wanted = self._analyzer.terms(query)
-        return Bm25Search(self._tables, wanted, where) if wanted else None
+        return Bm25Search(self._tables, wanted, where, statistics) if wanted else None
 
     async def _append(self, connection: Connection, inverted: Inverted) -> None:
         """Append postings to the pieces that are there."""

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
 
+from corral.api.hits import TermStatistics
 from corral.providers.ranking.bm25 import K1, B, idf
 from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.sparse import term_key
@@ -123,6 +124,7 @@ class Bm25Search:
         tables: The tables of the vector DB.
         wanted: The terms of the query, at least one.
         where: The filter, on a table `c` of chunks.
+        shared: The statistics to rank by; None for the vector DB's own.
 
     Attributes:
         greatest: The score that nothing can exceed, once it has begun.
@@ -133,12 +135,20 @@ class Bm25Search:
     kept: bool
     _known: Known
 
-    def __init__(self, tables: Tables, wanted: Sequence[str], where: sql.Composable | None) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        wanted: Sequence[str],
+        where: sql.Composable | None,
+        shared: TermStatistics | None = None,
+    ) -> None:
         self._tables = tables
+        self._shared = shared
         self._where = where
         self._terms = {term_key(term): term for term in wanted}
         self._times = Counter(map(term_key, wanted))
         self._asked = False
+        self._count = self._length = 0
         self._chunks: dict[int, int] = {}  # by key
         self._held: list[tuple[int, int, bytes]] = []  # (block, key, postings) that were read
         self._bound: float | None = None
@@ -164,6 +174,12 @@ class Bm25Search:
         for row, key in self._known.holding(rows):
             held[row].append(self._terms[key])
         return [tuple(sorted(held[row])) for row in rows]
+
+    async def statistics(self, connection: Connection) -> TermStatistics:
+        """Return what the search ranks by, without postings."""
+        await self._read(connection, {}, self._terms, 0)
+        held = {self._terms[key]: number for key, number in self._chunks.items()}
+        return TermStatistics(self._count, self._length, held)
 
     async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
         """Read the numbers of the moment and the postings of the rarest terms."""
@@ -309,7 +325,10 @@ class Bm25Search:
         self._chunks |= {key: held for *_, key, held, _, _ in found}
         self._held += [(block, key, data) for *_, key, _, block, data in found if data]
         chunks, held = self._chunks, self._held
-        share = idf(np.array(list(chunks.values()), np.int64), count).tolist()
+        self._count, self._length = count, length
+        numbers = self._shared or TermStatistics(count, length)
+        frequencies = [numbers.frequency(self._terms[key], own) for key, own in chunks.items()]
+        share = idf(np.array(frequencies, np.int64), numbers.count).tolist()
         weights = {
             key: UNIT * self._times[key] * (K1 + 1.0) * one
             for key, one in zip(chunks, share, strict=True)
@@ -317,6 +336,6 @@ class Bm25Search:
         self.greatest = sum(weights.values()) / UNIT
         absent = {key for key, number in chunks.items() if not number}
         read = frozenset(key for _, key, _ in held) | absent
-        average = length / count if count and length else 1.0
+        average = numbers.average or (length / count if count and length else 1.0)
         pieces = read_pieces([block for block, *_ in held], [data for *_, data in held])
         return Known(average, chunks, weights, passing, read, pieces, [key for _, key, _ in held])

@@ -1,0 +1,288 @@
+"""Several vector DBs searched as one: what compares is scored together and fused once.
+
+Raw vector scores of one model and metric compare, whatever the providers. BM25 scores compare if
+all are computed with the same statistics, so those of the vector DBs are added up first: number of
+chunks, their length, and how many chunks contain each term of the query. Then the legs of all are
+merged by raw score, and fused on one scale. The answer is that of one vector DB with all chunks, as
+far as each engine is exact.
+
+Vector DBs whose registrations differ in what a search depends on are different corpora; their hits
+are merged by confidence (`retrieval.py`). Their keyword legs still share statistics if their
+analyzers are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from corral.api.checks import AnyRanker, check_k, check_query_embedding
+from corral.api.chunks import Chunk
+from corral.api.confidence import Evidence
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.filters import Filter
+from corral.api.fusion import FusedHit
+from corral.api.hits import Candidate, Hit, Leg, QueryChunksResponse, TermStatistics
+from corral.api.leg_search import MAX_SEARCHES, IndexQuery, fuse_legs
+from corral.api.rankers import LegName
+from corral.api.reranker import ModelRerank
+from corral.api.scoring import Metric
+from corral.api.spans import span
+from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.providers.rag.plan import Plan, SearchPlan
+from corral.providers.rag.searching import run_all
+
+_NUL = "\0"  # is in no id and sorts first, so the order of keys is that of (chunk id, vector DB id)
+
+
+class Corpus:
+    """Vector DBs whose chunks are ranked together.
+
+    Args:
+        members: By vector DB id, their indexes.
+        weights: By vector DB id, what its scores are multiplied by when the k best are chosen, in
+            (0, 1].
+        statistics: Of the vector DBs whose keyword scores are to compare.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, EmbeddingIndex],
+        weights: Mapping[str, float],
+        statistics: SharedStatistics,
+    ) -> None:
+        self.members = members
+        self._weights = weights
+        self._statistics = statistics
+
+    @property
+    def provider(self) -> str:
+        """The provider of the vector DBs; "several" if there is more than one."""
+        providers = {index.vector_db.provider_id for index in self.members.values()}
+        return providers.pop() if len(providers) == 1 else "several"
+
+    @property
+    def _indexes(self) -> Iterable[EmbeddingIndex]:
+        return self.members.values()
+
+    @property
+    def _vector_db(self) -> VectorDB:
+        """The registration of any of them: they agree in what a search depends on."""
+        return next(iter(self.members.values())).vector_db
+
+    async def query(
+        self,
+        embedding: ArrayLike | None,
+        query_string: str,
+        *,
+        k: int,
+        mode: SearchMode,
+        filters: Filter | None,
+        ranker: AnyRanker,
+        include_embeddings: bool,
+        fuzzy: bool,
+    ) -> QueryChunksResponse:
+        """Return the k best chunks of all, best first; arguments and errors as of an index.
+
+        The id of a chunk in the answer is its key, which `owner_of` takes apart: two vector DBs may
+        have chunks of one id. Equal scores are ordered by chunk id, then vector DB id.
+        """
+        query = IndexQuery(
+            mode=mode,
+            k=check_k(k),
+            threshold=0.0,
+            text=query_string,
+            ranker=ranker,
+            filters=filters,
+            vector=None
+            if mode is SearchMode.KEYWORD
+            else check_query_embedding(self._vector_db, embedding),
+            fuzzy=fuzzy,
+            include_embeddings=include_embeddings,
+        )
+        hits: list[Hit] = []
+        for _ in range(MAX_SEARCHES):
+            legs = await self._legs(query)
+            with span("fusion"):
+                best = self._best(query, legs)
+            hits = await self._hits(best, include_embeddings)
+            if len(hits) == len(best):
+                break  # else the next search finds what took the place of those that are gone
+        return QueryChunksResponse(hits, evidence=self._evidence(legs))
+
+    async def _legs(self, query: IndexQuery) -> dict[LegName, dict[str, Leg]]:
+        """Return by leg the legs of the vector DBs, for the legs that count."""
+        searches: dict[LegName, Any] = {}
+        if "vector" in query.legs:
+            searches["vector"] = run_all(index.vector_leg(query) for index in self._indexes)
+        if "keyword" in query.legs:
+            searches["keyword"] = self._keyword_legs(query)
+        found = await run_all(searches.values())
+        return {
+            name: dict(zip(self.members, legs, strict=True))
+            for name, legs in zip(searches, found, strict=True)
+        }
+
+    async def _keyword_legs(self, query: IndexQuery) -> list[Leg]:
+        statistics = await self._statistics.of(query)
+        return await run_all(index.keyword_leg(query, statistics) for index in self._indexes)
+
+    def _best(self, query: IndexQuery, legs: Mapping[LegName, Mapping[str, Leg]]) -> list[FusedHit]:
+        """Return the k best of the fused legs by weighted score, in the order of their scores."""
+        merged = {name: _merged(each, query.leg_size) for name, each in legs.items()}
+        if len(set(self._weights.values())) == 1:
+            return fuse_legs(self._vector_db, query, merged)
+        every = replace(query, k=max(query.k, sum(map(len, merged.values()))))
+        ranked = fuse_legs(self._vector_db, every, merged)
+        weighted = [
+            (-hit.score * self._weights[owner_of(hit.chunk_id)[1]], place)
+            for place, hit in enumerate(ranked)
+        ]
+        chosen = sorted(place for _, place in heapq.nsmallest(query.k, weighted))
+        return [ranked[place] for place in chosen]
+
+    def _evidence(self, legs: Mapping[LegName, Mapping[str, Leg]]) -> Evidence:
+        """Return the evidence of the best candidates over all vector DBs."""
+        cosine = share = None
+        if vectors := [leg for leg in legs.get("vector", {}).values() if leg.candidates]:
+            cosine = max(vectors, key=lambda leg: leg.candidates[0].raw_score).evidence
+        elif "vector" in legs:
+            cosine = 0.0
+        shares = [leg.evidence for leg in legs.get("keyword", {}).values()]
+        if shares and None not in shares:  # a share that is hidden in one would tell of it
+            share = max(each for each in shares if each is not None)
+        return Evidence(cosine, share, self._vector_db.unrelated_cosine)
+
+    async def _hits(self, best: Sequence[FusedHit], include_embeddings: bool) -> list[Hit]:
+        """Return the hits with their chunks, those left out that are gone meanwhile."""
+        wanted: dict[str, list[str]] = {}
+        for hit in best:
+            chunk_id, owner = owner_of(hit.chunk_id)
+            wanted.setdefault(owner, []).append(chunk_id)
+        read = await run_all(
+            self.members[owner].get_chunks(ids, include_embeddings=include_embeddings)
+            for owner, ids in wanted.items()
+        )
+        chunks = {
+            key_of(chunk.chunk_id, owner): chunk
+            for owner, some in zip(wanted, read, strict=True)
+            for chunk in some
+        }
+        return [
+            Hit(named(chunks[hit.chunk_id], hit.chunk_id), hit.score, hit.explanation)
+            for hit in best
+            if hit.chunk_id in chunks
+        ]
+
+
+class SharedStatistics:
+    """The term statistics of several vector DBs together, read once for each query of a request.
+
+    Args:
+        indexes: Those whose keyword scores are to compare.
+    """
+
+    def __init__(self, indexes: Sequence[EmbeddingIndex]) -> None:
+        self._indexes = indexes
+        self._read: dict[tuple[str, bool], asyncio.Task[list[TermStatistics]]] = {}
+
+    async def of(self, query: IndexQuery) -> TermStatistics | None:
+        """Return the statistics for a query; None for one vector DB, which has its own."""
+        if len(self._indexes) < 2:
+            return None
+        task = self._read.get((query.text, query.fuzzy))
+        if task is None:
+            reading = run_all(index.term_statistics(query) for index in self._indexes)
+            task = self._read[query.text, query.fuzzy] = asyncio.create_task(reading)
+        return TermStatistics.total(await task)
+
+
+def corpora(plan: Plan, indexes: Mapping[str, EmbeddingIndex]) -> list[tuple[SearchPlan, Corpus]]:
+    """Return the corpora of a plan, and how each is searched.
+
+    Vector DBs are in one corpus if the same search gives scores that compare.
+    """
+    heaviest = max(how.weight for how in plan.searches.values())
+    analyzers: dict[Any, list[EmbeddingIndex]] = {}
+    members: dict[Any, dict[str, EmbeddingIndex]] = {}
+    for name, how in plan.searches.items():
+        index = indexes[name]
+        members.setdefault(_comparable(how, index), {})[name] = index
+        if how.mode is not SearchMode.VECTOR:
+            analyzers.setdefault(_analyzer(index), []).append(index)
+    statistics = {key: SharedStatistics(some) for key, some in analyzers.items()}
+    return [
+        (
+            plan.searches[next(iter(some))],
+            Corpus(
+                some,
+                {name: plan.searches[name].weight / heaviest for name in some},
+                statistics.get(_analyzer(next(iter(some.values()))), SharedStatistics([])),
+            ),
+        )
+        for some in members.values()
+    ]
+
+
+def _comparable(how: SearchPlan, index: EmbeddingIndex) -> tuple[Any, ...]:
+    """Return a value that is equal for vector DBs whose scores of one request compare."""
+    vector_db = how.vector_db
+    vectors = words = ranker = None
+    if how.embeds:
+        unit = vector_db.normalize or vector_db.metric is Metric.COSINE
+        metric = Metric.COSINE if unit else vector_db.metric
+        model = vector_db.embedding_model, vector_db.embedding_dimension
+        vectors = (*model, metric, vector_db.unrelated_cosine)
+    if how.mode is not SearchMode.VECTOR:
+        words = how.fuzzy, _analyzer(index)
+    elif how.query_syntax == "web" or (how.rerank and not isinstance(how.rerank, ModelRerank)):
+        words = _text_options(vector_db)
+    if how.mode is SearchMode.HYBRID:
+        ranker = how.ranker.model_dump_json()
+    rerank = how.rerank.model_dump_json() if how.rerank else None
+    steps = how.cutoff, how.query_syntax, how.min_confidence
+    return how.mode, vectors, words, ranker, rerank, steps
+
+
+def _analyzer(index: EmbeddingIndex) -> tuple[Any, ...]:
+    """Return a value that is equal for vector DBs whose keyword scores compare."""
+    own = None if index.has_term_statistics else index.vector_db.identifier
+    return own, *_text_options(index.vector_db)
+
+
+def _text_options(vector_db: VectorDB) -> tuple[Any, ...]:
+    return vector_db.language, *sorted(vector_db.field_weights.items())
+
+
+def _merged(legs: Mapping[str, Leg], size: int) -> list[Candidate]:
+    """Return the best candidates of one leg over all vector DBs, by key, best first."""
+    keyed = heapq.merge(*(_keyed(owner, leg) for owner, leg in legs.items()))
+    return [Candidate(key, -negative, None, terms) for negative, key, terms in islice(keyed, size)]
+
+
+def _keyed(owner: str, leg: Leg) -> Iterator[tuple[float, str, tuple[str, ...]]]:
+    """Yield the candidates of a leg as they are ordered among those of several vector DBs."""
+    for one in leg.candidates:
+        yield -one.raw_score, key_of(one.chunk_id, owner), one.matched_terms
+
+
+def key_of(chunk_id: str, vector_db_id: str) -> str:
+    """Return the key of a chunk among several vector DBs."""
+    return f"{chunk_id}{_NUL}{vector_db_id}"
+
+
+def owner_of(key: str) -> tuple[str, str]:
+    """Return the chunk id and the vector DB id of a key."""
+    chunk_id, _, vector_db_id = key.rpartition(_NUL)
+    return chunk_id, vector_db_id
+
+
+def named(chunk: Chunk, chunk_id: str) -> Chunk:
+    """Return a chunk under another id."""
+    return chunk.model_copy(update={"chunk_id": chunk_id})
