@@ -51,8 +51,7 @@ class ChunkFileProvider(VectorIOProvider):
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the files that no registration holds; see the contract."""
         names = await asyncio.to_thread(self._names)
-        found = await strays(names, registered)
-        return [Orphan(name, partial(asyncio.to_thread, self._remove, name)) for name in found]
+        return await strays(names, registered, partial(asyncio.to_thread, self._remove))
 
     def _names(self) -> list[str]:
         return [path.name.partition(".")[0] for path in self._folder.glob("*.*")]
