@@ -100,7 +100,7 @@ def test_a_provider_that_is_down_is_named_and_hides_nothing(
 @pytest.fixture
 def two(tmp_path: Path, invoke: Corral) -> list[Corral]:
     """Two data folders whose vector DBs are in one folder, each with a vector DB `farm`."""
-    commands = []
+    commands: list[Corral] = []
     for name in ("first", "second"):
         home = make_home(tmp_path / name)
         shared = f"config: {{folder: {json.dumps(str(tmp_path / 'shared'))}}}"
