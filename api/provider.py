@@ -169,11 +169,14 @@ class Orphan:
         name: Name of the file, folder, table or collection.
         drop: Deletes it with everything in it.
         vector_db_id: The id that it was made for, where the engine knows.
+        installation: `VectorDB.installation` of what it was made for, as the engine records it;
+            "" if unknown.
     """
 
     name: str
     drop: Callable[[], Awaitable[None]]
     vector_db_id: str | None = None
+    installation: str = ""
 
 
 class VectorIOProvider(Provider):
@@ -183,9 +186,9 @@ class VectorIOProvider(Provider):
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EmbeddingIndex:
         """Return the index of a vector DB.
 
-        The caller opens a vector DB once and keeps the index. An index belongs to identifier and
-        built_at together: one that is registered anew under an old id shares nothing with the
-        old one.
+        The caller opens a vector DB once and keeps the index. An index belongs to tenant,
+        identifier, built_at and installation together: one that is registered anew under an old
+        id, or by another installation, shares nothing with the old one.
 
         Args:
             vector_db: Its registration; the whole settings are the index's to use.
@@ -202,7 +205,9 @@ class VectorIOProvider(Provider):
         """Return the data of this provider's making that no registration holds, by name.
 
         A process that is killed between making an index and registering it leaves such data. What
-        is not certainly Corral's is left out. None by default: nothing outlives the process.
+        is not certainly Corral's is left out. Where several installations share an engine, the
+        vector DBs of the others are in the list, each with its `installation`. None by default:
+        nothing outlives the process.
 
         Args:
             registered: Called once, after the engine was read.

@@ -218,6 +218,12 @@ class VectorDB(SearchSettings):
     embedding_dimension: int = Field(ge=1, le=16_000)
     vector_db_name: str | None = None
     unrelated_cosine: Cosine = 0.0
+    installation: str = Field(
+        default="",
+        pattern="^([0-9a-f]{32})?$",
+        description="Id of the Corral installation that made its index, 32 hex digits; empty: "
+        "made before installations had ids.",
+    )
     created_at: float = Field(
         default=0.0,
         ge=0,

@@ -189,7 +189,7 @@ def same_registration(stored: VectorDB, asked: VectorDB) -> None:
         Conflict: It differs; the message names where.
     """
     ours, theirs = stored.model_dump(mode="json"), asked.model_dump(mode="json")
-    asked_for = ours.keys() - {"created_at", "rebuilt_at", "fingerprint"}
+    asked_for = ours.keys() - {"created_at", "rebuilt_at", "fingerprint", "installation"}
     if asked.ranker == DEFAULT_RANKER and stored.ranker == EARLIER_DEFAULT_RANKER:
         asked_for -= {"ranker"}
     differing = [name for name in ours if name in asked_for and ours[name] != theirs[name]]

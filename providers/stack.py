@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -29,6 +29,7 @@ from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.service import Ingestion
 from corral.providers.ingestion.workers import Workers
+from corral.providers.making import Making
 from corral.providers.open_indexes import OpenIndexes
 from corral.providers.registrations import (
     check_capabilities,
@@ -38,7 +39,7 @@ from corral.providers.registrations import (
     same_registration,
     with_search,
 )
-from corral.providers.vector_db_table import Key, VectorDBTable
+from corral.providers.vector_db_table import REGISTRY_NAME, Key, VectorDBTable
 from corral.providers.vector_store_table import VectorStoreTable
 
 Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
@@ -68,8 +69,8 @@ class Stack(ConfiguredProviders):
     ) -> None:
         super().__init__(config, home)
         self.principal = UNRESTRICTED
-        self._vector_dbs = VectorDBTable(home / "registry.db")
-        self._made: dict[Key, VectorDB] = {}
+        self._vector_dbs = VectorDBTable(home / REGISTRY_NAME)
+        self._making = Making(home / "making")
         self._open = OpenIndexes(home / "notes", self._vector_dbs, self.spec, self.vector_io)
         rebuilds = RebuildTable(self._vector_dbs.file)
         self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
@@ -153,7 +154,8 @@ class Stack(ConfiguredProviders):
                 check_rights(vector_db, self.principal, attached)
                 embedder = await self.embedder(vector_db.embedding_model)  # that inserts will need
                 vector_db.fingerprint = fingerprint or embedder.fingerprint
-                with self._making(vector_db):
+                vector_db.installation = await self.installation()
+                async with self._making.of(vector_db):
                     stored = await self._make(vector_db, fill)
             elif fill is not None:
                 raise Conflict(
@@ -228,8 +230,16 @@ class Stack(ConfiguredProviders):
                 await self._vector_dbs.remove(stored)
         return ""
 
+    async def installation(self) -> str:
+        """Return the id of this installation, which the data that it makes in engines has: 32 hex
+        digits, made once with the registry.
+        """
+        return await self._vector_dbs.installation()
+
     async def orphans(self, provider_id: str) -> list[Orphan]:
-        """Return what a vector_io provider holds for no registration; see its contract.
+        """Return what a vector_io provider holds for no registration here; see its contract.
+
+        What has another `installation` may be in use there.
 
         Raises:
             UnknownProvider: There is no such provider.
@@ -238,19 +248,10 @@ class Stack(ConfiguredProviders):
 
         async def registered() -> list[VectorDB]:
             # First: those that are done meanwhile are registered.
-            made = [*self._made.values(), *await self.rebuilds.targets()]
+            made = [*await self._making.all(), *await self.rebuilds.targets()]
             return [*made, *await self._vector_dbs.all()]
 
         return await self.vector_io(provider_id).orphans(registered)
-
-    @contextmanager
-    def _making(self, vector_db: VectorDB) -> Iterator[None]:
-        """Keep a vector DB that is being created from being listed as an orphan."""
-        self._made[vector_db.key] = vector_db
-        try:
-            yield
-        finally:
-            del self._made[vector_db.key]
 
     async def index(self, vector_db_id: str, *, active: bool = True) -> EmbeddingIndex:
         """Return the index of a registered vector DB as the principal sees it, opening it at first.

@@ -29,7 +29,12 @@ UPGRADES = (  # to tenants: what there was is the default tenant's
     " CREATE TABLE rebuild_notes (number INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL,"
     " identifier TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,"
     " UNIQUE (tenant, identifier, kind, name) ON CONFLICT REPLACE) STRICT",
+    # to installations: a random UUID (version 4), made once with the registry
+    "CREATE TABLE installation (id TEXT NOT NULL) STRICT;"
+    " INSERT INTO installation SELECT substr(hex, 1, 12) || '4' || substr(hex, 14, 3) || 'a'"
+    " || substr(hex, 18) FROM (SELECT lower(hex(randomblob(16))) AS hex)",
 )
+REGISTRY_NAME = "registry.db"
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 
 Key = tuple[str, str]
@@ -53,11 +58,18 @@ class VectorDBTable:
     def __init__(self, path: Path) -> None:
         self.file = Database(path, SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
         self.file.open()
+        self._installation = ""
 
     @property
     def generation(self) -> int:
         """Grows when a read sees that somebody, here or elsewhere, has written since the last."""
         return self.file.generation
+
+    async def installation(self) -> str:
+        """Return the id of this installation: a UUID as 32 hex digits, the same for good."""
+        if not self._installation:
+            [(self._installation,)] = await self.file.read("SELECT id FROM installation")
+        return self._installation
 
     async def all(self) -> list[VectorDB]:
         """Return the registrations of all tenants."""
@@ -165,6 +177,23 @@ class VectorDBTable:
     async def close(self) -> None:
         """Close the file, once the calls at work have ended."""
         await self.file.close()
+
+
+def recorded_installation(home: Path) -> str:
+    """Return the id of the installation in a data folder, without opening it for changes.
+
+    "" if the folder has no registry, or one of a Corral without ids.
+    """
+    try:
+        file = apsw.Connection(str(home / REGISTRY_NAME), flags=apsw.SQLITE_OPEN_READONLY)
+    except apsw.CantOpenError:
+        return ""
+    try:
+        return str(file.execute("SELECT id FROM installation").get)
+    except apsw.Error:
+        return ""
+    finally:
+        file.close()
 
 
 def stored_in(file: apsw.Connection, key: tuple[str, str]) -> VectorDB | None:

@@ -236,7 +236,7 @@ class Indexes:
 
     def __init__(self, suite: Opener, folder: Path, runner: asyncio.Runner) -> None:
         self._suite, self._folder, self._runner = suite, folder, runner
-        self._open: dict[str, Handle] = {}
+        self._open: dict[tuple[str, str], Handle] = {}
         self._processes: list[SecondProcess] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -278,7 +278,7 @@ class Indexes:
     async def dropped(self, handle: Handle) -> None:
         """Delete an index with everything in it, beside other work of the event loop."""
         await handle.index.delete()
-        del self._open[handle.vector_db.identifier]
+        del self._open[_key(handle.vector_db)]
 
     def recreate(self, handle: Handle) -> Handle:
         """Open the index of a registration whose index was dropped."""
@@ -298,7 +298,7 @@ class Indexes:
 
     def _opened(self, vector_db: VectorDB) -> Handle:
         handle = Handle(self.run(self._suite.open_index(vector_db, self._folder)), self.run)
-        self._open[vector_db.identifier] = handle
+        self._open[_key(vector_db)] = handle
         return handle
 
     # --- other processes ---------------------------------------------------------------------
@@ -318,3 +318,7 @@ class Indexes:
         self._processes.append(process)
         process.begin(handle.vector_db, self._folder, steps)
         return process
+
+
+def _key(vector_db: VectorDB) -> tuple[str, str]:
+    return vector_db.identifier, vector_db.installation

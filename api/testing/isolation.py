@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corral.api.testing.indexes import Handle, Indexes, ids
-from corral.api.testing.suite import Suite
+from corral.api.testing.suite import Suite, needs
 
 ALIKE = [
     "a-b", "a_b", "A-B", "A_B", "a/b", "../a", "..", ".", "a", "a.b", "a b", " ", "a?b#c%d",
@@ -57,3 +57,21 @@ class IsolationTests(Suite):
             assert ids(two.keyword("hund")) == []
         if "vector" in self.capabilities.modes:
             assert ids(one.vector([1, 0, 0])) == ids(two.vector([1, 0])) == ["a"]
+
+    @needs(lambda can: can.persistent)
+    def test_two_installations_register_one_id_at_one_time(self, indexes: Indexes) -> None:
+        """Each has an index of its own, after a restart too; dropping one leaves the other.
+
+        If this fails: names leave out `VectorDB.installation`, and two Corrals that share this
+        engine overwrite or delete each other's chunks.
+        """
+        ours = indexes.open("notes", installation="a" * 32)
+        ours.add_texts({"c": "zebra"})
+        theirs = indexes.open("notes", installation="b" * 32)
+        assert theirs.count() == 0
+        theirs.add_texts({"c": "lion", "d": "okapi"})
+        ours = indexes.restart(ours)
+        assert [one.content for one in ours.get("c", "d")] == ["zebra"]
+        indexes.drop(ours)
+        theirs = indexes.restart(theirs)
+        assert [one.content for one in theirs.get("c", "d")] == ["lion", "okapi"]

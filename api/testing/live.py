@@ -11,6 +11,7 @@ import signal
 from abc import abstractmethod
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,8 @@ class LiveConformance(IndexConformance):
     A subclass says which `capabilities` and which `provider`. Each test registers under ids with a
     random beginning and a random time of registration, so even a provider that confuses ids cannot
     reach what others have stored. (Ids too long for the beginning are left as the suite makes
-    them.) A restart closes the provider and asks for a second one.
+    them.) They belong to an installation of their own: `corral dbs prune --installation` removes
+    what a killed run leaves. A restart closes the provider and asks for a second one.
     """
 
     _provider: VectorIOProvider | None = None
@@ -47,20 +49,23 @@ class LiveConformance(IndexConformance):
         """Return a new instance of the provider, closed by the suite."""
 
     @cached_property
-    def _made(self) -> set[str]:
+    def _made(self) -> set[tuple[str, str]]:
         return set()
 
     @cached_property
-    def _scratch(self) -> tuple[str, float]:
-        return f"conformance-{secrets.token_hex(8)}-", float(secrets.randbelow(2**40))
+    def _scratch(self) -> tuple[str, dict[str, Any]]:
+        time = float(secrets.randbelow(2**40))
+        prefix = f"conformance-{secrets.token_hex(8)}-"
+        return prefix, {"created_at": time, "installation": secrets.token_hex(16)}
 
     def registration(self, vector_db: VectorDB) -> VectorDB:
         """Return the same registration under a name that nobody else has."""
-        prefix, time = self._scratch
+        prefix, update = self._scratch
+        if vector_db.installation:  # the test's own
+            update = update | {"installation": vector_db.installation}
         name = f"{prefix}{vector_db.identifier}"
-        if len(name) > MAX_ID_LENGTH:
-            return vector_db.model_copy(update={"created_at": time})
-        update = {"identifier": name, "provider_resource_id": name, "created_at": time}
+        if len(name) <= MAX_ID_LENGTH:
+            update = update | {"identifier": name, "provider_resource_id": name}
         return vector_db.model_copy(update=update)
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
@@ -68,8 +73,9 @@ class LiveConformance(IndexConformance):
 
         Where it is not, it was dropped, and is made anew as a registration does.
         """
-        if vector_db.identifier not in self._made:
-            self._made.add(vector_db.identifier)
+        key = vector_db.identifier, vector_db.installation
+        if key not in self._made:
+            self._made.add(key)
             return await self._current().open_index(vector_db, create=True)
         await self.close()
         try:

@@ -251,6 +251,7 @@ def show_config(target: Target, as_json: bool) -> None:
     import yaml  # noqa: PLC0415 - start-up time
 
     from corral.providers.config import CONFIG_NAME, data_home, load_config  # noqa: PLC0415
+    from corral.providers.vector_db_table import recorded_installation  # noqa: PLC0415
 
     folder = target.home or data_home()
     source = target.config or folder / CONFIG_NAME
@@ -260,7 +261,9 @@ def show_config(target: Target, as_json: bool) -> None:
         return
     shown = yaml.safe_dump(effective, sort_keys=False, allow_unicode=True)
     found = str(source) if source.exists() else f"defaults ({source} does not exist)"
-    click.echo(f"# configuration: {found}\n# data folder: {folder}\n{shown}", nl=False)
+    installation = recorded_installation(folder) or "none yet; the first start makes its id"
+    click.echo(f"# configuration: {found}\n# data folder: {folder}")
+    click.echo(f"# installation: {installation}\n{shown}", nl=False)
 
 
 def _effective(settings: RunConfig, folder: Path) -> JSON:

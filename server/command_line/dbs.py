@@ -9,7 +9,7 @@ import click
 
 from corral.server.command_line import display
 from corral.server.command_line.copies import change
-from corral.server.command_line.failures import JSON, CommandError
+from corral.server.command_line.failures import BAD_INPUT, JSON, CommandError
 from corral.server.command_line.options import (
     METRICS,
     MODES,
@@ -30,10 +30,7 @@ _FIRST = (
     "identifier", "provider_id", "chunk_count", "document_count", "embedding_model",
     "embedding_dimension", "search_mode",
 )  # fmt: skip
-SHARED = (
-    "Note: on a shared server, these may be vector DBs of another Corral. Remove them only if no "
-    "other Corral uses that server."
-)
+IN_USE = "Not made by this installation: it may be in use elsewhere."
 
 
 @click.group()
@@ -58,25 +55,45 @@ async def list_dbs(client: Client, orphans: bool, as_json: bool) -> None:
 
 
 @dbs.command("prune")
+@click.option(
+    "--installation",
+    metavar="ID",
+    help="Delete what this installation made, or `unknown`. [default: this one]",
+)
 @yes_option
 @json_option
 @on_client
-async def prune(client: Client, yes: bool, as_json: bool) -> None:
+async def prune(client: Client, installation: str | None, yes: bool, as_json: bool) -> None:
     """Delete stored data that belongs to no vector DB.
 
     A process that is killed while it registers a vector DB can leave such data. Look at it first
-    with `corral dbs list --orphans`. Do not prune if several Corral installations share a database
-    server: the others' vector DBs look the same.
+    with `corral dbs list --orphans`.
+
+    Deletes only what this installation (this data folder) made. If several share a database server,
+    --installation ID deletes what another one made, its vector DBs included: name it only if that
+    installation is gone for good. `unknown` stands for data that was made before installations had
+    ids, in use or not.
     """
     found = await client.call("GET", "/v1/orphans")
     orphans: list[JSON] = found["data"]
+    if installation not in (None, found["installation"]):
+        orphans = [one for one in found["others"] if one["installation"] == installation]
+        if not orphans:
+            known = sorted({one["installation"] for one in found["others"]})
+            raise CommandError(
+                f"No data of an installation {installation!r} was found.",
+                hint=f"Others: {', '.join(known) or 'none'}. This one: {found['installation']}.",
+                exit_code=BAD_INPUT,
+            )
     if not (yes and as_json):
-        _show_orphans(found)
+        _show_orphans({**found, "data": orphans, "others": []})
     if orphans:
         if not yes:
-            click.confirm(f"Delete these for good ({len(orphans)})?", abort=True)
+            warning = f" {IN_USE}" if installation not in (None, found["installation"]) else ""
+            click.confirm(f"Delete these for good ({len(orphans)})?{warning}", abort=True)
         names = [{key: one[key] for key in ("provider_id", "name")} for one in orphans]
-        await client.call("POST", "/v1/orphans/remove", {"orphans": names})
+        body: JSON = {"orphans": names, "installation": orphans[0]["installation"]}
+        await client.call("POST", "/v1/orphans/remove", body)
     if as_json:
         display.show_json(orphans)
     elif orphans:
@@ -84,20 +101,26 @@ async def prune(client: Client, yes: bool, as_json: bool) -> None:
 
 
 def _show_orphans(found: JSON) -> None:
-    orphans, failures = found["data"], found["failures"]
+    orphans, others, failures = found["data"], found["others"], found["failures"]
     if orphans:
-        table = display.new_table("provider", "name", "vector DB")
-        for one in orphans:
-            display.add_row(table, one["provider_id"], one["name"], one["vector_db_id"] or "?")
-        display.show(table)
+        _show_table(orphans)
     else:
         click.echo("No orphans found.")
-    if any(one["shared"] for one in orphans):
-        click.echo(SHARED, err=True)
+    for installation in sorted({one["installation"] for one in others}):
+        click.echo(f"\nInstallation {installation}. {IN_USE}")
+        _show_table([one for one in others if one["installation"] == installation])
     for one in failures:
         display.note(f"{one['provider_id']} did not answer: {one['message']}")
     if failures and not orphans:
         raise CommandError(f"{display.counted(len(failures), 'provider')} did not answer.")
+
+
+def _show_table(orphans: list[JSON]) -> None:
+    table = display.new_table("provider", "vector DB", "name")
+    table.columns[-1].min_width = max(len(one["name"]) for one in orphans)  # to be copied
+    for one in orphans:
+        display.add_row(table, one["provider_id"], one["vector_db_id"] or "?", one["name"])
+    display.show(table)
 
 
 @dbs.command("show")

@@ -34,9 +34,13 @@ class HealthReply(BaseModel):
 
 
 class VersionReply(BaseModel):
-    """The version of the server."""
+    """The version of the server, and which installation it is."""
 
     version: str
+    installation: str = Field(
+        description="Id of the data folder, 32 hex digits; the data that it makes in shared engines"
+        " has it."
+    )
 
 
 class ProviderHealth(BaseModel):
@@ -132,9 +136,11 @@ async def health() -> HealthReply:
 
 
 @router.get("/version", summary="The server's version")
-async def version() -> VersionReply:
-    """Return the version of the installed package."""
-    return VersionReply(version=metadata.version(DISTRIBUTION))
+async def version(stack: StackOf) -> VersionReply:
+    """Return the version of the installed package, and the id of the installation."""
+    return VersionReply(
+        version=metadata.version(DISTRIBUTION), installation=await stack.installation()
+    )
 
 
 @router.get("/providers", summary="List the providers")

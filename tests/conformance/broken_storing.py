@@ -157,6 +157,13 @@ class SharedTable(ToyIndex):
         return "db_" + re.sub("[^a-z0-9]", "_", identifier.lower())[:200]
 
 
+@caught_by("test_two_installations_register_one_id_at_one_time")
+class OneInstallation(ToyIndex):
+    def __init__(self, vector_db: VectorDB, folder: Path) -> None:
+        super().__init__(vector_db, folder)
+        self._path = folder / self._file_name(vector_db.identifier)
+
+
 @caught_by("test_every_id_is_usable_and_apart_from_the_others")
 class DropsOthers(ToyIndex):
     async def _drop(self) -> None:

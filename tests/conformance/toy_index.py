@@ -56,7 +56,7 @@ class ToyIndex(EmbeddingIndex):
 
     def __init__(self, vector_db: VectorDB, folder: Path) -> None:
         super().__init__(vector_db)
-        self._path = folder / self._file_name(vector_db.identifier)
+        self._path = folder / (self._file_name(vector_db.identifier) + vector_db.installation)
         self._version = ""
         self._entries: Entries = {}
         self._terms = analyzer(vector_db.language).terms

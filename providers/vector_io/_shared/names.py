@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 
-from corral.api.provider import Registered
+from corral.api.provider import Orphan, Registered
 from corral.api.vector_dbs import VectorDB
 
 
 def stored_name(vector_db: VectorDB, prefix: str = "") -> str:
-    """Return the name of a vector DB's collection, file or folder: the prefix and 40 hex digits.
+    """Return the name of a vector DB's collection, file or folder.
+
+    The prefix, the 32 hex digits of the installation, and 14 characters of a hash, 54 characters
+    with a prefix of 7: PostgreSQL cuts names at 63, and Corral appends up to 9 (RFC 0038). What was
+    made before installations had ids has the prefix and 40 hex digits.
 
     The id is hashed, so that any id is a usable name, none is a path, and different ids never
     share one. The time at which its index was begun is hashed with it: an id that is registered
@@ -22,7 +28,11 @@ def stored_name(vector_db: VectorDB, prefix: str = "") -> str:
     """
     parts = [repr(vector_db.built_at), *filter(None, vector_db.key)]
     key = "\0".join(parts).encode("utf-8", "surrogatepass")
-    return f"{prefix}{hashlib.sha256(key).hexdigest()[:40]}"
+    digest = hashlib.sha256(key)
+    if not vector_db.installation:
+        return f"{prefix}{digest.hexdigest()[:40]}"
+    letters = base64.b32encode(digest.digest()).decode().lower()
+    return f"{prefix}{vector_db.installation}_{letters[:14]}"
 
 
 def provider_folder(provider_id: str, kind: str, home: Path) -> Path:
@@ -33,18 +43,25 @@ def provider_folder(provider_id: str, kind: str, home: Path) -> Path:
 async def strays(
     names: Iterable[str],
     registered: Registered,
+    drop: Callable[[str], Awaitable[None]],
     name_of: Callable[[VectorDB], str] = stored_name,
     prefix: str = "",
-) -> list[str]:
-    """Return the names that Corral made and that belong to no registered vector DB, in order.
+) -> list[Orphan]:
+    """Return the data that Corral made and that belongs to no registered vector DB, by name.
 
     Args:
-        names: What the engine holds, read before this call. Anything that is not the prefix and 40
-            hex digits is someone else's and passed over.
+        names: What the engine holds, read before this call. Anything that is not a `stored_name`
+            is someone else's and passed over.
         registered: Called now, so that what was registered meanwhile is not taken for a stray.
+        drop: Deletes the data of a name.
         name_of: Returns the name of a vector DB's data.
         prefix: What the names of this provider begin with.
     """
-    made = re.compile(re.escape(prefix) + "[0-9a-f]{40}")
+    form = re.compile(re.escape(prefix) + "(?:[0-9a-f]{40}|([0-9a-f]{32})_[a-z2-7]{14})")
     held = {name_of(vector_db) for vector_db in await registered()}
-    return sorted({name for name in names if made.fullmatch(name)} - held)
+    made = {name: form.fullmatch(name) for name in sorted({*names} - held)}
+    return [
+        Orphan(name, partial(drop, name), installation=match[1] or "")
+        for name, match in made.items()
+        if match
+    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from functools import partial
 from pathlib import Path
 
 from corral.api.errors import ProviderError
@@ -51,8 +50,10 @@ class ChunkFileProvider(VectorIOProvider):
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the files that no registration holds; see the contract."""
         names = await asyncio.to_thread(self._names)
-        found = await strays(names, registered)
-        return [Orphan(name, partial(asyncio.to_thread, self._remove, name)) for name in found]
+        return await strays(names, registered, self._drop)
+
+    async def _drop(self, name: str) -> None:
+        await asyncio.to_thread(self._remove, name)
 
     def _names(self) -> list[str]:
         return [path.name.partition(".")[0] for path in self._folder.glob("*.*")]

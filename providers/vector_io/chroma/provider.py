@@ -103,8 +103,8 @@ class ChromaProvider(VectorIOProvider):
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections and mirrors that no registration holds; see the contract."""
         names = await self._threads.run(self._names)
-        found = await strays(names, registered, partial(stored_name, prefix=PREFIX), PREFIX)
-        return [Orphan(name, partial(self._threads.run, self._remove, name)) for name in found]
+        drop = partial(self._threads.run, self._remove)
+        return await strays(names, registered, drop, partial(stored_name, prefix=PREFIX), PREFIX)
 
     def _names(self) -> list[str]:
         names = [path.stem for path in self._mirrors.glob("*.db")]

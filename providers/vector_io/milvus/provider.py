@@ -81,8 +81,8 @@ class MilvusProvider(VectorIOProvider):
         """Return the collections that no registration holds; see the contract."""
         run = self._connection.threads.run
         name_of = partial(stored_name, prefix=self._prefix)
-        found = await strays(await run(self._names), registered, name_of, self._prefix)
-        return [Orphan(name, partial(run, self._drop, name)) for name in found]
+        names = await run(self._names)
+        return await strays(names, registered, partial(run, self._drop), name_of, self._prefix)
 
     def _names(self) -> list[str]:
         with self._connection.client.using():

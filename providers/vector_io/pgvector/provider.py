@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.names import strays
+from corral.providers.vector_io._shared.names import stored_name, strays
 from corral.providers.vector_io.pgvector.client import Database, check_database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
-from corral.providers.vector_io.pgvector.records import PREFIX, Tables, drop_tables, stored_tables
+from corral.providers.vector_io.pgvector.records import PREFIX, drop_tables, stored_tables
 from corral.providers.vector_io.pgvector.search.attached import AttachedIndex
 
 
@@ -55,8 +56,9 @@ class PgvectorProvider(VectorIOProvider):
         schema = self._database.config.schema_name
         async with self._database.client.using():
             held = await self._database.run(partial(stored_tables, schema=schema))
-        found = await strays(held, registered, lambda db: Tables(db, schema).name, PREFIX)
-        return [Orphan(name, partial(self._drop, name), held[name]) for name in found]
+        name_of = partial(stored_name, prefix=PREFIX)
+        found = await strays(held, registered, self._drop, name_of, PREFIX)
+        return [replace(orphan, vector_db_id=held[orphan.name]) for orphan in found]
 
     async def _drop(self, name: str) -> None:
         schema = self._database.config.schema_name

@@ -6,7 +6,6 @@ import asyncio
 import math
 import shutil
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,8 +58,8 @@ class QdrantEdgeProvider(VectorIOProvider):
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the folders that no registration holds; see the contract."""
-        found = await strays(await asyncio.to_thread(self._names), registered)
-        return [Orphan(name, partial(self._remove, name)) for name in found]
+        names = await asyncio.to_thread(self._names)
+        return await strays(names, registered, self._remove)
 
     async def _remove(self, name: str) -> None:
         await asyncio.to_thread(shutil.rmtree, self._folder / name)
@@ -109,8 +108,7 @@ class QdrantProvider(VectorIOProvider):
         found = await self._server.call(self._server.client.get_collections)
         names = [one.name for one in found.collections]
         prefix = self._server.config.collection_prefix
-        lost = await strays(names, registered, self._name, prefix)
-        return [Orphan(name, partial(self._drop, name)) for name in lost]
+        return await strays(names, registered, self._drop, self._name, prefix)
 
     def _name(self, vector_db: VectorDB) -> str:
         return stored_name(vector_db, self._server.config.collection_prefix)

@@ -50,8 +50,8 @@ class WeaviateProvider(VectorIOProvider):
         """Return the collections that no registration holds; see the contract."""
         names = await self._connection.call_once(lambda client: client.collections.list_all())
         prefix = self._config.collection_prefix
-        found = await strays(names, registered, partial(stored_name, prefix=prefix), prefix)
-        return [Orphan(name, partial(self._drop, name)) for name in found]
+        name_of = partial(stored_name, prefix=prefix)
+        return await strays(names, registered, self._drop, name_of, prefix)
 
     async def _drop(self, name: str) -> None:
         await self._connection.call_once(lambda client: client.collections.delete(name))

@@ -89,7 +89,8 @@ async def test_a_snapshot_is_equal_on_every_stop_of_a_journey(tmp_path: Path, wa
         async with opened(tmp_path / f"to {number}") as stack:
             done = await imported(stack, file, vector_db_id=None, provider_id=provider_id)
             assert (done.chunks, done.notes) == (40, ())
-            own = {"provider_id", "created_at"}
+            own = {"provider_id", "created_at", "installation"}
+            assert done.vector_db.installation == await stack.installation()
             assert done.vector_db.model_dump(exclude=own) == vector_db.model_dump(exclude=own)
             assert_equal(await stored(stack, "source"), original)
             assert [c.acl for c in original if c.chunk_id in "AB"] == [

@@ -27,25 +27,31 @@ def registered(*vector_dbs: VectorDB) -> Registered:
 
 
 async def check_orphans(provider: VectorIOProvider) -> None:
-    """Make two vector DBs and register one: the other is found, named, and can be removed.
+    """Make three vector DBs and register one: the others are found, named, and can be removed.
+
+    One of them has the same id and time as the registered one, and belongs to another installation.
+    One is of the time before installations had ids.
 
     Raises:
         AssertionError: More or less is found, or the registered one loses anything.
     """
-    kept, lost = named("kept"), named("lost")
+    kept, lost = named("kept").model_copy(update={"installation": "a" * 32}), named("lost")
+    other = kept.model_copy(update={"installation": "b" * 32})
     before = {orphan.name for orphan in await provider.orphans(registered())}
-    for one in (kept, lost):
+    for one in (kept, lost, other):
         index = await provider.open_index(one, create=True)
         await add(index, [Chunk(content=f"in {one.identifier}", chunk_id="c")])
         await index.close()
 
-    found = {o.name: o for o in await provider.orphans(registered(kept)) if o.name not in before}
-    assert len(found) == 1
-    [orphan] = found.values()
-    assert orphan.vector_db_id in (None, "lost")
-    assert {o.name for o in await provider.orphans(registered(kept, lost))} == before
+    every = [o for o in await provider.orphans(registered(kept)) if o.name not in before]
+    found = {orphan.installation: orphan for orphan in every}
+    assert len(every) == len(found) == 2
+    assert found[""].vector_db_id in (None, "lost")
+    assert found["b" * 32].vector_db_id in (None, "kept")
+    assert {o.name for o in await provider.orphans(registered(kept, lost, other))} == before
 
-    await orphan.drop()
+    for orphan in every:
+        await orphan.drop()
     assert {o.name for o in await provider.orphans(registered(kept))} == before
     index = await provider.open_index(kept)
     assert [chunk.content for chunk in await index.get_chunks(["c"])] == ["in kept"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +13,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+
+from corral.providers.config import load_config
+
+from .conftest import make_home
 
 Corral = Callable[..., Result]
 
@@ -89,3 +95,73 @@ def test_a_provider_that_is_down_is_named_and_hides_nothing(
     assert shown.exit_code == 0, shown.output
     assert any(path.stem in shown.stdout for path in files())
     assert "far did not answer" in shown.stderr
+
+
+@pytest.fixture
+def two(tmp_path: Path, invoke: Corral) -> list[Corral]:
+    """Two data folders whose vector DBs are in one folder, each with a vector DB `farm`."""
+    commands: list[Corral] = []
+    for name in ("first", "second"):
+        home = make_home(tmp_path / name)
+        shared = f"config: {{folder: {json.dumps(str(tmp_path / 'shared'))}}}"
+        text = (home / "run.yaml").read_text(encoding="utf-8")
+        text = text.replace('"inline::sqlite"', f'"inline::sqlite", {shared}')
+        (home / "run.yaml").write_text(text, encoding="utf-8")
+        commands.append(functools.partial(invoke, "--home", home))
+        assert commands[-1]("dbs", "create", "farm").exit_code == 0
+    return commands
+
+
+def test_another_installations_data_is_deleted_by_its_id_only(
+    two: list[Corral], tmp_path: Path
+) -> None:
+    """`prune` alone deletes none of it; the list has the id, and `--installation ID` deletes it.
+
+    If this fails: `corral dbs prune` deletes the vector DBs that another data folder uses.
+    """
+    first, second = two
+    own = re.search("# installation: ([0-9a-f]{32})\n", first("config", "show").stdout)
+    assert own is not None
+    files = {path.stem for path in (tmp_path / "shared").glob("*.db")}
+    listed = json.loads(second("dbs", "list", "--orphans", "--json").stdout)
+    assert listed["data"] == []
+    [theirs] = listed["others"]
+    assert theirs["installation"] == own[1]
+    shown = second("dbs", "list", "--orphans").stdout
+    assert own[1] in shown
+    assert theirs["name"] in shown
+
+    for options in ([], ["--installation", listed["installation"]]):
+        done = second("dbs", "prune", "--yes", *options)
+        assert (done.exit_code, "No orphans found" in done.stdout) == (0, True)
+    for name in ("unknown", "f" * 32):
+        refused = second("dbs", "prune", "--yes", "--installation", name)
+        assert refused.exit_code == 2
+        assert own[1] in refused.stderr
+    assert {path.stem for path in (tmp_path / "shared").glob("*.db")} == files
+    assert first("dbs", "show", "farm").exit_code == 0
+
+    asked = second("dbs", "prune", "--installation", own[1])
+    assert (asked.exit_code, "--yes" in asked.stderr) == (2, True)
+    done = second("dbs", "prune", "--yes", "--installation", own[1])
+    assert (done.exit_code, "Deleted: 1" in done.stdout) == (0, True)
+    assert {path.stem for path in (tmp_path / "shared").glob("*.db")} == files - {theirs["name"]}
+
+
+def test_the_http_route_refuses_another_installations_data(
+    two: list[Corral], tmp_path: Path
+) -> None:
+    """Without its id, the answer is a 409 that says whose it is, and nothing is deleted."""
+    from ..harness import InProcess, message_of
+
+    listed = json.loads(two[1]("dbs", "list", "--orphans", "--json").stdout)
+    [theirs] = listed["others"]
+    body = {"orphans": [{key: theirs[key] for key in ("provider_id", "name")}]}
+    config = load_config(None, tmp_path / "second")
+    with InProcess(tmp_path / "second", config) as app:
+        assert app.ok("GET", "/v1/version")["installation"] == listed["installation"]
+        for given in ({}, {"installation": listed["installation"]}, {"installation": "unknown"}):
+            refused = app.send("POST", "/v1/orphans/remove", body | given)
+            assert refused.status_code == 409
+            assert f"belongs to installation {theirs['installation']}" in message_of(refused)
+    assert two[0]("dbs", "show", "farm").exit_code == 0

@@ -27,6 +27,7 @@ from corral.providers.vector_io.chroma.config import RemoteChromaConfig
 from corral.providers.vector_io.chroma.provider import ChromaProvider, create_remote
 from corral.providers.vector_io.chroma.server import ChromaServer
 
+from ..installation_checks import check_installations, check_pruning_beside
 from ..orphan_checks import check_orphans
 from ..registrations import registration
 from .conftest import Server
@@ -304,3 +305,14 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None
 async def test_an_orphan_is_found_and_removed(chroma_server: Server, tmp_path: Path) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays."""
     await check_orphans(provider_of(chroma_server.url, tmp_path))
+
+
+async def test_installations_delete_only_their_own(chroma_server: Server, tmp_path: Path) -> None:
+    """Each lists the other's vector DBs with its id, deletes them by that id only, and may register
+    while the other prunes.
+
+    If this fails: `corral dbs prune` of one installation deletes the vector DBs of another.
+    """
+    config = {"url": chroma_server.url}
+    await check_installations(tmp_path, "remote::chroma", config)
+    await check_pruning_beside(tmp_path, "remote::chroma", config)

@@ -15,6 +15,7 @@ from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.milvus import collection as collection_module
 
 from ..far import far
+from ..installation_checks import check_installations, check_pruning_beside
 from ..orphan_checks import check_orphans
 from .conftest import Server
 from .helpers import lite, registered, remote, words
@@ -139,3 +140,14 @@ async def test_an_embedded_milvus_opens_no_port(tmp_path: Path) -> None:
 async def test_an_orphan_is_found_and_removed(milvus_server: Server) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays."""
     await check_orphans(remote(milvus_server.uri))
+
+
+async def test_installations_delete_only_their_own(milvus_server: Server, tmp_path: Path) -> None:
+    """Each lists the other's vector DBs with its id, deletes them by that id only, and may register
+    while the other prunes.
+
+    If this fails: `corral dbs prune` of one installation deletes the vector DBs of another.
+    """
+    config = {"uri": milvus_server.uri, "collection_prefix": "installations_"}
+    await check_installations(tmp_path, "remote::milvus", config)
+    await check_pruning_beside(tmp_path, "remote::milvus", config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from corral.providers.vector_io.pgvector.keyword import bm25
 from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
 from corral.providers.vector_io.pgvector.records import Tables
 
+from ..installation_checks import check_installations, check_pruning_beside
 from ..orphan_checks import check_orphans
 from .conftest import Server
 from .helpers import ask, embeddings, found, ids, opened, provider, some_chunks, vector_db
@@ -316,3 +318,14 @@ def test_bm25_needs_a_term(server: Server) -> None:
 async def test_an_orphan_is_found_and_removed(server: Server) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays."""
     await check_orphans(provider(server))
+
+
+async def test_installations_delete_only_their_own(server: Server, tmp_path: Path) -> None:
+    """Each lists the other's vector DBs with its id, deletes them by that id only, and may register
+    while the other prunes.
+
+    If this fails: `corral dbs prune` of one installation deletes the vector DBs of another.
+    """
+    config = server.config | {"schema_name": "two installations"}
+    await check_installations(tmp_path, "remote::pgvector", config)
+    await check_pruning_beside(tmp_path, "remote::pgvector", config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.provider import QdrantProvider
 from corral.providers.vector_io.qdrant.server.client import make_client
 
+from ..installation_checks import check_installations, check_pruning_beside
 from ..orphan_checks import check_orphans
 from .helpers import DB, filled, with_provider
 from .qdrant_service import Service
@@ -192,3 +194,14 @@ async def test_unknown_metadata_keys_stay_out_of_paths(service: Service) -> None
 async def test_an_orphan_is_found_and_removed(service: Service) -> None:
     """What was made and never registered has a name, and goes on request; the rest stays."""
     await with_provider(service, check_orphans)
+
+
+async def test_installations_delete_only_their_own(service: Service, tmp_path: Path) -> None:
+    """Each lists the other's vector DBs with its id, deletes them by that id only, and may register
+    while the other prunes.
+
+    If this fails: `corral dbs prune` of one installation deletes the vector DBs of another.
+    """
+    config = {"url": service.url}
+    await check_installations(tmp_path, "remote::qdrant", config)
+    await check_pruning_beside(tmp_path, "remote::qdrant", config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
 from corral.providers.vector_io.weaviate.provider import create
 
+from ..installation_checks import check_installations, check_pruning_beside
 from ..orphan_checks import check_orphans
 from .helpers import chunks, configured, found, opened, vector_db, vectors
 from .stand_in import StandIn
@@ -223,3 +225,13 @@ async def test_an_orphan_is_found_and_removed(server: StandIn) -> None:
     provider = configured(server)
     await check_orphans(provider)
     await provider.close()
+
+
+async def test_installations_delete_only_their_own(server: StandIn, tmp_path: Path) -> None:
+    """Each lists the other's vector DBs with its id, deletes them by that id only, and may register
+    while the other prunes.
+
+    If this fails: `corral dbs prune` of one installation deletes the vector DBs of another.
+    """
+    await check_installations(tmp_path, "remote::weaviate", server.config)
+    await check_pruning_beside(tmp_path, "remote::weaviate", server.config)
