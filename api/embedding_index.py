@@ -33,7 +33,7 @@ from corral.api.chunks import Chunk, last_of_each
 from corral.api.documents import READ_AT_ONCE, DocumentCount
 from corral.api.errors import Forbidden
 from corral.api.filters import Filter, parse_filter
-from corral.api.hits import Leg, QueryChunksResponse, TermStatistics
+from corral.api.hits import Candidate, Leg, QueryChunksResponse, TermStatistics
 from corral.api.leg_search import IndexQuery, LegSearch
 from corral.api.principal import UNRESTRICTED, Principal
 from corral.api.spans import span
@@ -248,11 +248,12 @@ class EmbeddingIndex(LegSearch):
 
     # --- the legs of a query over several vector DBs -------------------------------------------
 
-    async def vector_leg(self, query: IndexQuery) -> Leg:
-        """Return the candidates nearest to a checked query's embedding, without their chunks.
+    async def vector_leg(self, query: IndexQuery, size: int) -> Leg:
+        """Return the candidates nearest to a checked query's embedding; `chunks_of` reads them.
 
         Args:
             query: Its `filters` are the caller's; the scope of the principal is applied here.
+            size: Most candidates wanted, >= 1.
 
         Raises:
             InvalidFilter, ProviderError, ContractViolation: As for `query`.
@@ -260,13 +261,15 @@ class EmbeddingIndex(LegSearch):
         scope = self._scope
         narrowed = replace(query, filters=scope.narrowed(query.filters))
         with self._calls, scope.reading():
-            return await self._one_vector_leg(narrowed)
+            return await self._one_vector_leg(narrowed, size)
 
-    async def keyword_leg(self, query: IndexQuery, statistics: TermStatistics | None) -> Leg:
-        """Return the candidates that contain a word of a checked query, without their chunks.
+    async def keyword_leg(
+        self, query: IndexQuery, size: int, statistics: TermStatistics | None
+    ) -> Leg:
+        """Return the candidates that contain a word of a checked query; `chunks_of` reads them.
 
         Args:
-            query: As for `vector_leg`.
+            query, size: As for `vector_leg`.
             statistics: The sum of `term_statistics` of several vector DBs, this one included: raw
                 scores then compare with theirs. None ranks by the index's own.
 
@@ -276,7 +279,14 @@ class EmbeddingIndex(LegSearch):
         scope = self._scope
         narrowed = replace(query, filters=scope.narrowed(query.filters))
         with self._calls, scope.reading():
-            return await self._one_keyword_leg(narrowed, statistics)
+            return await self._one_keyword_leg(narrowed, size, statistics)
+
+    async def chunks_of(
+        self, candidates: Sequence[Candidate], *, include_embeddings: bool = False
+    ) -> dict[str, Chunk]:
+        """Return the chunks of a leg's candidates by chunk id, those that are gone left out."""
+        with self._calls, self._scope.reading():
+            return await self._chunks_of(candidates, include_embeddings)
 
     async def term_statistics(self, query: IndexQuery) -> TermStatistics:
         """Return the numbers by which BM25 ranks the chunks for a checked query.

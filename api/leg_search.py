@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.checks import AnyRanker
+from corral.api.chunks import Chunk
 from corral.api.confidence import Evidence
 from corral.api.errors import ContractViolation, InvalidEmbedding
 from corral.api.filters import Filter
@@ -107,18 +108,20 @@ class LegSearch(ScopedHooks):
             legs["vector"], legs["keyword"] = await hybrid(vector, text, size, filters)
         return legs
 
-    async def _one_vector_leg(self, query: IndexQuery) -> Leg:
+    async def _one_vector_leg(self, query: IndexQuery, size: int) -> Leg:
         if query.vector is None:
             raise InvalidEmbedding("A vector leg needs an embedding.", field="embedding")
-        provider, size = self.vector_db.provider_id, query.leg_size
+        provider = self.vector_db.provider_id
         with span("engine", provider=provider, mode="vector", k=size) as seen:
             leg = await self._query_vector(query.vector, size, query.filters)
             seen["candidates"] = len(leg)
         check_leg(self.vector_db, "vector", leg, size)
         return Leg(leg, await self._cosine(query.vector, leg))
 
-    async def _one_keyword_leg(self, query: IndexQuery, statistics: TermStatistics | None) -> Leg:
-        text, size, filters = query.text, query.leg_size, query.filters
+    async def _one_keyword_leg(
+        self, query: IndexQuery, size: int, statistics: TermStatistics | None
+    ) -> Leg:
+        text, filters = query.text, query.filters
         provider = self.vector_db.provider_id
         with span("engine", provider=provider, mode="keyword", k=size) as seen:
             if statistics is not None:
@@ -170,18 +173,25 @@ class LegSearch(ScopedHooks):
         A chunk that another writer deleted or hid between search and fetch is left out; see
         `_answer`.
         """
-        chunks = {hit.chunk_id: found[hit.chunk_id].chunk for hit in ranked}
-        missing = [i for i, chunk in chunks.items() if chunk is None or include_embeddings]
-        if missing:
-            fetched = await self._get(missing, include_embeddings)
-            chunks.update(dict.fromkeys(missing), **{c.chunk_id: c for c in fetched})
-        stored = [chunk for chunk in chunks.values() if chunk is not None]
-        told = {chunk.chunk_id: chunk for chunk in await self._told(self._scope, stored)}
+        wanted = [found[hit.chunk_id] for hit in ranked]
+        told = await self._chunks_of(wanted, include_embeddings)
         return [
             Hit(told[hit.chunk_id], hit.score, hit.explanation)
             for hit in ranked
             if hit.chunk_id in told
         ]
+
+    async def _chunks_of(
+        self, candidates: Sequence[Candidate], include_embeddings: bool
+    ) -> dict[str, Chunk]:
+        """Return the chunks of candidates by id, as far as they still exist and are visible."""
+        chunks = {one.chunk_id: one.chunk for one in candidates}
+        missing = [i for i, chunk in chunks.items() if chunk is None or include_embeddings]
+        if missing:
+            fetched = await self._get(missing, include_embeddings)
+            chunks.update(dict.fromkeys(missing), **{c.chunk_id: c for c in fetched})
+        stored = [chunk for chunk in chunks.values() if chunk is not None]
+        return {chunk.chunk_id: chunk for chunk in await self._told(self._scope, stored)}
 
 
 def fuse_legs(

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -38,6 +40,13 @@ from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.plan import Plan, SearchPlan
 from corral.providers.rag.searching import run_all
 
+AskLeg = Callable[[EmbeddingIndex, int], Coroutine[Any, Any, Leg]]
+"""Called with the index of a vector DB and the number of candidates wanted."""
+
+SPARE = 8
+"""Candidates of a vector DB beyond twice its share of a leg: enough if the best of random parts
+are wanted, and few enough that many vector DBs do not find far more than is kept."""
+
 _NUL = "\0"  # is in no id and sorts first, so the order of keys is that of (chunk id, vector DB id)
 
 
@@ -49,6 +58,9 @@ class Corpus:
         weights: By vector DB id, what its scores are multiplied by when the k best are chosen, in
             (0, 1].
         statistics: Of the vector DBs whose keyword scores are to compare.
+
+    Attributes:
+        notes: What the caller has to know.
     """
 
     def __init__(
@@ -60,16 +72,13 @@ class Corpus:
         self.members = members
         self._weights = weights
         self._statistics = statistics
+        self.notes: list[str] = []
 
     @property
     def provider(self) -> str:
         """The provider of the vector DBs; "several" if there is more than one."""
         providers = {index.vector_db.provider_id for index in self.members.values()}
         return providers.pop() if len(providers) == 1 else "several"
-
-    @property
-    def _indexes(self) -> Iterable[EmbeddingIndex]:
-        return self.members.values()
 
     @property
     def _vector_db(self) -> VectorDB:
@@ -110,8 +119,10 @@ class Corpus:
         for _ in range(MAX_SEARCHES):
             legs = await self._legs(query)
             with span("fusion"):
-                best = self._best(query, legs)
-            hits = await self._hits(best, include_embeddings)
+                merged = {name: self._merged(each, query.leg_size) for name, each in legs.items()}
+                best = self._best(query, merged)
+            candidates = {one.chunk_id: one for leg in merged.values() for one in leg}
+            hits = await self._hits(best, candidates, include_embeddings)
             if len(hits) == len(best):
                 break  # else the next search finds what took the place of those that are gone
         return QueryChunksResponse(hits, evidence=self._evidence(legs))
@@ -120,23 +131,63 @@ class Corpus:
         """Return by leg the legs of the vector DBs, for the legs that count."""
         searches: dict[LegName, Any] = {}
         if "vector" in query.legs:
-            searches["vector"] = run_all(index.vector_leg(query) for index in self._indexes)
+            searches["vector"] = self._vector_legs(query)
         if "keyword" in query.legs:
             searches["keyword"] = self._keyword_legs(query)
-        found = await run_all(searches.values())
-        return {
-            name: dict(zip(self.members, legs, strict=True))
-            for name, legs in zip(searches, found, strict=True)
-        }
+        return dict(zip(searches, await run_all(searches.values()), strict=True))
 
-    async def _keyword_legs(self, query: IndexQuery) -> list[Leg]:
+    async def _vector_legs(self, query: IndexQuery) -> dict[str, Leg]:
+        return await self._asked(query, lambda index, size: index.vector_leg(query, size))
+
+    async def _keyword_legs(self, query: IndexQuery) -> dict[str, Leg]:
         statistics = await self._statistics.of(query)
-        return await run_all(index.keyword_leg(query, statistics) for index in self._indexes)
+        return await self._asked(
+            query, lambda index, size: index.keyword_leg(query, size, statistics)
+        )
 
-    def _best(self, query: IndexQuery, legs: Mapping[LegName, Mapping[str, Leg]]) -> list[FusedHit]:
+    @property
+    def _is_weighted(self) -> bool:
+        return len(set(self._weights.values())) > 1
+
+    async def _asked(self, query: IndexQuery, leg: AskLeg) -> dict[str, Leg]:
+        """Return the legs of all vector DBs, which hold the best candidates of all.
+
+        Each is first asked for twice its share and `SPARE` more; again for all only if what it
+        left out could be among the best. With weights each is asked for all.
+        """
+        size = query.leg_size
+        share = size if self._is_weighted else math.ceil(size / len(self.members))
+        first = min(size, SPARE + 2 * share)
+        found = await run_all(leg(index, first) for index in self.members.values())
+        legs = dict(zip(self.members, found, strict=True))
+        if first == size:
+            return legs
+        scores = [one.raw_score for each in found for one in each.candidates]
+        least = sorted(scores, reverse=True)[size - 1] if len(scores) >= size else -math.inf
+        more = [
+            name
+            for name, each in legs.items()
+            if len(each.candidates) == first and each.candidates[-1].raw_score >= least
+        ]
+        deeper = await run_all(leg(self.members[name], size) for name in more)
+        return legs | dict(zip(more, deeper, strict=True))
+
+    def _merged(self, legs: Mapping[str, Leg], size: int) -> list[Candidate]:
+        """Return the best candidates of one leg over all vector DBs, by key, best first.
+
+        All of them with weights, which decide later what is best.
+        """
+        keyed = heapq.merge(*(_keyed(owner, leg) for owner, leg in legs.items()))
+        return [
+            Candidate(key, one.raw_score, one.chunk, one.matched_terms)
+            for _, key, one in islice(keyed, None if self._is_weighted else size)
+        ]
+
+    def _best(
+        self, query: IndexQuery, merged: Mapping[LegName, Sequence[Candidate]]
+    ) -> list[FusedHit]:
         """Return the k best of the fused legs by weighted score, in the order of their scores."""
-        merged = {name: _merged(each, query.leg_size) for name, each in legs.items()}
-        if len(set(self._weights.values())) == 1:
+        if not self._is_weighted:
             return fuse_legs(self._vector_db, query, merged)
         every = replace(query, k=max(query.k, sum(map(len, merged.values()))))
         ranked = fuse_legs(self._vector_db, every, merged)
@@ -159,20 +210,26 @@ class Corpus:
             share = max(each for each in shares if each is not None)
         return Evidence(cosine, share, self._vector_db.unrelated_cosine)
 
-    async def _hits(self, best: Sequence[FusedHit], include_embeddings: bool) -> list[Hit]:
+    async def _hits(
+        self,
+        best: Sequence[FusedHit],
+        candidates: Mapping[str, Candidate],
+        include_embeddings: bool,
+    ) -> list[Hit]:
         """Return the hits with their chunks, those left out that are gone meanwhile."""
-        wanted: dict[str, list[str]] = {}
+        wanted: dict[str, list[Candidate]] = {}
         for hit in best:
             chunk_id, owner = owner_of(hit.chunk_id)
-            wanted.setdefault(owner, []).append(chunk_id)
+            chunk = candidates[hit.chunk_id].chunk
+            wanted.setdefault(owner, []).append(Candidate(chunk_id, 0.0, chunk))
         read = await run_all(
-            self.members[owner].get_chunks(ids, include_embeddings=include_embeddings)
-            for owner, ids in wanted.items()
+            self.members[owner].chunks_of(some, include_embeddings=include_embeddings)
+            for owner, some in wanted.items()
         )
         chunks = {
-            key_of(chunk.chunk_id, owner): chunk
+            key_of(chunk_id, owner): chunk
             for owner, some in zip(wanted, read, strict=True)
-            for chunk in some
+            for chunk_id, chunk in some.items()
         }
         return [
             Hit(named(chunks[hit.chunk_id], hit.chunk_id), hit.score, hit.explanation)
@@ -206,7 +263,9 @@ class SharedStatistics:
 def corpora(plan: Plan, indexes: Mapping[str, EmbeddingIndex]) -> list[tuple[SearchPlan, Corpus]]:
     """Return the corpora of a plan, and how each is searched.
 
-    Vector DBs are in one corpus if the same search gives scores that compare.
+    Vector DBs are in one corpus if the same search gives scores that compare. If they register
+    different rankers, and the request names none, the one that most of them register counts, of
+    equally many that of the first id.
     """
     heaviest = max(how.weight for how in plan.searches.values())
     analyzers: dict[Any, list[EmbeddingIndex]] = {}
@@ -217,23 +276,33 @@ def corpora(plan: Plan, indexes: Mapping[str, EmbeddingIndex]) -> list[tuple[Sea
         if how.mode is not SearchMode.VECTOR:
             analyzers.setdefault(_analyzer(index), []).append(index)
     statistics = {key: SharedStatistics(some) for key, some in analyzers.items()}
-    return [
-        (
-            plan.searches[next(iter(some))],
-            Corpus(
-                some,
-                {name: plan.searches[name].weight / heaviest for name in some},
-                statistics.get(_analyzer(next(iter(some.values()))), SharedStatistics([])),
-            ),
+    found = []
+    for some in members.values():
+        rankers = Counter(plan.searches[name].ranker.model_dump_json() for name in sorted(some))
+        chosen, _ = rankers.most_common(1)[0]
+        how = next(
+            plan.searches[name]
+            for name in sorted(some)
+            if plan.searches[name].ranker.model_dump_json() == chosen
         )
-        for some in members.values()
-    ]
+        corpus = Corpus(
+            some,
+            {name: plan.searches[name].weight / heaviest for name in some},
+            statistics.get(_analyzer(indexes[how.vector_db.identifier]), SharedStatistics([])),
+        )
+        if how.mode is SearchMode.HYBRID and len(rankers) > 1:
+            corpus.notes.append(
+                f"The vector DBs register different rankers; {how.ranker.type}, as registered "
+                f"with {how.vector_db.identifier!r}, fused all. Name a ranker to choose another."
+            )
+        found.append((how, corpus))
+    return found
 
 
 def _comparable(how: SearchPlan, index: EmbeddingIndex) -> tuple[Any, ...]:
     """Return a value that is equal for vector DBs whose scores of one request compare."""
     vector_db = how.vector_db
-    vectors = words = ranker = None
+    vectors = words = None
     if how.embeds:
         unit = vector_db.normalize or vector_db.metric is Metric.COSINE
         metric = Metric.COSINE if unit else vector_db.metric
@@ -243,11 +312,9 @@ def _comparable(how: SearchPlan, index: EmbeddingIndex) -> tuple[Any, ...]:
         words = how.fuzzy, _analyzer(index)
     elif how.query_syntax == "web" or (how.rerank and not isinstance(how.rerank, ModelRerank)):
         words = _text_options(vector_db)
-    if how.mode is SearchMode.HYBRID:
-        ranker = how.ranker.model_dump_json()
     rerank = how.rerank.model_dump_json() if how.rerank else None
     steps = how.cutoff, how.query_syntax, how.min_confidence
-    return how.mode, vectors, words, ranker, rerank, steps
+    return how.mode, vectors, words, rerank, steps
 
 
 def _analyzer(index: EmbeddingIndex) -> tuple[Any, ...]:
@@ -260,16 +327,10 @@ def _text_options(vector_db: VectorDB) -> tuple[Any, ...]:
     return vector_db.language, *sorted(vector_db.field_weights.items())
 
 
-def _merged(legs: Mapping[str, Leg], size: int) -> list[Candidate]:
-    """Return the best candidates of one leg over all vector DBs, by key, best first."""
-    keyed = heapq.merge(*(_keyed(owner, leg) for owner, leg in legs.items()))
-    return [Candidate(key, -negative, None, terms) for negative, key, terms in islice(keyed, size)]
-
-
-def _keyed(owner: str, leg: Leg) -> Iterator[tuple[float, str, tuple[str, ...]]]:
+def _keyed(owner: str, leg: Leg) -> Iterator[tuple[float, str, Candidate]]:
     """Yield the candidates of a leg as they are ordered among those of several vector DBs."""
     for one in leg.candidates:
-        yield -one.raw_score, key_of(one.chunk_id, owner), one.matched_terms
+        yield -one.raw_score, key_of(one.chunk_id, owner), one
 
 
 def key_of(chunk_id: str, vector_db_id: str) -> str:

@@ -223,15 +223,17 @@ class Retrieval:
             )
         together = corpora(plan, indexes)
         answers = await run_all(
-            self._search(corpus, corpus.provider, how, queries[next(iter(corpus.members))])
+            self._search(corpus, corpus.provider, how, queries[how.vector_db.identifier])
             for how, corpus in together
         )
         merged = _merged(plan, answers)
         reasons = [answer.reason for answer in answers if answer.reason and not merged]
+        notes = [note for _, corpus in together for note in corpus.notes]
+        notes += [note for answer in answers for note in answer.notes]
         return Retrieved(
             merged[: plan.k],
             _steps(plan, [corpus for _, corpus in together], answers),
-            [note for answer in answers for note in answer.notes],
+            notes,
             most_confident(answers),
             reasons[0] if reasons else None,
         )
@@ -319,6 +321,10 @@ def _merged(plan: Plan, answers: Sequence[QueryChunksResponse]) -> list[ContextH
             score = hit.score * confidence * (plan.searches[name].weight / heaviest)
             whole = replace(hit, chunk=named(hit.chunk, chunk_id), score=score)
             found.append(ContextHit(name, whole, ranks[name], hit.score))
+    if (
+        len(answers) == 1
+    ):  # whose order tells more than scores: a re-ranker leaves ties as they were
+        return sorted(found, key=lambda each: -each.hit.score)
     return sorted(found, key=lambda each: (-each.hit.score, each.hit.chunk.chunk_id, each.key))
 
 
