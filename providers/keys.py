@@ -225,6 +225,6 @@ def _key(
     revoked_at: float | None,
     last_used_at: float | None,
 ) -> ApiKey:
-    principal = Principal(tenant, user, frozenset(json.loads(groups)), Role(role), key_id)
+    principal = Principal.stored(tenant, user, frozenset(json.loads(groups)), Role(role), key_id)
     allowed = RateLimits.model_validate_json(limits)
     return ApiKey(principal, created_at, allowed, expires_at, revoked_at, last_used_at)

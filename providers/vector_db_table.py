@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apsw
 
+from corral.api.chunks import STORED
 from corral.api.errors import Conflict, NotFound
 from corral.api.vector_dbs import VectorDB
 from corral.providers.database import Database
@@ -171,8 +172,8 @@ def stored_in(file: apsw.Connection, key: tuple[str, str]) -> VectorDB | None:
     """Return what is registered under a key, within a transaction."""
     query = "SELECT registration FROM vector_dbs WHERE tenant = ? AND identifier = ?"
     row = file.execute(query, key).fetchone()
-    return VectorDB.model_validate_json(str(row[0])) if row else None
+    return VectorDB.model_validate_json(str(row[0]), context=STORED) if row else None
 
 
 def _parsed(rows: Iterable[tuple[str]]) -> list[VectorDB]:
-    return [VectorDB.model_validate_json(each) for (each,) in rows]
+    return [VectorDB.model_validate_json(each, context=STORED) for (each,) in rows]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from corral.api.chunks import STORED
 from corral.api.errors import NotFound
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDB
@@ -106,7 +107,10 @@ class JobReader:
         marks = ", ".join("?" * len(jobs))
         query = f"SELECT job, document FROM documents WHERE job IN ({marks})"  # noqa: S608 - marks
         rows = await self._file.read(query, *(job.number for job in jobs))
-        return {number: RAGDocument.model_validate_json(str(text)) for number, text in rows}
+        return {
+            number: RAGDocument.model_validate_json(str(text), context=STORED)
+            for number, text in rows
+        }
 
     async def recorded(self, vector_db: VectorDB, documents: Collection[str]) -> Rows:
         """Return what jobs say of who may read documents; see `RECORDED`."""

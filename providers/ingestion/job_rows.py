@@ -205,7 +205,7 @@ def principal_json(principal: Principal) -> str:
 def _principal(tenant: str, text: str) -> Principal:
     stored = json.loads(text)
     groups, role = frozenset(stored["groups"]), Role(stored["role"])
-    return Principal(tenant, stored["user"], groups, role, stored["key_id"])
+    return Principal.stored(tenant, stored["user"], groups, role, stored["key_id"])
 
 
 def readable_by(reader: Principal, *, changing: bool = False) -> tuple[str, tuple[Any, ...]]:
