@@ -11,7 +11,7 @@ import apsw
 from corral.api.chunks import STORED
 from corral.api.errors import Conflict, NotFound
 from corral.api.vector_dbs import VectorDB
-from corral.providers.database import Database
+from corral.providers.database import Database, Schema
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS vector_dbs"
@@ -31,6 +31,7 @@ UPGRADES = (  # to tenants: what there was is the default tenant's
     " identifier TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,"
     " UNIQUE (tenant, identifier, kind, name) ON CONFLICT REPLACE) STRICT",
 )
+TABLES = Schema(SCHEMA, UPGRADES)
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 
 Key = tuple[str, str]
@@ -52,7 +53,7 @@ class VectorDBTable:
     """
 
     def __init__(self, path: Path) -> None:
-        self.file = Database(path, SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
+        self.file = Database(path, TABLES, remedy=REMEDY)
         self.file.open()
 
     @property

@@ -17,7 +17,7 @@ from corral.providers.database import Database
 from corral.providers.ingestion.job_rows import (
     COLUMNS,
     RECORDED,
-    SCHEMA,
+    TABLES,
     Rows,
     Scope,
     job_of,
@@ -38,7 +38,7 @@ class JobReader:
     """
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file = Database(home / "jobs.db", SCHEMA, remedy=REMEDY)
+        self._file = Database(home / "jobs.db", TABLES, remedy=REMEDY)
         self._clock = clock
         self._places: Places[int] = Places()
 

@@ -13,6 +13,7 @@ from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import TextItem
+from corral.providers.database import Schema
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress
 
 SCHEMA = (
@@ -35,6 +36,7 @@ SCHEMA = (
     # A document is kept until its job has completed, or is replaced by a newer one.
     "CREATE TABLE IF NOT EXISTS documents (job INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",
 )
+TABLES = Schema(SCHEMA)
 _FIELDS = [field.name for field in fields(Job)]
 COLUMNS = ", ".join(_FIELDS)
 OURS = "number = ? AND owner = ? AND status = 'running'"
