@@ -7,19 +7,18 @@ import copy
 import gc
 import json
 import os
-import socket
 from pathlib import Path
 from typing import Any, Literal
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from corral.api.errors import ConfigError
 from corral.api.provider import Api
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
 from corral.providers.registry import find_spec
 from corral.server.app import create_app
+from corral.server.connection import Connection
 from corral.server.telemetry.logs import JsonFormatter
 from corral.server.telemetry.metrics import shared
 
@@ -79,28 +78,6 @@ def serve(
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
-
-
-class Connection(H11Protocol):
-    """A connection that sends at once, and tells its client when the server stops.
-
-    uvicorn binds the socket that several processes share without naming TCP, so asyncio leaves
-    Nagle's algorithm on: the body of each answer waits until the client acknowledges the headers,
-    40 ms if it delays acknowledgements.
-    """
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Send what is written without waiting for acknowledgements."""
-        accepted = transport.get_extra_info("socket")
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        super().connection_made(transport)
-
-    def shutdown(self) -> None:
-        """Close an idle connection; say in the headers of a running answer that it is the last."""
-        super().shutdown()
-        if self.cycle is not None and not self.cycle.response_started:
-            last = (b"connection", b"close")
-            self.cycle.default_headers = [*self.cycle.default_headers, last]
 
 
 def log_config(form: Literal["text", "json"]) -> dict[str, Any]:
