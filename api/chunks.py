@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from corral.api.principal import check_acl
 from corral.api.wire import MAX_ID_LENGTH, Identifier, InterleavedText, Metadata, Storable, Strict
@@ -104,7 +104,15 @@ class ChunkMetadata(Strict):
     )
 
 
-Acl = Annotated[list[str], AfterValidator(check_acl)]
+STORED = {"stored": True}
+"""Validation context for what Corral stored itself: an acl that an older version took is read."""
+
+
+def _checked(acl: list[str], info: ValidationInfo) -> list[str]:
+    return acl if info.context == STORED else check_acl(acl)
+
+
+Acl = Annotated[list[str], AfterValidator(_checked)]
 """Tokens that open a chunk: `user:NAME`, `group:NAME`, `tenant:NAME`, `tenant:*` (everybody)."""
 
 

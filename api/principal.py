@@ -6,9 +6,14 @@ one of them; an admin reads every chunk. `EmbeddingIndex` applies that, and noth
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
+
+from corral.api.unseen import JOINERS, STYLES, clean_text
 
 TOKEN_KINDS = ("user", "group", "tenant")
 
@@ -54,8 +59,7 @@ class Principal:
         key_id: The API key it came with, for the audit log; "" for none.
 
     Raises:
-        ValueError: A name is too long, holds NUL or is no Unicode, a group is "", the tenant is
-            "*", or there are too many groups.
+        ValueError: `check_name` refuses a name, a group is "", or there are too many groups.
     """
 
     tenant: str = ""
@@ -66,11 +70,29 @@ class Principal:
 
     def __post_init__(self) -> None:
         for name in (self.tenant, self.user, *self.groups):
-            _check_name(name)
-        if self.tenant == "*" or "" in self.groups:
-            raise ValueError("a tenant must not be named '*', and a group must have a name")
+            check_name(name)
+        if "" in self.groups:
+            raise ValueError("a group must have a name")
         if len(self.groups) > MAX_GROUPS:
             raise ValueError(f"a principal has at most {MAX_GROUPS} groups, got {len(self.groups)}")
+
+    @classmethod
+    def stored(
+        cls,
+        tenant: str,
+        user: str = "",
+        groups: frozenset[str] = frozenset(),
+        role: Role = Role.READER,
+        key_id: str = "",
+    ) -> Self:
+        """Return a principal of Corral's own files, with the names that an older version took.
+
+        It holds their tokens; only names that come in from outside are checked.
+        """
+        principal = object.__new__(cls)
+        for name, value in zip(cls.__slots__, (tenant, user, groups, role, key_id), strict=True):
+            object.__setattr__(principal, name, value)
+        return principal
 
     def tokens(self) -> frozenset[str]:
         """Return the tokens it holds: of its user, groups and tenant, and `tenant:*`."""
@@ -98,27 +120,52 @@ def check_acl(tokens: Iterable[str]) -> list[str]:
     """Return an acl in canonical form: each token once, in ascending order.
 
     Raises:
-        ValueError: A token is none of `user:NAME`, `group:NAME`, `tenant:NAME` and `tenant:*`, or
-            there are more than `MAX_ACL`.
+        ValueError: A token is none of `user:NAME`, `group:NAME`, `tenant:NAME` and `tenant:*`,
+            `check_name` refuses its name, or there are more than `MAX_ACL`.
     """
     found = sorted(set(tokens))
     for token in found:
         kind, _, name = token.partition(":")
         if kind not in TOKEN_KINDS or not name:
             raise ValueError(
-                f"an acl token is user:NAME, group:NAME, tenant:NAME or tenant:*, got {token!r}"
+                f"an acl token is user:NAME, group:NAME, tenant:NAME or tenant:*, got {token!a}"
             )
-        _check_name(name)
+        if token != EVERYONE:
+            try:
+                check_name(name)
+            except ValueError as error:
+                raise ValueError(f"{error}, in the acl token {token!a}") from None
     if len(found) > MAX_ACL:
         raise ValueError(f"an acl has at most {MAX_ACL} tokens, got {len(found)}")
     return found
 
 
-def _check_name(name: str) -> None:
+_HIDDEN = re.compile(f"[{STYLES}\u2800]|[{JOINERS}]$")
+"""What `clean_text` leaves in a text and a name must not have: it would look like another."""
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError if a user, a group or a tenant must not have a name.
+
+    Names are compared character by character, so two that look the same must not differ. A name
+    has at most `MAX_NAME_LENGTH` characters, none of them invisible, single plain spaces between
+    words only, and Unicode's form NFC; "*" is not a name. Joiners inside words of Arabic and Indic
+    scripts and between emoji stay allowed, as in `clean_text`, and so do letters of different
+    scripts that look alike.
+    """
     if len(name) > MAX_NAME_LENGTH:
         raise ValueError(f"a name has at most {MAX_NAME_LENGTH} characters, got {len(name)}")
-    if "\0" in name or any("\ud800" <= character <= "\udfff" for character in name):
-        raise ValueError("a name must be valid Unicode without NUL")
+    if any("\ud800" <= character <= "\udfff" for character in name):
+        raise ValueError("a name must be valid Unicode")
+    if " ".join(name.split()) != name or clean_text(name) != name or _HIDDEN.search(name):
+        raise ValueError(
+            "a name must not have control or invisible characters, spaces at its ends, or other "
+            "spaces than single plain ones"
+        )
+    if not unicodedata.is_normalized("NFC", name):
+        raise ValueError("a name must be in Unicode's form NFC")
+    if unicodedata.normalize("NFKC", name) == "*":
+        raise ValueError("a name must not be '*'; everybody is tenant:*")
 
 
 UNRESTRICTED = Principal(role=Role.ADMIN)

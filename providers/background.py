@@ -163,7 +163,7 @@ class Sweep(BackgroundWork):
         await self._stack.files.expire()
 
     def _view(self, vector_db: VectorDB) -> Stack:
-        return self._stack.for_principal(Principal(tenant=vector_db.tenant, role=Role.ADMIN))
+        return self._stack.for_principal(Principal.stored(vector_db.tenant, role=Role.ADMIN))
 
 
 def _place(vector_db: VectorDB) -> Place:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
 
 from corral.api.errors import ConfigError, ProviderError, Unavailable
+from corral.providers.schema_version import check_version, upgrade
 from corral.providers.vector_io._shared.threads import Threads
 from corral.providers.vector_io._shared.together import Together
 from corral.providers.wal import use_wal
@@ -20,7 +23,42 @@ BUSY_TIMEOUT_MS = 5_000
 _SYNCHRONOUS = {True: "PRAGMA synchronous=FULL", False: "PRAGMA synchronous=NORMAL"}
 """By whether a write waits for the disk."""
 
+_COLUMNS = (
+    'SELECT tables.name, columns.name, columns.type, columns."notnull", columns.dflt_value,'
+    " columns.pk FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
+    " WHERE tables.type = 'table' AND tables.name NOT LIKE 'sqlite_%'"
+)
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The tables of a file, for all that open it.
+
+    Attributes:
+        tables: Statements that make what is absent, as version 1 had it. They run at each opening.
+        upgrades: Statements that lead from each version to the next.
+    """
+
+    tables: tuple[str, ...]
+    upgrades: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return 1 + len(self.upgrades)
+
+    def apply(self, connection: apsw.Connection, name: str) -> None:
+        """Bring a file to the newest version, in a write transaction of the caller.
+
+        Raises:
+            ConfigError: The file has a newer version.
+        """
+        check_version(connection, self.version, name)
+        for statement in self.tables:
+            connection.execute(statement)
+        upgrade(connection, ("", *self.upgrades), name)
 
 
 class Database:
@@ -32,8 +70,7 @@ class Database:
     folder by `open`, or by the first call.
 
     Args:
-        schema: Statements that make its tables where they are absent, as version 1 had them.
-        upgrades: What leads from each version to the next. A file of a higher version is refused.
+        schema: Its tables. A file of a higher version is refused.
         remedy: What to do about a damaged file, for the error.
         durable: Whether what was written outlives a loss of power; it outlives the process anyway.
     """
@@ -41,14 +78,13 @@ class Database:
     def __init__(
         self,
         path: Path,
-        schema: Sequence[str],
+        schema: Schema,
         *,
-        upgrades: Sequence[str] = (),
         remedy: str,
         durable: bool = True,
     ) -> None:
         self.path = path
-        self._schema, self._upgrades, self._remedy = schema, upgrades, remedy
+        self._schema, self._remedy = schema, remedy
         self._durable = durable
         self._reader = Threads(path.name, None, most=1)
         self._reads = Together(self._select_all, self._reader.run, at_once=1)
@@ -64,7 +100,8 @@ class Database:
         """Open the file now.
 
         Raises:
-            ConfigError: It is damaged, cannot be opened, or was written by a newer Corral.
+            ConfigError: It is damaged, cannot be opened, was written by a newer Corral, or has
+                other tables than its version.
             Unavailable: Another process has it locked.
         """
         with self._errors():
@@ -131,7 +168,11 @@ class Database:
             if self._connections is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 writer = self._connected()
-                self._prepare(writer)
+                try:
+                    self._prepare(writer)
+                except BaseException:
+                    writer.close()
+                    raise
                 self._connections = writer, self._connected()
             return self._connections
 
@@ -141,22 +182,25 @@ class Database:
         return connection
 
     def _prepare(self, writer: apsw.Connection) -> None:
+        check_version(writer, self._schema.version, self.path.name)
         if writer.pragma("quick_check") != "ok":
             raise apsw.CorruptError
-        found, known = _schema_version(writer), 1 + len(self._upgrades)
-        if found > known:
-            writer.close()
-            raise ConfigError(
-                f"{self.path} has schema version {found}, this Corral knows {known}.",
-                hint="Upgrade Corral.",
-            )
         use_wal(writer, BUSY_TIMEOUT_MS / 1000)
         writer.execute(_SYNCHRONOUS[self._durable])
-        with _immediate(writer):  # in which another process may turn out to have been faster
-            found = max(_schema_version(writer), 1)
-            for statement in (*self._schema, *self._upgrades[found - 1 :]):
-                writer.execute(statement)
-            writer.execute(f"PRAGMA user_version={known}")
+        with _immediate(writer):
+            self._schema.apply(writer, self.path.name)
+            self._check_tables(writer)
+
+    def _check_tables(self, writer: apsw.Connection) -> None:
+        """Refuse a file whose tables were made with other columns than its version has."""
+        differing = sorted(_expected(self._schema) ^ _columns(writer))
+        if differing:
+            table, column = differing[0][:2]
+            raise ConfigError(
+                f"{self.path.name} has schema version {self._schema.version}, but the column "
+                f"{table}.{column} differs.",
+                hint=f"A version of Corral that was never released made it. {self._remedy}",
+            )
 
     def _select_all(
         self, asked: Sequence[tuple[str, tuple[apsw.SQLiteValue, ...]]]
@@ -208,8 +252,17 @@ def _data_version(reader: apsw.Connection) -> int:
     return int(str(reader.execute("PRAGMA data_version").get))
 
 
-def _schema_version(connection: apsw.Connection) -> int:
-    return int(str(connection.pragma("user_version")))
+def _columns(connection: apsw.Connection) -> frozenset[tuple[str, ...]]:
+    """Return table, name, type, `NOT NULL`, default and place in the key of each column."""
+    rows = connection.execute(_COLUMNS)
+    return frozenset(tuple(map(str, row)) for row in rows)
+
+
+@cache
+def _expected(schema: Schema) -> frozenset[tuple[str, ...]]:
+    with closing(apsw.Connection(":memory:")) as connection:
+        schema.apply(connection, ":memory:")
+        return _columns(connection)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import apsw
 
 from corral.api.errors import Conflict, NotFound, ProviderError, Unauthenticated
 from corral.api.principal import Principal, Role
-from corral.providers.database import Database
+from corral.providers.database import Database, Schema
 from corral.providers.server_config import RateLimits
 
 KEYS_NAME = "keys.db"
@@ -36,6 +36,7 @@ _SCHEMA = (
     " groups TEXT NOT NULL, role TEXT NOT NULL, limits TEXT NOT NULL, created_at REAL NOT NULL,"
     " expires_at REAL, revoked_at REAL, last_used_at REAL) STRICT",
 )
+TABLES = Schema(_SCHEMA)
 _COLUMNS = (
     "key_id, tenant, user, groups, role, limits, created_at, expires_at, revoked_at, last_used_at"
 )
@@ -85,7 +86,7 @@ class KeyStore:
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
         remedy = "Restore it from a backup, or move it away and create new keys."
-        self._file = Database(home / KEYS_NAME, _SCHEMA, remedy=remedy)
+        self._file = Database(home / KEYS_NAME, TABLES, remedy=remedy)
         self._clock = clock
         self._exist = False
         self._noted: dict[str, float] = {}
@@ -225,6 +226,6 @@ def _key(
     revoked_at: float | None,
     last_used_at: float | None,
 ) -> ApiKey:
-    principal = Principal(tenant, user, frozenset(json.loads(groups)), Role(role), key_id)
+    principal = Principal.stored(tenant, user, frozenset(json.loads(groups)), Role(role), key_id)
     allowed = RateLimits.model_validate_json(limits)
     return ApiKey(principal, created_at, allowed, expires_at, revoked_at, last_used_at)

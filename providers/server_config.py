@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from corral.api.principal import MAX_NAME_LENGTH, Role
+from corral.api.principal import Role, check_name
 
 Algorithm: TypeAlias = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"
@@ -27,6 +27,14 @@ def _check_url(url: str) -> str:
 
 
 SafeUrl: TypeAlias = Annotated[str, AfterValidator(_check_url)]
+
+
+def _check_name(name: str) -> str:
+    check_name(name)
+    return name
+
+
+Name: TypeAlias = Annotated[str, AfterValidator(_check_name)]
 
 
 class Section(BaseModel):
@@ -58,8 +66,8 @@ class OidcAuth(Section):
         default=None,
         description="Claim with the tenant's name; null: every token is of `tenant`.",
     )
-    tenant: str = Field(default="", max_length=MAX_NAME_LENGTH)
-    roles: dict[str, Role] = Field(
+    tenant: Name = ""
+    roles: dict[Name, Role] = Field(
         default_factory=dict, description="Role by group; the highest of a token's groups counts."
     )
     default_role: Role | None = Field(

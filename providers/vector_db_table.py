@@ -8,9 +8,10 @@ from pathlib import Path
 
 import apsw
 
+from corral.api.chunks import STORED
 from corral.api.errors import Conflict, NotFound
 from corral.api.vector_dbs import VectorDB
-from corral.providers.database import Database
+from corral.providers.database import Database, Schema
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS vector_dbs"
@@ -35,6 +36,7 @@ UPGRADES = (  # to tenants: what there was is the default tenant's
     " || substr(hex, 18) FROM (SELECT lower(hex(randomblob(16))) AS hex)",
 )
 REGISTRY_NAME = "registry.db"
+TABLES = Schema(SCHEMA, UPGRADES)
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 
 Key = tuple[str, str]
@@ -56,7 +58,7 @@ class VectorDBTable:
     """
 
     def __init__(self, path: Path) -> None:
-        self.file = Database(path, SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
+        self.file = Database(path, TABLES, remedy=REMEDY)
         self.file.open()
         self._installation = ""
 
@@ -200,8 +202,8 @@ def stored_in(file: apsw.Connection, key: tuple[str, str]) -> VectorDB | None:
     """Return what is registered under a key, within a transaction."""
     query = "SELECT registration FROM vector_dbs WHERE tenant = ? AND identifier = ?"
     row = file.execute(query, key).fetchone()
-    return VectorDB.model_validate_json(str(row[0])) if row else None
+    return VectorDB.model_validate_json(str(row[0]), context=STORED) if row else None
 
 
 def _parsed(rows: Iterable[tuple[str]]) -> list[VectorDB]:
-    return [VectorDB.model_validate_json(each) for (each,) in rows]
+    return [VectorDB.model_validate_json(each, context=STORED) for (each,) in rows]

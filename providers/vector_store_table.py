@@ -20,7 +20,7 @@ import apsw
 
 from corral.api.errors import Expired
 from corral.api.vector_dbs import VectorDB
-from corral.providers.database import Database
+from corral.providers.database import Database, Schema
 from corral.providers.places import Places
 
 SECONDS_A_DAY = 86_400
@@ -37,6 +37,7 @@ SCHEMA = (
     " PRIMARY KEY (tenant, identifier, created_at, chunk_id, due)) STRICT, WITHOUT ROWID",
     "CREATE INDEX IF NOT EXISTS chunk_expiry_by_due ON chunk_expiry (due)",
 )
+TABLES = Schema(SCHEMA)
 REMEDY = "Move it away: vector stores lose their descriptions, metadata and expiry, and no chunks."
 
 _DETAILS = (
@@ -134,7 +135,7 @@ class VectorStoreTable:
     """
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file = Database(home / "vector_stores.db", SCHEMA, remedy=REMEDY)
+        self._file = Database(home / "vector_stores.db", TABLES, remedy=REMEDY)
         self.clock = clock
         self.changed = asyncio.Event()
         self._active: dict[Place, int] = {}

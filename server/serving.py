@@ -18,6 +18,7 @@ from corral.api.provider import Api
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
 from corral.providers.registry import find_spec
 from corral.server.app import create_app
+from corral.server.connection import Connection
 from corral.server.telemetry.logs import JsonFormatter
 from corral.server.telemetry.metrics import shared
 
@@ -73,7 +74,7 @@ def serve(
             log_config=log_config(settings.server.log_format),
             server_header=False,
             proxy_headers=False,  # what a proxy says about a client changes nothing
-            http="h11",  # httptools, which uvicorn prefers, bounds no headers
+            http=Connection,  # httptools, which uvicorn prefers, bounds no headers
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )

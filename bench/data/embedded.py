@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo
+from corral.api.unseen import clean_text
 from corral.bench.data.judged import JudgedSet
 from corral.providers.config import ProviderEntry, Providers, RunConfig
 from corral.providers.ingestion.cache import EmbeddingCache
-from corral.providers.ranking.unseen import clean_text
 from corral.providers.stack import Stack
 
 EMPTY = "-"

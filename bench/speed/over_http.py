@@ -122,6 +122,7 @@ def measure_server(count: int) -> list[Bound]:
             lines.append(_hybrid(client))
             lines.append(_overhead(client, load_config(home=home), home))
             lines += measure_watching(load_config(home=home), home)
+        lines.append(_processes(home))
         lines.append(_start(home))
     return lines
 
@@ -174,6 +175,23 @@ def _overhead(client: httpx.Client, config: RunConfig, home: Path) -> Bound:
     a, b, c = served.ms(), direct.ms(), bare.ms()
     figure = f"{a:.2f} ms against {b:.2f} ms: {a - b:.2f} ms; bare index {c:.2f} ms"
     return Bound("what the server adds, hybrid p50", figure, "<= 3 ms", a - b <= 3)
+
+
+def _processes(home: Path) -> Bound:
+    """Time the same query on servers of two processes and of one, in turn, each by one client."""
+    watches = {count: Stopwatch(WARM_UP) for count in (2, 1)}
+    with ExitStack() as running:
+        clients = {}
+        for count in watches:
+            url = running.enter_context(running_server(home, workers=count))
+            clients[count] = running.enter_context(httpx.Client(base_url=url, timeout=120))
+        for number in range(WARM_UP + REPEATS):
+            body = query_body("hashed", QUESTION.format(number), "hybrid")
+            for count, watch in watches.items():
+                with watch.running():
+                    clients[count].post("/v1/vector-io/query", json=body).raise_for_status()
+    what = "one client, hybrid p50: two processes against one"
+    return Bound.ratio(what, watches[2].ms(), watches[1].ms(), 1.15)
 
 
 def _start(home: Path) -> Bound:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import apsw
 
+from corral.api.chunks import STORED
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Write
 from corral.providers.database import Database
@@ -83,7 +84,7 @@ class RebuildTable:
         rows = await self._file.read(_STANDING, *vector_db.key)
         if not rows:
             return None, None
-        stored = VectorDB.model_validate_json(rows[0][0])
+        stored = VectorDB.model_validate_json(rows[0][0], context=STORED)
         is_rebuilt = rows[0][1] is not None and rows[0][3] == stored.created_at
         return stored, _rebuild(rows[0][1:]) if is_rebuilt else None
 

@@ -16,7 +16,7 @@ import apsw
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.principal import Principal
 from corral.api.wire import strip_nul
-from corral.providers.database import Database
+from corral.providers.database import Database, Schema
 from corral.providers.files.blobs import Blobs, Upload
 from corral.providers.places import Places
 
@@ -35,6 +35,7 @@ UPGRADES = (
     "ALTER TABLE files ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE files ADD COLUMN charset TEXT NOT NULL DEFAULT ''",
 )
+TABLES = Schema(SCHEMA, UPGRADES)
 REMEDY = (
     "Restore it from a backup, or move it and the folder blobs away and upload the files again."
 )
@@ -89,7 +90,7 @@ class FileStore:
         self, home: Path, *, max_bytes: int, clock: Callable[[], float] = time.time
     ) -> None:
         self._blobs = Blobs(home / "blobs", max_bytes)
-        self._table = Database(home / "files.db", SCHEMA, upgrades=UPGRADES, remedy=REMEDY)
+        self._table = Database(home / "files.db", TABLES, remedy=REMEDY)
         self._clock = clock
         self._places: Places[int] = Places()
         self._principal: Principal | None = None

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from corral.api.embedder import Embedder
 from corral.api.errors import ContractViolation
 from corral.api.spans import Attributes, span
-from corral.providers.database import Database
+from corral.providers.database import Database, Schema
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS embeddings"
     " (number INTEGER PRIMARY KEY AUTOINCREMENT, key BLOB NOT NULL UNIQUE,"
     " embedding BLOB NOT NULL) STRICT",
 )
+TABLES = Schema(SCHEMA)
 REMEDY = "Delete it; its embeddings are made again where they are needed."
 
 MIB = 1024 * 1024
@@ -41,7 +42,7 @@ class EmbeddingCache:
     """
 
     def __init__(self, home: Path, max_mib: float) -> None:
-        self._file = Database(home / "embeddings.db", SCHEMA, remedy=REMEDY, durable=False)
+        self._file = Database(home / "embeddings.db", TABLES, remedy=REMEDY, durable=False)
         self._max_bytes = max_mib * MIB
         self.made = 0
         """Embeddings that were not there and had to be made."""

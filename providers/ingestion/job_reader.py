@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from corral.api.chunks import STORED
 from corral.api.errors import NotFound
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDB
@@ -16,7 +17,7 @@ from corral.providers.database import Database
 from corral.providers.ingestion.job_rows import (
     COLUMNS,
     RECORDED,
-    SCHEMA,
+    TABLES,
     Rows,
     Scope,
     job_of,
@@ -37,7 +38,7 @@ class JobReader:
     """
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file = Database(home / "jobs.db", SCHEMA, remedy=REMEDY)
+        self._file = Database(home / "jobs.db", TABLES, remedy=REMEDY)
         self._clock = clock
         self._places: Places[int] = Places()
 
@@ -106,7 +107,10 @@ class JobReader:
         marks = ", ".join("?" * len(jobs))
         query = f"SELECT job, document FROM documents WHERE job IN ({marks})"  # noqa: S608 - marks
         rows = await self._file.read(query, *(job.number for job in jobs))
-        return {number: RAGDocument.model_validate_json(str(text)) for number, text in rows}
+        return {
+            number: RAGDocument.model_validate_json(str(text), context=STORED)
+            for number, text in rows
+        }
 
     async def recorded(self, vector_db: VectorDB, documents: Collection[str]) -> Rows:
         """Return what jobs say of who may read documents; see `RECORDED`."""

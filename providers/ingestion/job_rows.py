@@ -13,6 +13,7 @@ from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import TextItem
+from corral.providers.database import Schema
 from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress
 
 SCHEMA = (
@@ -35,6 +36,7 @@ SCHEMA = (
     # A document is kept until its job has completed, or is replaced by a newer one.
     "CREATE TABLE IF NOT EXISTS documents (job INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",
 )
+TABLES = Schema(SCHEMA)
 _FIELDS = [field.name for field in fields(Job)]
 COLUMNS = ", ".join(_FIELDS)
 OURS = "number = ? AND owner = ? AND status = 'running'"
@@ -205,7 +207,7 @@ def principal_json(principal: Principal) -> str:
 def _principal(tenant: str, text: str) -> Principal:
     stored = json.loads(text)
     groups, role = frozenset(stored["groups"]), Role(stored["role"])
-    return Principal(tenant, stored["user"], groups, role, stored["key_id"])
+    return Principal.stored(tenant, stored["user"], groups, role, stored["key_id"])
 
 
 def readable_by(reader: Principal, *, changing: bool = False) -> tuple[str, tuple[Any, ...]]:

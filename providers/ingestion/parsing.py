@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.api.errors import InvalidRequest
+from corral.api.unseen import clean_text
 from corral.providers.document_limits import DocumentLimits
 from corral.providers.ingestion.detecting import (
     CSV,
@@ -53,7 +54,6 @@ from corral.providers.ingestion.readers import (
     word,
 )
 from corral.providers.ingestion.readers.common import Readable
-from corral.providers.ranking.unseen import clean_text
 
 MAX_TITLE_LENGTH = 255
 _DEFAULT_LIMITS = DocumentLimits()

@@ -319,7 +319,7 @@ class Ingestion(JobViews):
 
     async def _whole(self, vector_db: VectorDB) -> EmbeddingIndex | None:
         """Return the index of a vector DB as its admin sees it; None: it is not registered."""
-        library = self._library.for_principal(Principal(vector_db.tenant, role=Role.ADMIN))
+        library = self._library.for_principal(Principal.stored(vector_db.tenant, role=Role.ADMIN))
         with suppress(NotFound):
             index = await library.index(vector_db.identifier)
             return index if index.vector_db.created_at == vector_db.created_at else None

@@ -12,9 +12,9 @@ from corral.api.chunks import Chunk, embedded_text
 from corral.api.embedder import Embedder
 from corral.api.errors import InvalidEmbedding, InvalidRequest
 from corral.api.library import Library
+from corral.api.unseen import clean_text
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.cache import EmbeddingCache, made_by
-from corral.providers.ranking.unseen import clean_text
 
 EMBED_BATCH = 512
 """Texts handed to an embedder at once. It batches for its model itself; this only lets other

@@ -162,4 +162,4 @@ class Workers:
         return False
 
     def _of_tenant(self, tenant: str) -> FileLibrary:
-        return self._library.for_principal(Principal(tenant, role=Role.ADMIN))
+        return self._library.for_principal(Principal.stored(tenant, role=Role.ADMIN))

@@ -30,9 +30,9 @@ from functools import lru_cache
 from typing import Any
 
 from corral.api.rag import template_parts
+from corral.api.unseen import clean_text
 from corral.api.wire import encodable
 from corral.providers.rag.digest_cache import DigestCache
-from corral.providers.ranking.unseen import clean_text
 
 FOOTER = "END of knowledge_search tool results.\n"
 

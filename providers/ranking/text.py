@@ -33,9 +33,9 @@ from typing import TypeVar
 
 import Stemmer
 
+from corral.api.unseen import clean_text
 from corral.api.vector_dbs import LANGUAGES
 from corral.providers.ranking.stop_words import CLITICS, STOP_WORDS
-from corral.providers.ranking.unseen import clean_text
 from corral.providers.ranking.words import (
     characters,
     is_spaced,

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import chain, zip_longest
 from typing import NamedTuple
 
-from corral.providers.ranking.unseen import CONTROLS, JOINERS, STYLES, UNSEEN
+from corral.api.unseen import CONTROLS, JOINERS, STYLES, UNSEEN
 
 # --- Words and characters -------------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from corral.api.principal import (
     EVERYONE,
@@ -39,6 +41,9 @@ def test_a_name_never_gives_a_token_of_another_kind() -> None:
     [
         {"tenant": "*"},
         {"groups": frozenset({""})},
+        {"user": "＊"},
+        {"tenant": "acme\n"},
+        {"groups": frozenset({"sales "})},
         {"user": "a\0b"},
         {"user": "\ud800"},
         {"user": "x" * (MAX_NAME_LENGTH + 1)},
@@ -46,7 +51,7 @@ def test_a_name_never_gives_a_token_of_another_kind() -> None:
     ],
 )
 def test_a_name_that_could_pass_for_another_is_refused(names: dict[str, object]) -> None:
-    """NUL, lone surrogates, "" and the tenant `*` are refused, and so are too many groups.
+    """What `check_name` refuses, the group "", and too many groups are refused.
 
     If this fails: two names become one token in an engine, or one name everybody's.
     """
@@ -80,8 +85,16 @@ def test_an_acl_is_stored_in_one_order_without_repetitions() -> None:
 
 @pytest.mark.parametrize(
     "acl",
-    [["ann"], ["user:"], ["role:admin"], ["User:ann"], [""], ["user:a\0"], ["user:" + "x" * 256]],
-)
+    [
+        ["ann"], ["user:"], ["role:admin"], ["User:ann"], [""], ["user:a\0"], ["user:" + "x" * 256],
+        ["tenant:*\n"], ["tenant: *"], ["user:*"], ["group:*"], ["tenant:\uff0a"], ["user:ann "],
+        [" user:ann"], ["user:\tann"], ["group:the  sales"], ["group:the\u00a0sales"],
+        ["user:ann\u200b"], ["user:a\u200dnn"], ["user:\u202eann"], ["user:a\u00adnn"],
+        ["user:ann\ufeff"], ["user:\u3164"], ["user:\u2800"], ["user:1\ufe0f"], ["user:a\x85"],
+        ["user:a\u2028b"], ["user:a\U000e0041"], ["user:Jose\u0301"], ["user:\ud800"],
+        ["user:\u0627\u200c"],
+    ],
+)  # fmt: skip
 def test_a_malformed_token_is_refused(acl: list[str]) -> None:
     """A token that no principal can hold is a mistake, not a secret.
 
@@ -89,6 +102,62 @@ def test_a_malformed_token_is_refused(acl: list[str]) -> None:
     """
     with pytest.raises(ValueError, match=r"token|name"):
         check_acl(acl)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "José",
+        "O'Brien, Ann",
+        "ann@example.org",
+        "天气 課",
+        "\u0645\u06cc\u200c\u062e",
+        "a:b/c*",
+        "👩\u200d🚀",
+    ],
+)
+def test_a_name_as_people_write_it_is_accepted(name: str) -> None:
+    """Letters of every script, punctuation, single spaces, and joiners that change letters.
+
+    If this fails: a user with such a name cannot sign in, or no acl can name them.
+    """
+    assert check_acl([f"user:{name}"]) == [f"user:{name}"]
+    assert f"user:{name}" in Principal(user=name).tokens()
+
+
+UNSEEN = "\0\t\n\r\x1c\x7f\x85\xa0 \u00ad\u061c\u200b\u200c\u200d\u200e"
+UNSEEN += "\u2028\u2060\u2800\u3000\ufe0f\ufeff"
+
+
+@given(st.text("ab*1éß天Я", max_size=5), st.text(UNSEEN, max_size=2), st.text("ab*", max_size=3))
+@example("tenant:*", "\n", "")
+@example("", " ", "*")
+def test_no_two_names_differ_only_in_what_nobody_sees(name: str, unseen: str, end: str) -> None:
+    """A name has no invisible character and single spaces inside, in a token and a principal.
+
+    If this fails: `tenant:*` with a line break hides a chunk from everybody, or one person passes
+    for another in a list of names.
+    """
+    for each in {name + end, name + unseen + end} - {""}:
+        try:
+            check_acl([f"group:{each}"])
+        except ValueError:
+            with pytest.raises(ValueError, match="name"):
+                Principal(groups=frozenset({each}))
+            continue
+        assert f"group:{each}" in Principal(groups=frozenset({each})).tokens()
+        assert not set(each) & (set(UNSEEN) - {" "})
+        assert each.split(" ") == each.split()
+
+
+def test_stored_names_are_not_checked_again() -> None:
+    """A principal of Corral's own files keeps a name that an older version accepted.
+
+    If this fails: one such key in keys.db keeps every other from being read.
+    """
+    old = Principal.stored("acme\n", "ann ", frozenset({"*"}), Role.WRITER, "k")
+    assert old.tokens() == {"tenant:acme\n", "user:ann ", "group:*", EVERYONE}
+    assert Principal.stored("acme", role=Role.ADMIN) == Principal("acme", role=Role.ADMIN)
 
 
 def test_an_acl_is_bounded() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import apsw
 import pytest
 
 from corral.api.errors import ConfigError, Conflict, NotFound, Unauthenticated
@@ -53,6 +54,22 @@ async def test_a_key_says_who_holds_it(tmp_path: Path) -> None:
     assert found.principal.tokens() >= {"user:ann", "group:hr", "group:x", "tenant:acme"}
     assert re.fullmatch(r"corral_[0-9a-f]{12}_[0-9a-f]{64}", secret)
     assert secret.split("_")[1:] != other.split("_")[1:]
+
+
+async def test_a_key_of_an_older_version_keeps_its_names(tmp_path: Path) -> None:
+    """A name that is refused today does not keep a stored key, or the others, from working.
+
+    If this fails: after an upgrade every request with a key ends in a 500.
+    """
+    async with opened(tmp_path) as keys:
+        _, secret = await keys.create("ann", groups=frozenset({"hr"}))
+        _, other = await keys.create("bob")
+    with closing(apsw.Connection(str(tmp_path / KEYS_NAME))) as file:
+        file.execute("""UPDATE keys SET user = 'ann ', groups = '["*"]' WHERE user = 'ann'""")
+    async with opened(tmp_path) as keys:
+        assert (await keys.holder(secret)).principal.tokens() >= {"user:ann ", "group:*"}
+        assert (await keys.holder(other)).principal.user == "bob"
+        assert [key.principal.user for key in await keys.all()] == ["ann ", "bob"]
 
 
 async def test_the_key_itself_is_kept_nowhere(tmp_path: Path) -> None:

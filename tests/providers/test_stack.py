@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -411,6 +411,18 @@ async def test_a_registry_of_a_newer_corral_is_refused(tmp_path: Path) -> None:
         Stack(CONFIG, tmp_path)
     assert connection.pragma("user_version") == 99
     connection.close()
+
+
+async def test_a_registration_of_an_older_version_keeps_its_default_acl(tmp_path: Path) -> None:
+    """A token that is refused today does not keep a registration, or the others, from being read.
+
+    If this fails: after an upgrade no vector DB can be used because of one token.
+    """
+    await run(tmp_path, lambda stack: stack.register(registration()))
+    with closing(apsw.Connection(str(tmp_path / "registry.db"))) as file:
+        file.execute(r"UPDATE vector_dbs SET registration = replace(registration, '*', '*\n')")
+    (stored,) = await run(tmp_path, lambda stack: stack.vector_dbs())
+    assert stored.default_acl == ["tenant:*\n"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ import yaml
 
 from corral.providers.config import RunConfig
 from corral.server.app import create_app
+from corral.server.serving import serve
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -187,14 +188,14 @@ def live_server(config: RunConfig, home: Path) -> Iterator[str]:
 class ServerProcess:
     """`serve()` in a process of its own, so that it can be stopped and killed like a real one."""
 
-    def __init__(self, home: Path, config: RunConfig | None = None) -> None:
+    def __init__(self, home: Path, config: RunConfig | None = None, *, workers: int = 1) -> None:
         settings = (config or run_config()).model_dump(mode="json")
         (home / "run.yaml").write_text(yaml.safe_dump(settings))
         environment = {**os.environ, "CORRAL_HOME": str(home), "OMP_NUM_THREADS": "1"}
         self.log = home / f"server-{time.monotonic_ns()}.log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", "from corral.server.serving import serve; serve()"],
+                [sys.executable, "-c", f"from {serve.__module__} import serve; serve({workers=})"],
                 env=environment,
                 stdout=log,
                 stderr=log,
@@ -212,9 +213,13 @@ class ServerProcess:
         match = re.search(r"running on (http://127\.0\.0\.1:\d+)", told)
         return match and match.group(1)
 
-    def stop(self) -> str:
-        """Tell the server to stop as an operator does, wait for it, and return what it logged."""
+    def terminate(self) -> None:
+        """Tell the server to stop as an operator does."""
         self._process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> str:
+        """Tell the server to stop, wait for it, and return what it logged."""
+        self.terminate()
         self._process.wait(timeout=30)
         return self.log.read_text()
 

@@ -66,8 +66,12 @@ def test_a_document_that_comes_again_with_another_acl_has_changed(app: InProcess
 
 
 @pytest.mark.parametrize(
-    "acl", [["ann"], ["user:"], "user:ann", [1], [f"user:{n}" for n in range(65)]]
-)
+    "acl",
+    [
+        ["ann"], ["user:"], "user:ann", [1], [f"user:{n}" for n in range(65)],
+        ["tenant:*\n"], ["user:*"], ["user:ann "], ["user:a\u200bnn"], ["user:Jose\u0301"],
+    ],
+)  # fmt: skip
 def test_a_malformed_acl_is_refused_everywhere(app: InProcess, acl: object) -> None:
     """In a registration, a chunk, a document and a change: 400, and nothing is stored."""
     app.register()
@@ -80,6 +84,11 @@ def test_a_malformed_acl_is_refused_everywhere(app: InProcess, acl: object) -> N
         (
             "POST",
             "/v1/tool-runtime/rag-tool/insert",
+            {"vector_db_id": "db", "documents": [{"document_id": "b", **chunk}]},
+        ),
+        (
+            "POST",
+            "/v1/jobs",
             {"vector_db_id": "db", "documents": [{"document_id": "b", **chunk}]},
         ),
         ("PATCH", document_path("a"), {"acl": acl}),

@@ -192,6 +192,9 @@ def forged(sso: Sso) -> dict[str, str]:
         "user is a list": sso.token(sub=["ann"]),
         "groups are numbers": sso.token(groups=[1]),
         "an empty group": sso.token(groups=[""]),
+        "a group with a line break": sso.token(groups=["sales\n"]),
+        "a user with an invisible character": sso.token(sub="ann\u200b"),
+        "everybody": sso.token(groups=["*"]),
         "too many groups": sso.token(groups=[f"g{n}" for n in range(600)]),
         "embedded key": jwt.encode(
             {"alg": "RS256", "kid": "x", "jwk": stranger.as_dict(private=False)},
@@ -228,7 +231,7 @@ async def test_a_token_never_falls_into_the_default_tenant(sso: Sso) -> None:
     If this fails: such a token is in the operator's tenant.
     """
     known = issuer(sso, tenant_claim="org")
-    for org in (None, "", 7, ["acme"], {"name": "acme"}, "*", "a\0b"):
+    for org in (None, "", 7, ["acme"], {"name": "acme"}, "*", "a\0b", "acme ", "\uff0a"):
         with pytest.raises(Unauthenticated):
             await known.principal(sso.token(org=org))
     assert (await known.principal(sso.token(org="acme"))).tenant == "acme"

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import apsw
 
 from corral.api.errors import CorralError, ProviderError, Unavailable
+from corral.providers.schema_version import check_version
 from corral.providers.vector_io._sqlite.cached_postings import term_frequency
 from corral.providers.wal import use_wal
 
@@ -97,6 +98,7 @@ def connect(
     extension: str | None = None,
     *,
     synchronous: str = "FULL",
+    newest: int | None = None,
 ) -> apsw.Connection:
     """Open a connection to an existing file.
 
@@ -105,12 +107,20 @@ def connect(
         extension: A library with functions to load into SQLite, None for none.
         synchronous: FULL makes a write that returned outlive a loss of power; NORMAL is faster,
             and a loss of power may undo the last writes.
+        newest: The schema version that this Corral writes; None for a file without versions.
 
     Raises:
         apsw.CantOpenError: The file does not exist.
+        ConfigError: The file has a newer schema version; nothing is changed in it.
     """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(int(busy_timeout_seconds * 1000))
+    if newest is not None:
+        try:
+            check_version(connection, newest, path.name)
+        except BaseException:
+            connection.close()
+            raise
     if extension is not None:
         connection.enable_load_extension(True)
         connection.load_extension(extension)

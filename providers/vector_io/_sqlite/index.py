@@ -49,7 +49,7 @@ from corral.providers.vector_io._sqlite.rows import (
     rows_of_chunks,
     rows_of_documents,
 )
-from corral.providers.vector_io._sqlite.schema import prepare
+from corral.providers.vector_io._sqlite.schema import newest_version, prepare
 
 T = TypeVar("T")
 Leg = TypeVar("Leg", bound=Sequence[Candidate])
@@ -358,7 +358,8 @@ class ChunkFileIndex(EmbeddingIndex):
 
     def _connect(self, config: ChunkFileConfig, extension: str | None) -> apsw.Connection:
         try:
-            return connect(self._path, config.busy_timeout_seconds, extension)
+            newest = newest_version()
+            return connect(self._path, config.busy_timeout_seconds, extension, newest=newest)
         except apsw.CantOpenError:
             if self._path.exists():
                 raise

@@ -6,12 +6,12 @@ Its tables and their versions. RFC 0006 has the layout and its reasons.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from pathlib import Path
 
 import apsw
 
 from corral.api.chunks import Chunk
-from corral.api.errors import ConfigError
+from corral.providers.schema_version import Step, check_version, upgrade
 from corral.providers.vector_io._sqlite.connections import state, transaction
 from corral.providers.vector_io._sqlite.postings import KEYWORD_VERSION, KeywordIndex
 
@@ -58,9 +58,14 @@ def _create(connection: apsw.Connection) -> None:
         pass
 
 
-MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (_create,)
+MIGRATIONS: tuple[Step, ...] = (_create,)
 """Step n takes a file from schema version n to n + 1; the steps of released versions never change.
 The keyword index is not among them: it is rebuilt if `KEYWORD_VERSION` differs."""
+
+
+def newest_version() -> int:
+    """Return the schema version that this Corral writes."""
+    return len(MIGRATIONS)
 
 
 def prepare(connection: apsw.Connection, keyword: KeywordIndex) -> None:
@@ -69,25 +74,14 @@ def prepare(connection: apsw.Connection, keyword: KeywordIndex) -> None:
     Raises:
         ConfigError: A newer Corral wrote the file.
     """
-    current = _schema_version(connection) == len(MIGRATIONS)
+    name = Path(connection.filename).name
+    current = check_version(connection, len(MIGRATIONS), name) == len(MIGRATIONS)
     if current and state(connection, "analyzer") == KEYWORD_VERSION:
         return
     with transaction(connection):
-        found = _schema_version(connection)  # again: another process may have been faster
-        if found > len(MIGRATIONS):
-            raise ConfigError(
-                f"The file has schema version {found}; this Corral reads up to {len(MIGRATIONS)}.",
-                hint="Upgrade Corral.",
-            )
-        for step in MIGRATIONS[found:]:
-            step(connection)
-        connection.execute(f"PRAGMA user_version={len(MIGRATIONS)}")
+        upgrade(connection, MIGRATIONS, name)
         if state(connection, "analyzer") != KEYWORD_VERSION:
             _reindex(connection, keyword)
-
-
-def _schema_version(connection: apsw.Connection) -> int:
-    return int(str(connection.pragma("user_version")))
 
 
 def _reindex(connection: apsw.Connection, keyword: KeywordIndex) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corral.api.unseen import clean_text
 from corral.api.vector_dbs import LANGUAGES
 from corral.providers.ranking import text as text_module
 from corral.providers.ranking.stop_words import STOP_WORDS
@@ -23,7 +24,6 @@ from corral.providers.ranking.text import (
     Analyzer,
     analyzer,
 )
-from corral.providers.ranking.unseen import clean_text
 
 NAMES = sorted(set(LANGUAGES.values()))
 any_text = st.text(st.characters())  # lone surrogates included

@@ -21,6 +21,7 @@ from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.filters import Filter
 from corral.api.hits import KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
+from corral.providers.schema_version import check_version
 from corral.providers.vector_io._sqlite.changes import StaleRead, read_state
 from corral.providers.vector_io._sqlite.connections import (
     Connections,
@@ -50,7 +51,7 @@ from corral.providers.vector_io.chroma.records import chunks_of, is_marker
 T = TypeVar("T")
 
 LAYOUT = 2
-"""Changes with the tables; a file of another layout is rebuilt."""
+"""Changes with the tables: its schema version. A file of an older layout is rebuilt."""
 BUSY_SECONDS = 60
 """How long a process waits for another one that brings the file up to date."""
 FRESH_SECONDS = 86_400
@@ -112,7 +113,7 @@ class Mirror:
         # A loss of power may undo the last steps, which are then followed again.
         self._connections = Connections(
             f"{self._provider_id} (mirror)",
-            partial(connect, path, BUSY_SECONDS, synchronous="NORMAL"),
+            partial(connect, path, BUSY_SECONDS, synchronous="NORMAL", newest=LAYOUT),
         )
 
     # --- the file ----------------------------------------------------------------------------
@@ -122,6 +123,7 @@ class Mirror:
 
         Raises:
             ProviderError: It cannot be written.
+            ConfigError: A newer Corral wrote the file.
         """
         try:
             self._make()
@@ -138,9 +140,12 @@ class Mirror:
                 f"{self._provider_id}: cannot write to {self._path.parent} ({error.strerror})."
             ) from error
         with self._connections.writing() as connection:
+            version = check_version(connection, LAYOUT, self._path.name)
             connection.execute(_DELETIONS)
             if _origin(connection) != self._origin:
                 self._clear(connection)
+            if version < LAYOUT:
+                connection.execute(f"PRAGMA user_version={LAYOUT}")
 
     def _clear(self, connection: apsw.Connection) -> None:
         """Empty the file. Its version and its rows go on, for what others have in memory."""

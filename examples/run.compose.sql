@@ -1,0 +1,2 @@
+-- Run by compose.yaml's PostgreSQL once, when it makes its database.
+CREATE EXTENSION vector;
