@@ -1,0 +1,100 @@
+"""What people call a document. Every answer that names a document, names it by these rules:
+
+1. its title, unless the title only repeats the file's name without the suffix;
+2. its file name;
+3. its source: a web address, or the path of a file within its folder;
+4. its document id, or the chunk's id if the chunk belongs to no document.
+
+A source that is a path on somebody's machine is reduced to its last part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from corral.api.chunks import Chunk, ChunkMetadata
+
+UNKNOWN = "unknown"
+"""The name, in a citation's line, of a document without any."""
+
+_FILE_URL = re.compile(r"file:", re.IGNORECASE)
+_ABSOLUTE = re.compile(r"[/\\]|~\w*[/\\]|[A-Za-z]:[/\\]")
+"""How the path of a file on a machine begins: on POSIX systems, on Windows, in a home folder."""
+
+
+def title_of(chunk: Chunk) -> str:
+    """Return what people call a chunk's document; see the module."""
+    return _name(chunk) or chunk.chunk_id
+
+
+def file_of(chunk: Chunk) -> str | None:
+    """Return the file name of a chunk's document, else its source; None if it has neither."""
+    return _file(chunk.metadata, chunk.chunk_metadata)
+
+
+def filename_of(chunk: Chunk) -> str:
+    """Return the file or address of a chunk's document; its name, if it has neither."""
+    return file_of(chunk) or title_of(chunk)
+
+
+def cited_name(chunk: Chunk) -> str:
+    """Return the name of a chunk's document, with its file or address in parentheses."""
+    name, file = _name(chunk) or UNKNOWN, file_of(chunk)
+    return name if file in (None, name) else f"{name} ({file})"
+
+
+def source_of(chunk: Chunk) -> str | None:
+    """Return where a chunk's document is from, without folders of a machine; None: not known."""
+    return _source(chunk.metadata, chunk.chunk_metadata)
+
+
+def name_in(metadata: Mapping[str, Any], record: ChunkMetadata | None = None) -> str | None:
+    """Return the name that a document's metadata gives it, None if there is none.
+
+    Args:
+        metadata: The document's, or one of its chunks'.
+        record: The chunk's.
+    """
+    title, file = _text(metadata, "title"), _file(metadata, record)
+    repeats = file is not None and PurePosixPath(file).stem == title
+    return file if repeats else title or file
+
+
+def web_address(chunk: Chunk) -> str | None:
+    """Return the address that a chunk's document came from; None if it is not on the web."""
+    recorded = chunk.chunk_metadata.source if chunk.chunk_metadata else None
+    for each in (_text(chunk.metadata, "url"), _text(chunk.metadata, "source"), recorded):
+        if each and each.lower().startswith(("https://", "http://")):
+            return each
+    return None
+
+
+def public_source(source: str | None) -> str | None:
+    """Return a source as others may see it: of an absolute path or a `file:` URL the last part."""
+    if source and _FILE_URL.match(source):
+        source = "/" + unquote(urlsplit(source).path)
+    if source and _ABSOLUTE.match(source):
+        source = re.split(r"[/\\]", source.rstrip("/\\"))[-1]
+    return source or None
+
+
+def _name(chunk: Chunk) -> str | None:
+    return name_in(chunk.metadata, chunk.chunk_metadata) or chunk.document_id
+
+
+def _file(metadata: Mapping[str, Any], record: ChunkMetadata | None) -> str | None:
+    named = _text(metadata, "filename") or (record and record.filename)
+    return public_source(named) or _source(metadata, record)
+
+
+def _source(metadata: Mapping[str, Any], record: ChunkMetadata | None) -> str | None:
+    return public_source((record and record.source) or _text(metadata, "source"))
+
+
+def _text(metadata: Mapping[str, Any], name: str) -> str | None:
+    found = metadata.get(name)
+    return found if isinstance(found, str) and found else None
