@@ -1,6 +1,7 @@
 """What people call a document. Every answer that names a document, names it by these rules:
 
-1. its title, unless the title only repeats the file's name without the suffix;
+1. its title, unless the title only repeats the file's name without the suffix, followed by the file
+   in parentheses: a title is often the first heading, which no one remembers;
 2. its file name;
 3. its source: a web address, or the path of a file within its folder;
 4. its document id, or the chunk's id if the chunk belongs to no document.
@@ -42,9 +43,9 @@ def filename_of(chunk: Chunk) -> str:
 
 
 def cited_name(chunk: Chunk) -> str:
-    """Return the name of a chunk's document, with its file or address in parentheses."""
-    name, file = _name(chunk) or UNKNOWN, file_of(chunk)
-    return name if file in (None, name) else f"{name} ({file})"
+    """Return what the line of a citation calls a document: its name, with its web address."""
+    name, file = _name(chunk) or UNKNOWN, file_of(chunk) or ""
+    return f"{name} ({file})" if _is_address(file) and file != name else name
 
 
 def source_of(chunk: Chunk) -> str | None:
@@ -60,15 +61,18 @@ def name_in(metadata: Mapping[str, Any], record: ChunkMetadata | None = None) ->
         record: The chunk's.
     """
     title, file = _text(metadata, "title"), _file(metadata, record)
-    repeats = file is not None and PurePosixPath(file).stem == title
-    return file if repeats else title or file
+    if title is None or file is None:
+        return title or file
+    if PurePosixPath(file).stem == title:
+        return file
+    return title if title == file or _is_address(file) else f"{title} ({file})"
 
 
 def web_address(chunk: Chunk) -> str | None:
     """Return the address that a chunk's document came from; None if it is not on the web."""
     recorded = chunk.chunk_metadata.source if chunk.chunk_metadata else None
     for each in (_text(chunk.metadata, "url"), _text(chunk.metadata, "source"), recorded):
-        if each and each.lower().startswith(("https://", "http://")):
+        if each and _is_address(each):
             return each
     return None
 
@@ -80,6 +84,10 @@ def public_source(source: str | None) -> str | None:
     if source and _ABSOLUTE.match(source):
         source = re.split(r"[/\\]", source.rstrip("/\\"))[-1]
     return source or None
+
+
+def _is_address(source: str) -> bool:
+    return source.lower().startswith(("https://", "http://"))
 
 
 def _name(chunk: Chunk) -> str | None:

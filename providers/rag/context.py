@@ -16,7 +16,7 @@ from typing import Any
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.rag import RAGQueryConfig
-from corral.providers.document_names import cited_name, title_of
+from corral.providers.document_names import cited_name
 from corral.providers.rag.costs import Costs
 from corral.providers.rag.frame import (
     FOOTER,
@@ -265,7 +265,7 @@ class _Assembly:
             return ""
         chunk, where = passage.best.hit.chunk, place(passage)
         headings = where.get("heading_path") or []
-        if headings[:1] == [title_of(chunk)]:  # the line names it already
+        if headings[:1] == [chunk.metadata.get("title")]:  # the line names it already
             where["heading_path"] = headings[1:]
         return self.template.cite(cited_name(chunk), where)
 

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.wire import Identifier
-from corral.providers.document_names import file_of, title_of, web_address
+from corral.providers.document_names import title_of, web_address
 from corral.providers.documents import WHOLE, read_document
 from corral.providers.rag.passages import document_text, repeated, span
 from corral.providers.stack import Stack
@@ -68,7 +68,8 @@ _KEY_FORM = """\
 <form id="key-form">
 <label>API key <input id="key" type="password" autocomplete="off" required></label>
 <button>Show the document</button>
-<span>The key stays in this page's memory and is gone when you leave.</span>
+<span>The key stays in this page's memory and is gone when you leave. If you have none, ask who runs
+this server: <code>corral keys create NAME</code> creates one.</span>
 </form>"""
 _SCRIPT = '<script type="module" src="page/document.js"></script>\n'
 
@@ -173,9 +174,6 @@ def _body(excerpt: _Excerpt, *, missing: bool) -> Iterator[str]:
     """Yield the parts of the page below its title."""
     first = excerpt.chunks[0]
     about = {"Vector DB": excerpt.place.vector_db_id, "Document": excerpt.place.document_id}
-    file = file_of(first)
-    if file not in (None, title_of(first)):
-        about["File"] = str(file)
     if excerpt.marked:
         about["Passage"] = _where([excerpt.chunks[number] for number in excerpt.marked])
     rows = [f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in about.items() if said]
@@ -253,17 +251,18 @@ class RefusalPages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        is_page = scope["type"] == "http" and scope["path"] == PAGE
-        if is_page and "text/html" in Headers(scope=scope).get("accept", ""):
-            send = _Refusals(send)
+        if scope["type"] == "http" and scope["path"] == PAGE:
+            headers = Headers(scope=scope)
+            if "text/html" in headers.get("accept", ""):
+                send = _Refusals(send, keyless="authorization" not in headers)
         await self._app(scope, receive, send)
 
 
 class _Refusals:
     """Sends a response on; a refusal as a page."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, *, keyless: bool) -> None:
+        self._send, self._keyless = send, keyless
         self._start: Message | None = None
         self._body = b""
 
@@ -280,8 +279,8 @@ class _Refusals:
     async def _finish(self, start: Message) -> None:
         message = json.loads(self._body)["detail"]
         if start["status"] == 401:
-            title = "This document needs an API key"
-            page = _page(title, _KEY_FORM, message=message, head=_SCRIPT)
+            said = "" if self._keyless else message  # which tells programs about a header
+            page = _page("This document needs an API key", _KEY_FORM, message=said, head=_SCRIPT)
         else:
             page = _page("The document cannot be shown", "", message=message)
         headers = MutableHeaders(raw=start["headers"])

@@ -21,7 +21,7 @@ def chunk(metadata: dict[str, Any], **record: Any) -> Chunk:
     ("metadata", "record", "title", "filename", "cited"),
     [
         ({"title": "Fences", "filename": "fence.md", "document_id": "file-1"}, {},
-         "Fences", "fence.md", "Fences (fence.md)"),
+         "Fences (fence.md)", "fence.md", "Fences (fence.md)"),
         ({"filename": "fence.txt", "document_id": "file-1"}, {},
          "fence.txt", "fence.txt", "fence.txt"),
         ({"document_id": "file-1"}, {"filename": "fence.txt"},
@@ -40,7 +40,7 @@ def chunk(metadata: dict[str, Any], **record: Any) -> Chunk:
 def test_the_precedence_is_title_file_source_id(
     metadata: dict[str, Any], record: dict[str, Any], title: str, filename: str, cited: str
 ) -> None:
-    """Title, file name, source, document id; a title that only repeats the file's name is none.
+    """Title and file, file, source, id; a title that only repeats the file's name is none.
 
     If this fails: the same document has another name in each answer, or one that nobody knows.
     """

@@ -254,7 +254,7 @@ def test_a_browser_shows_the_passage(tmp_path: Path, browser: Browser) -> None:
         browser.open(f"{url}{path}#passage", 360)
         wait(browser, "document.getElementById('key-form') !== null")
         message = "document.getElementById('message').textContent"
-        assert "Send an API key" in browser.evaluate(message)
+        assert browser.evaluate("document.title") == "This document needs an API key"
         fill(browser, "#key", "corral-wrong")
         browser.evaluate("document.getElementById('key-form').requestSubmit()")
         wait(browser, f"{message}.includes('not valid')")
