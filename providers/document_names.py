@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from corral.api.chunks import Chunk, ChunkMetadata
 
@@ -80,7 +80,7 @@ def web_address(chunk: Chunk) -> str | None:
 def public_source(source: str | None) -> str | None:
     """Return a source as others may see it: of an absolute path or a `file:` URL the last part."""
     if source and _FILE_URL.match(source):
-        source = "/" + unquote(urlsplit(source).path)
+        source = "/" + unquote(source[len("file:") :])
     if source and _ABSOLUTE.match(source):
         source = re.split(r"[/\\]", source.rstrip("/\\"))[-1]
     return source or None
@@ -95,12 +95,13 @@ def _name(chunk: Chunk) -> str | None:
 
 
 def _file(metadata: Mapping[str, Any], record: ChunkMetadata | None) -> str | None:
-    named = _text(metadata, "filename") or (record and record.filename)
-    return public_source(named) or _source(metadata, record)
+    recorded = record.filename if record else None
+    return public_source(_text(metadata, "filename") or recorded) or _source(metadata, record)
 
 
 def _source(metadata: Mapping[str, Any], record: ChunkMetadata | None) -> str | None:
-    return public_source((record and record.source) or _text(metadata, "source"))
+    recorded = record.source if record else None
+    return public_source(recorded or _text(metadata, "source"))
 
 
 def _text(metadata: Mapping[str, Any], name: str) -> str | None:

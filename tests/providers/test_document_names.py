@@ -61,6 +61,7 @@ def test_the_precedence_is_title_file_source_id(
         ("file:///home/ann/my%20fence.md", "my fence.md"),
         ("FILE://localhost/home/ann/fence.md", "fence.md"),
         ("file:/home/ann/fence.md", "fence.md"),
+        ("file://[x/fence.md", "fence.md"),
         ("file:C:\\ann\\fence.md", "fence.md"),
         ("notes/fence.md", "notes/fence.md"),
         ("~draft.md", "~draft.md"),

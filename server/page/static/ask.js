@@ -123,7 +123,9 @@ function mark(chunk, said, rank, mode, about) {
 function place(chunk) {
   const about = chunk.chunk_metadata ?? {};
   const page = about.page ? `page ${about.page}` : about.line_start ? `lines ${about.line_start}-${about.line_end}` : "";
-  return ["", ...(about.heading_path ?? []), page].filter((part, n) => n === 0 || part).join(" › ");
+  const headings = about.heading_path ?? [];
+  const others = headings[0] === chunk.metadata.title ? headings.slice(1) : headings;
+  return ["", ...others, page].filter((part, n) => n === 0 || part).join(" › ");
 }
 
 function showConfidence(answer) {

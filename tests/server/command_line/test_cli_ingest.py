@@ -334,13 +334,14 @@ def test_no_path_of_the_machine_is_stored(
     assert corral("export", "farm", snapshot).exit_code == 0
     answers = [
         corral(*question).output,
-        corral(*question, "--json").output,
+        cited := corral(*question, "--json").output,
         corral("documents", "list", "farm", "--names").output,
         corral("documents", "show", "farm", name, "--json").output,
         corral("jobs", "list", "farm", "--json").output,
         corral("dbs", "show", "farm", "--json").output,
     ]
     assert all(name in answer for answer in answers[:5])
+    assert '"url": "http://127.0.0.1:8321/document?vector_db_id=farm&' in cited
     assert not [answer for answer in answers if "ann-private" in answer]
     stored = [snapshot, *(path for path in home.rglob("*") if path.is_file())]
     assert not [path for path in stored if b"ann-private" in path.read_bytes()]
