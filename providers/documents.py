@@ -12,6 +12,7 @@ from corral.api.documents import READ_AT_ONCE, DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.principal import UNRESTRICTED
 from corral.api.scope import Scope
+from corral.providers.document_names import title_of
 
 _OF_EACH_CHUNK = ("document_id", "token_count", "metadata_token_count")
 _RESERVED = frozenset({*_OF_EACH_CHUNK, "file_id", "filename"})
@@ -62,6 +63,16 @@ async def list_documents(index: EmbeddingIndex, after: str, limit: int) -> Liste
     """Return the first `limit` documents whose ids follow `after`, ascending."""
     found = await index.documents(after, limit + 1)
     return Listed(found[:limit], len(found) > limit)
+
+
+async def names_of(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[str, str]:
+    """Return by id what people call some documents; see `document_names`.
+
+    Reads the ids of each document's chunks and one chunk of each.
+    """
+    firsts = [ids[0] for each in document_ids if (ids := await index.document_chunk_ids(each))]
+    found = chunks_by_id(index, firsts)
+    return {chunk.document_id or "": title_of(chunk) async for chunk in found}
 
 
 async def count_documents(index: EmbeddingIndex) -> int:

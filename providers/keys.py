@@ -30,6 +30,7 @@ USE_EVERY_SECONDS = 60.0
 
 _FORM = re.compile(PREFIX + "([0-9a-f]{12})_[0-9a-f]{64}")
 _NOBODYS = bytes(32)
+_NEW = "an admin for a new one (`corral keys create NAME`)"
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS keys"
     " (key_id TEXT PRIMARY KEY, sha256 BLOB NOT NULL, tenant TEXT NOT NULL, user TEXT NOT NULL,"
@@ -177,13 +178,14 @@ class KeyStore:
         rows = await self._file.read(query, form[1] if form else "")
         stored: bytes = rows[0][-1] if rows else _NOBODYS
         if not hmac.compare_digest(_digest(secret), stored):
-            raise Unauthenticated("The API key is not valid.", hint="Ask for a new one.")
+            raise Unauthenticated(
+                "The API key is not valid.",
+                hint=f"Check that you copied all of it, or ask {_NEW}.",
+            )
         key = _key(*rows[0][:-1])
         state = key.state(self._clock())
         if state != "valid":
-            raise Unauthenticated(
-                f"The API key {key.key_id} is {state}.", hint="Ask for a new one."
-            )
+            raise Unauthenticated(f"The API key {key.key_id} is {state}.", hint=f"Ask {_NEW}.")
         self._note_use(key.key_id)
         return key
 

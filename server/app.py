@@ -34,6 +34,7 @@ from corral.server.limits import BodyLimit
 from corral.server.llama_stack import inspect, tool_runtime, vector_dbs, vector_io
 from corral.server.mcp import routes as mcp
 from corral.server.openai import alias
+from corral.server.page import document as document_page
 from corral.server.page import routes as page
 from corral.server.telemetry import routes as telemetry
 from corral.server.telemetry.metrics import Metrics
@@ -61,6 +62,7 @@ ROUTERS = (
     qdrant.router,
     dify.router,
     librechat.router,
+    document_page.router,
     page.reports,
     page.router,
 )
@@ -200,6 +202,7 @@ def _add_middleware(app: FastAPI, settings: RunConfig, watchers: Sequence[Watche
     app.add_middleware(RegisteredIds)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(Gate, routes=routes)
+    app.add_middleware(document_page.RefusalPages)
     app.add_middleware(ApplicationForms, settings=settings.server.librechat)
     app.add_middleware(HostCheck, settings=settings.server)
     app.add_middleware(Envelope, routes=routes, watchers=watchers)

@@ -266,6 +266,12 @@ async def _limits(request: Request) -> Limits:
     return cast(Limits, request.app.state.limits)
 
 
+async def _base_url(request: Request) -> str:
+    """Return where people reach this server, without a slash at the end."""
+    given = cast(Stack, request.app.state.stack).config.server.tools.public_url
+    return (given or str(request.base_url)).rstrip("/")
+
+
 PrincipalOf = Annotated[Principal, Depends(_principal)]
 
 # Coroutines, since FastAPI sends plain functions to a thread, which takes longer than they do.
@@ -273,3 +279,4 @@ StackOf = Annotated[Stack, Depends(_stack)]
 RetrievalOf = Annotated[Retrieval, Depends(_retrieval)]
 RagToolOf = Annotated[RagTool, Depends(_rag_tool)]
 LimitsOf = Annotated[Limits, Depends(_limits)]
+BaseUrlOf = Annotated[str, Depends(_base_url)]

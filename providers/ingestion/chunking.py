@@ -26,6 +26,7 @@ from corral.api.findings import first_finding
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
 from corral.api.wire import MAX_ID_LENGTH
+from corral.providers.document_names import public_source
 from corral.providers.ingestion.headings import Heading
 from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.sizes import Window
@@ -266,11 +267,14 @@ def _gap(text: str) -> str | None:
 
 
 def _source(document: RAGDocument) -> str | None:
-    """Return where a document says it is from; a `data:` URI is content and not a place."""
+    """Return where a document says it is from; a `data:` URI is content and not a place.
+
+    Folders of the sender's machine are left out.
+    """
     if isinstance(document.content, URL) and document.content.uri[:5].lower() != "data:":
         return document.content.uri
     source = document.metadata.get("source")
-    return source if isinstance(source, str) else None
+    return public_source(source) if isinstance(source, str) else None
 
 
 def _paths(headings: Sequence[Heading]) -> Iterator[tuple[str, ...]]:

@@ -23,6 +23,7 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import Metadata
 from corral.api.writes import Write
+from corral.providers.document_names import name_in
 from corral.providers.documents import (
     acls_of,
     change_attributes,
@@ -178,9 +179,8 @@ class Ingestion(JobViews):
             raise InvalidRequest("A job needs a file or a document.", field="file_id")
         _check_attributes(request.attributes)
         if request.document is not None:
-            metadata = request.document.metadata
-            name = metadata.get("title") or metadata.get("source") or ""
-            return Submission(request, vector_db, str(name), self._library.principal)
+            name = name_in(request.document.metadata) or ""
+            return Submission(request, vector_db, name, self._library.principal)
         filename = await self._filename(str(request.file_id), must_exist=request.must_exist)
         return Submission(request, vector_db, filename, self._library.principal)
 

@@ -22,6 +22,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode
+from corral.providers.document_names import public_source
 from corral.providers.documents import chunks_by_id
 
 
@@ -110,7 +111,8 @@ async def unchanged(
     for document_id, known in found.items():
         wanted = origins.get(document_id)
         if wanted and known.origin and known.origin != wanted:
-            place = f" ({known.source})" if known.source else ""
+            source = public_source(known.source)
+            place = f" ({source})" if source not in (None, document_id) else ""
             raise Conflict(
                 f"Document {document_id!r} is already stored from another place{place}.",
                 hint="Choose another document_id, or replace it with same_origin_only: false.",

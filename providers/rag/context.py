@@ -16,6 +16,7 @@ from typing import Any
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.rag import RAGQueryConfig
+from corral.providers.document_names import cited_name
 from corral.providers.rag.costs import Costs
 from corral.providers.rag.frame import (
     FOOTER,
@@ -27,7 +28,7 @@ from corral.providers.rag.frame import (
 )
 from corral.providers.rag.passages import Neighbors, Passage, adjacent, arranged, bare, passages
 from corral.providers.rag.plan import Plan
-from corral.providers.rag.report import citations, place, report, source_of
+from corral.providers.rag.report import citations, place, report
 from corral.providers.rag.searching import run_all
 from corral.providers.rag.selection import Dropped, Key, Selection, normalized
 from corral.providers.rag.tokens import MAX_CHARACTERS_PER_TOKEN, Tokenizer
@@ -41,7 +42,6 @@ QUERY_SHARE = 4
 _OPTIMISM = 4  # tokens that joining may save
 _SHORTENED = "…"
 _OMITTED = "{}"
-_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,11 @@ class _Assembly:
     def _source(self, passage: Passage) -> str:
         if not self.config.citations:
             return ""
-        return self.template.cite(source_of(passage) or _UNKNOWN, place(passage))
+        chunk, where = passage.best.hit.chunk, place(passage)
+        headings = where.get("heading_path") or []
+        if headings[:1] == [chunk.metadata.get("title")]:  # the line names it already
+            where["heading_path"] = headings[1:]
+        return self.template.cite(cited_name(chunk), where)
 
     def _framed(self, items: Sequence[list[str]]) -> list[list[str]]:
         return [[header(len(items))], *items, [FOOTER], [self.closing]]

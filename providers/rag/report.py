@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from corral.api.chunks import Chunk
 from corral.api.rag import RAGQueryConfig
+from corral.providers.document_names import filename_of, source_of, title_of, web_address
 from corral.providers.rag.frame import marker
 from corral.providers.rag.passages import Passage, repeated, span
 from corral.providers.rag.selection import ContextHit, Dropped, Selection
@@ -27,6 +29,7 @@ def report(
     dropped = _dropped(selection, shown)
     metadata: dict[str, Any] = {
         "document_ids": [each.hit.chunk.document_id for each in best],
+        "filenames": [filename_of(each.hit.chunk) for each in best],
         "chunks": contents,
         "scores": [each.hit.score for each in best],
         "vector_db_ids": [each.vector_db_id for each in best],
@@ -46,16 +49,17 @@ def report(
 def citations(shown: Sequence[Passage], contents: Sequence[str]) -> list[dict[str, Any]]:
     """Return what each marker stands for, in their order; only what is known.
 
-    `char_start` and `char_end` are the characters of the parsed document that the item shows,
-    `page` and `line_start` are where they begin, `page_end` and `line_end` where they end, if
-    nothing was cut (`page_end` only if that is another page); `heading_path` is what the first of
-    them is under; `chunk_ids` are in the order of the document.
+    `title` is what people call the document, `source` where it is from, `url` its address if that
+    is on the web. `char_start` and `char_end` are the characters of the parsed document that the
+    item shows, `page` and `line_start` are where they begin, `page_end` and `line_end` where they
+    end, if nothing was cut (`page_end` only if that is another page); `heading_path` is what the
+    first of them is under; `chunk_ids` are in the order of the document.
     """
     return [
         {
             "marker": marker(index),
             "vector_db_id": passage.best.vector_db_id,
-            **_known(document_id=passage.best.hit.chunk.document_id, source=_source(passage)),
+            **_names(passage.best.hit.chunk),
             "chunk_ids": [chunk.chunk_id for chunk in passage.chunks],
             **place(passage, content),
         }
@@ -100,16 +104,13 @@ def _pages(passage: Passage) -> tuple[int | None, int | None]:
     return first, None if last == first else last
 
 
-def source_of(passage: Passage) -> str | None:
-    """Return what the line of a citation names: the source, else the document."""
-    return _source(passage) or passage.best.hit.chunk.document_id
-
-
-def _source(passage: Passage) -> str | None:
-    chunk = passage.best.hit.chunk
-    recorded = chunk.chunk_metadata.source if chunk.chunk_metadata else None
-    given = chunk.metadata.get("source")
-    return recorded or (given if isinstance(given, str) and given else None)
+def _names(chunk: Chunk) -> dict[str, Any]:
+    return _known(
+        document_id=chunk.document_id,
+        title=title_of(chunk),
+        source=source_of(chunk),
+        url=web_address(chunk),
+    )
 
 
 def _known(**values: Any) -> dict[str, Any]:

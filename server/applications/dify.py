@@ -8,12 +8,12 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from corral.api.wire import Identifier, NullsAreDefaults
+from corral.providers.document_names import title_of
 from corral.server.access.roles import READER
 from corral.server.applications.conditions import Conditions, as_filter
 from corral.server.applications.forms import DifyError, refusals
 from corral.server.limits import check_max_chunks
 from corral.server.routing import LimitsOf, NotFoundRoute, RetrievalOf, StackOf
-from corral.server.tools.places import title_of
 
 router = APIRouter(
     tags=["Dify"], route_class=NotFoundRoute, responses=refusals(DifyError), dependencies=[READER]

@@ -20,6 +20,7 @@ from corral.api.filters import Comparison, Compound, Filter
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.api.wire import Identifier, Strict
+from corral.providers.document_names import title_of
 from corral.providers.documents import (
     WHOLE,
     StoredDocument,
@@ -35,7 +36,6 @@ from corral.server.applications.forms import LibreChatError, refusals
 from corral.server.applications.tokens import USER
 from corral.server.limits import check_max_chunks
 from corral.server.routing import LimitsOf, NotFoundRoute, RagToolOf, RetrievalOf, StackOf
-from corral.server.tools.places import title_of
 
 PUBLIC_USER = "public"
 """Whose files are that nobody in particular sent."""

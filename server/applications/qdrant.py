@@ -18,6 +18,7 @@ from corral.api.hits import Hit
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.api.wire import Strict
+from corral.providers.document_names import source_of, title_of
 from corral.server.access import audit
 from corral.server.access.roles import READER
 from corral.server.applications.forms import QdrantError, refusals
@@ -223,7 +224,6 @@ def _score(hit: Hit, metric: Metric) -> float:
 
 def payload(chunk: Chunk) -> dict[str, Any]:
     """Return what the clients of vector databases look for in a point."""
-    recorded = chunk.chunk_metadata.source if chunk.chunk_metadata else None
-    named = recorded or chunk.document_id or chunk.chunk_id
-    metadata = {"source": named, "name": named, **chunk.metadata}
+    name = title_of(chunk)
+    metadata = {"source": source_of(chunk) or name, "name": name, **chunk.metadata}
     return {"text": chunk.content, "page_content": chunk.content, "metadata": metadata}

@@ -26,7 +26,7 @@ class HitRow:
     Attributes:
         rank: From 1.
         score: In [0, 1].
-        document: Its document id.
+        document: Its file, address or name.
         text: The chunk's text.
         why: Its `Explanation`, as the server sent it.
     """
@@ -49,7 +49,7 @@ class HitRow:
 def hit_rows(reply: JSON) -> list[HitRow]:
     """Return the hits of a RAG reply that was asked for with `explain: true`, best first."""
     metadata = reply.get("metadata") or {}
-    documents = metadata.get("document_ids") or []
+    documents = metadata.get("filenames") or []
     explanations = metadata.get("explanations") or [{}] * len(documents)
     parallel = zip(
         metadata.get("scores") or [],

@@ -129,9 +129,11 @@ class Client:
             raise refusal(response)
         return _object(response.json())
 
-    async def documents(self, vector_db_id: str, after: str, limit: int) -> JSON:
+    async def documents(
+        self, vector_db_id: str, after: str, limit: int, *, names: bool = False
+    ) -> JSON:
         """Return a page of documents: `data`, `has_more` and `last_id`."""
-        asked = f"after={quoted(after)}&limit={limit}"
+        asked = f"after={quoted(after)}&limit={limit}&names={str(names).lower()}"
         return await self.call("GET", f"{vector_db_path(vector_db_id)}/documents?{asked}")
 
     async def document(self, vector_db_id: str, document_id: str, offset: int, limit: int) -> JSON:

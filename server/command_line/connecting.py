@@ -23,8 +23,6 @@ TIMEOUT = httpx.Timeout(600.0, connect=5.0)
 """Seconds. An insert embeds all its chunks before it answers; a server that is up connects at once.
 """
 
-IN_PROCESS_URL = "http://localhost"
-
 
 @asynccontextmanager
 async def connect(
@@ -65,12 +63,18 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
 
         operator = operator_of(tenant)
         app = create_app(config, home, operator=operator)
-    transport = httpx.ASGITransport(app=app)
+    transport, url = httpx.ASGITransport(app=app), _served_at(config)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url=IN_PROCESS_URL, timeout=TIMEOUT) as http,
+        httpx.AsyncClient(transport=transport, base_url=url, timeout=TIMEOUT) as http,
     ):
         yield Client(http, app.state.stack.for_principal(operator))
+
+
+def _served_at(config: RunConfig) -> str:
+    """Return where `corral serve` would listen, for links to the pages of documents."""
+    host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
+    return f"http://{host}:{config.server.port}"
 
 
 def operator_of(tenant: str) -> Principal:

@@ -124,10 +124,10 @@ async def _ask_in_vain(client: Client, question: str) -> None:
 
 
 async def _documents(client: Client, question: str, mode: str) -> list[str]:
-    """Return the document ids of a mode's hits, best first."""
+    """Return the documents of a mode's hits, best first."""
     config: JSON = {"mode": mode, "max_chunks": COMPARED, "max_tokens_in_context": 1_000_000}
     reply = await client.ask(VECTOR_DB, question, config)
-    return [str(document) for document in reply["metadata"].get("document_ids", [])]
+    return [str(document) for document in reply["metadata"].get("filenames", [])]
 
 
 def _project_files(into: Path) -> list[SourceFile]:

@@ -147,11 +147,12 @@ def settings_table(values: Mapping[str, Any]) -> RenderableType:
     return table
 
 
-def documents_table(documents: Sequence[JSON]) -> RenderableType:
-    """Return the table of documents."""
-    table = new_table("document", "chunks>")
+def documents_table(documents: Sequence[JSON], *, names: bool = False) -> RenderableType:
+    """Return the table of documents, with their names if `names` is true."""
+    table = new_table("document", "chunks>", *(["name"] if names else []))
     for document in documents:
-        add_row(table, document.get("document_id", ""), _count(document.get("chunk_count")))
+        cells = [document.get("document_id", ""), _count(document.get("chunk_count"))]
+        add_row(table, *cells, *([document.get("name") or ""] if names else []))
     return table
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from corral.server.command_line.client import Client
 
 DOCUMENTS_AT_ONCE = 10_000
+NAMED_AT_ONCE = 100
 CHUNKS_AT_ONCE = 1000
 
 
@@ -27,21 +28,23 @@ def documents() -> None:
 @click.argument("db")
 @click.option("--after", default="", metavar="ID", help="List documents after this id.")
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of documents. [default: all]")
+@click.option("--names", is_flag=True, help="Also show what each document is called; slower.")
 @json_option
 @on_client
 async def list_documents(
-    client: Client, db: str, after: str, limit: int | None, as_json: bool
+    client: Client, db: str, after: str, limit: int | None, names: bool, as_json: bool
 ) -> None:
     """List documents by id with their chunk counts."""
     found: list[JSON] = []
+    most = NAMED_AT_ONCE if names else DOCUMENTS_AT_ONCE
     while True:
-        wanted = DOCUMENTS_AT_ONCE if limit is None else min(DOCUMENTS_AT_ONCE, limit - len(found))
-        page = await client.documents(db, after, wanted)
+        wanted = most if limit is None else min(most, limit - len(found))
+        page = await client.documents(db, after, wanted, names=names)
         found += page["data"]
         if not page["has_more"] or len(found) == limit:
             break
         after = page["last_id"]
-    table = display.documents_table(found) if found else "There are no documents."
+    table = display.documents_table(found, names=names) if found else "There are no documents."
     display.answer(found, table, as_json=as_json)
 
 

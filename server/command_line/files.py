@@ -47,7 +47,7 @@ class SourceFile:
         path: Where it is.
         document_id: Its path relative to the folder that was named, in POSIX form: the same
             tomorrow and on another machine, so that a second run replaces instead of adding.
-        source: Its path as it was named.
+        source: Its path as it was named; shown here and sent nowhere.
         size: Bytes.
         mime_type: By its name, or its content where that says nothing.
         changed_at: When it was last changed, in nanoseconds.
@@ -200,7 +200,7 @@ def read_document(
     if not data.strip():
         raise SkippedFileError("empty")
     mime_type = _kind(file, data, options)
-    metadata = {"source": file.source}
+    metadata = {"source": file.document_id}  # the rest of the path is this machine's
     if mime_type not in _TITLED:
         metadata["title"] = file.path.stem
     content: str | JSON

@@ -8,13 +8,14 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from corral.api.chunks import Acl, Chunk
-from corral.api.errors import NotFound
+from corral.api.errors import InvalidRequest, NotFound
 from corral.api.wire import Strict
 from corral.providers.documents import (
     Page,
     change_acl,
     delete_document,
     list_documents,
+    names_of,
     read_document,
 )
 from corral.server.access import audit
@@ -23,6 +24,7 @@ from corral.server.errors import ERRORS
 from corral.server.routing import PathId, StackOf
 
 MAX_DOCUMENTS = 10_000
+MAX_NAMED = 100
 MAX_CHUNKS = 1000
 
 router = APIRouter(
@@ -35,6 +37,10 @@ After = Annotated[
 Documents = Annotated[
     int, Query(ge=1, le=MAX_DOCUMENTS, description="Maximum number of documents per page.")
 ]
+Names = Annotated[
+    bool,
+    Query(description=f"Also return each document's name; then `limit` is at most {MAX_NAMED}."),
+]
 Chunks = Annotated[
     int, Query(ge=0, le=MAX_CHUNKS, description="Maximum number of chunks to return.")
 ]
@@ -46,6 +52,9 @@ class DocumentSummary(BaseModel):
 
     document_id: str
     chunk_count: int
+    name: str | None = Field(
+        default=None, description="What people call it; only if `names` is true."
+    )
 
 
 class DocumentList(BaseModel):
@@ -91,17 +100,38 @@ class ChangedDocument(BaseModel):
     acl: list[str] | None
 
 
-@router.get("/{vector_db_id:id}/documents", summary="List the documents of a vector DB")
+@router.get(
+    "/{vector_db_id:id}/documents",
+    summary="List the documents of a vector DB",
+    response_model_exclude_none=True,
+)
 async def list_all(
-    vector_db_id: PathId, stack: StackOf, after: After = "", limit: Documents = 100
+    vector_db_id: PathId,
+    stack: StackOf,
+    after: After = "",
+    limit: Documents = 100,
+    names: Names = False,
 ) -> DocumentList:
     """Return documents in order of id, page by page, each with its number of chunks.
 
     Chunks without `document_id` in their metadata belong to no document. Some backends (memory,
     Qdrant, Milvus, Weaviate) read every chunk for each page, so request large pages from them.
     """
-    found = await list_documents(await stack.index(vector_db_id), after, limit)
-    data = [DocumentSummary(document_id=d.document_id, chunk_count=d.chunks) for d in found.items]
+    if names and limit > MAX_NAMED:
+        raise InvalidRequest(
+            f"limit must be <= {MAX_NAMED} with names (got {limit}).", field="limit"
+        )
+    index = await stack.index(vector_db_id)
+    found = await list_documents(index, after, limit)
+    named = await names_of(index, [each.document_id for each in found.items]) if names else {}
+    data = [
+        DocumentSummary(
+            document_id=each.document_id,
+            chunk_count=each.chunks,
+            name=named.get(each.document_id),
+        )
+        for each in found.items
+    ]
     return DocumentList(data=data, has_more=found.has_more, last_id=found.last_id)
 
 

@@ -24,7 +24,8 @@ from corral.server.llama_stack.wire import (
     ToolList,
     ToolParameter,
 )
-from corral.server.routing import ContractRoute, InsertRoute, LimitsOf, RagToolOf
+from corral.server.routing import BaseUrlOf, ContractRoute, InsertRoute, LimitsOf, RagToolOf
+from corral.server.tools.places import Place
 
 router = APIRouter(
     prefix="/v1/tool-runtime", tags=["RAG tool"], route_class=ContractRoute, responses=ERRORS
@@ -81,11 +82,14 @@ async def insert(request: InsertDocumentsRequest, rag_tool: RagToolOf) -> Insert
 
 
 @router.post("/rag-tool/query", summary="Ask a question", dependencies=[READER])
-async def query(request: RAGQueryRequest, rag_tool: RagToolOf, limits: LimitsOf) -> RAGQueryResult:
+async def query(
+    request: RAGQueryRequest, rag_tool: RagToolOf, limits: LimitsOf, base_url: BaseUrlOf
+) -> RAGQueryResult:
     """Return a context of at most `max_tokens_in_context` tokens, and a list of what is in it."""
-    return await _ask(
+    found = await _ask(
         rag_tool, limits, request.content, request.vector_db_ids, request.query_config
     )
+    return _with_pages(found, base_url)
 
 
 @router.get("/list-tools", summary="List the tools")
@@ -98,14 +102,26 @@ async def list_tools(
 
 @router.post("/invoke", summary="Invoke a tool", dependencies=[READER])
 async def invoke(
-    request: InvokeToolRequest, rag_tool: RagToolOf, limits: LimitsOf
+    request: InvokeToolRequest, rag_tool: RagToolOf, limits: LimitsOf, base_url: BaseUrlOf
 ) -> ToolInvocationResult:
     """Run `knowledge_search`; the context is in `content`, its sources in `metadata`."""
     asked = request.kwargs
     found = await _ask(
         rag_tool, limits, asked.query, asked.vector_db_ids, asked.query_config, at="kwargs."
     )
+    found = _with_pages(found, base_url)
     return ToolInvocationResult(content=found.content or [], metadata=found.metadata)
+
+
+def _with_pages(found: RAGQueryResult, base_url: str) -> RAGQueryResult:
+    """Return a context whose citations have addresses: on the web, or of the document's page."""
+    if "citations" not in found.metadata:
+        return found
+    cited = [
+        {**each, "url": each.get("url") or Place.cited(each).url(base_url, each["chunk_ids"])}
+        for each in found.metadata["citations"]
+    ]
+    return found.model_copy(update={"metadata": {**found.metadata, "citations": cited}})
 
 
 async def _ask(

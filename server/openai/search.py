@@ -11,6 +11,7 @@ from corral.api.errors import InvalidRequest
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.options import RetrievalOptions, checked
 from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
+from corral.providers.document_names import filename_of
 from corral.providers.rag.query_generator import generate_query
 from corral.providers.stack import Stack
 from corral.server.access.roles import READER
@@ -91,18 +92,12 @@ def _result(hit: Hit, *, explain: bool) -> SearchResult:
     metadata = hit.chunk.metadata
     return SearchResult(
         file_id=str(metadata.get("file_id") or hit.chunk.document_id or hit.chunk.chunk_id),
-        filename=_filename(metadata),
+        filename=filename_of(hit.chunk),
         score=hit.score,
         attributes=_attributes(metadata),
         content=[TextContent(text=hit.chunk.content)],
         explanation=hit.explanation if explain else None,
     )
-
-
-def _filename(metadata: Mapping[str, Any]) -> str:
-    """Return a file's name, or what comes next to it where a chunk is of no file."""
-    names = (metadata.get(name) for name in ("filename", "source", "title", "document_id"))
-    return next((name for name in names if isinstance(name, str) and name), "")
 
 
 def _attributes(metadata: Mapping[str, Any]) -> dict[str, str | float | bool]:

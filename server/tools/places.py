@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlencode
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
+
+PAGE = "/document"
+"""Where the page is that shows a document, with a passage marked."""
+PASSAGE = "passage"
+"""The id of the marked passage in that page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,13 @@ class Place:
         """Return the place of a chunk's document, or of the chunk where it has none."""
         document_id = chunk.document_id or ""
         return cls(vector_db_id, document_id, "" if document_id else chunk.chunk_id)
+
+    @classmethod
+    def cited(cls, citation: Mapping[str, Any]) -> Self:
+        """Return the place of an entry of a context's `citations`."""
+        document_id = citation.get("document_id") or ""
+        first = "" if document_id else citation["chunk_ids"][0]
+        return cls(citation["vector_db_id"], document_id, first)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -50,29 +62,15 @@ class Place:
             return f"{name}/{quote(self.document_id, safe='')}"
         return f"{name}//{quote(self.chunk_id, safe='')}"
 
-    def url(self, base_url: str) -> str:
-        """Return the address of its content on this server."""
-        path = f"{base_url}/v1/vector-dbs/{_part(self.vector_db_id)}"
-        return f"{path}/documents/{_part(self.document_id)}" if self.document_id else path
+    def url(self, base_url: str, chunk_ids: Sequence[str] = ()) -> str:
+        """Return the address of the page that shows it on this server.
 
-
-def _part(text: str) -> str:
-    """Percent-encode a part of a path; dots, too, if there is nothing else: `..` is a step up."""
-    encoded = quote(text, safe="")
-    return encoded if encoded.strip(".") else encoded.replace(".", "%2E")
-
-
-def title_of(chunk: Chunk) -> str:
-    """Return what a chunk's document is called: its title, file name or id."""
-    named = (chunk.metadata.get(key) for key in ("title", "filename", "document_id"))
-    return next((each for each in named if isinstance(each, str) and each), chunk.chunk_id)
-
-
-def source_url(chunk: Chunk) -> str | None:
-    """Return the address that a chunk's document came from, None where it has none on the web."""
-    recorded = chunk.chunk_metadata.source if chunk.chunk_metadata else None
-    metadata: Mapping[str, Any] = chunk.metadata
-    for each in (metadata.get("url"), metadata.get("source"), recorded):
-        if isinstance(each, str) and each.lower().startswith(("https://", "http://")):
-            return each
-    return None
+        Args:
+            base_url: The server's address, without a slash at the end.
+            chunk_ids: The chunks to mark, in their order in the document; none marks nothing.
+        """
+        marked = [chunk_ids[0], chunk_ids[-1]] if chunk_ids else [self.chunk_id]
+        named = [("vector_db_id", self.vector_db_id), ("document_id", self.document_id)]
+        named += [("chunk_id", each) for each in dict.fromkeys(marked)]
+        query = urlencode([(name, value) for name, value in named if value])
+        return f"{base_url}{PAGE}?{query}" + (f"#{PASSAGE}" if chunk_ids else "")

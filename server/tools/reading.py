@@ -10,12 +10,13 @@ from corral.api.errors import InvalidRequest, NotFound
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDB
 from corral.providers.config import ToolSettings
+from corral.providers.document_names import title_of, web_address
 from corral.providers.documents import WHOLE, Page, count_documents, read_document
 from corral.providers.rag.passages import document_text
 from corral.providers.rag.selection import ContextHit
 from corral.server.access import audit
 from corral.server.limits import check_count, check_max_chunks
-from corral.server.tools.places import Place, source_url, title_of
+from corral.server.tools.places import Place
 from corral.server.tools.shapes import (
     Citation,
     EmptyBecause,
@@ -71,7 +72,7 @@ async def fetch(services: ToolServices, asked: FetchArguments) -> FetchAnswer:
         id=str(place),
         title=title_of(chunks[0]),
         text=document_text(chunks),
-        url=source_url(chunks[0]) or place.url(services.base_url),
+        url=web_address(chunks[0]) or place.url(services.base_url),
         metadata=metadata,
     )
 
@@ -98,11 +99,9 @@ async def rag_query(services: ToolServices, asked: QuestionArguments) -> Questio
     )
     found = await services.rag_tool.query(asked.question, names, config)
     said = found.metadata
-    cited = said.get("citations", [])
-    chunks = await _first_chunks(services, cited)
     citations = [
-        _citation(services, each, chunks, score)
-        for each, score in zip(cited, said.get("scores", []), strict=True)
+        _citation(services, each, score)
+        for each, score in zip(said.get("citations", []), said.get("scores", []), strict=True)
     ]
     return QuestionAnswer(
         context=found.text,
@@ -213,45 +212,25 @@ async def _read(
     )
 
 
-async def _first_chunks(
-    services: ToolServices, cited: Sequence[dict[str, Any]]
-) -> dict[str, Chunk]:
-    """Return the first chunk of each cited passage, by id."""
-    wanted: dict[str, list[str]] = {}
-    for each in cited:
-        wanted.setdefault(each["vector_db_id"], []).append(each["chunk_ids"][0])
-    found: dict[str, Chunk] = {}
-    for vector_db_id, ids in wanted.items():
-        index = await services.stack.index(vector_db_id)
-        found |= {chunk.chunk_id: chunk for chunk in await index.get_chunks(ids)}
-    return found
-
-
 def _result(services: ToolServices, place: Place, each: ContextHit) -> SearchResult:
     chunk = each.hit.chunk
     return SearchResult(
         id=str(place),
         title=title_of(chunk),
-        url=source_url(chunk) or place.url(services.base_url),
+        url=web_address(chunk) or place.url(services.base_url, [chunk.chunk_id]),
         text=chunk.content,
         score=each.hit.score,
         vector_db_id=each.vector_db_id,
     )
 
 
-def _citation(
-    services: ToolServices, cited: dict[str, Any], chunks: dict[str, Chunk], score: float
-) -> Citation:
-    first, document_id = cited["chunk_ids"][0], cited.get("document_id")
-    known = {"document_id": document_id} if document_id else {}
-    # Deleted since, perhaps; the context still cites it.
-    chunk = chunks.get(first) or Chunk(content=cited["marker"], metadata=known, chunk_id=first)
-    place = Place.of(cited["vector_db_id"], chunk)
+def _citation(services: ToolServices, cited: Mapping[str, Any], score: float) -> Citation:
+    place = Place.cited(cited)
     return Citation(
         marker=cited["marker"],
         id=str(place),
-        title=title_of(chunk),
-        url=source_url(chunk) or place.url(services.base_url),
+        title=cited["title"],
+        url=cited.get("url") or place.url(services.base_url, cited["chunk_ids"]),
         score=score,
         vector_db_id=place.vector_db_id,
     )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
-from fastapi import Depends, Request
+from fastapi import Depends
 from pydantic import BaseModel
 
 from corral.api.errors import CorralError, Forbidden
@@ -21,7 +21,7 @@ from corral.providers.rag.tool import RagTool
 from corral.providers.stack import Stack
 from corral.server.access import audit
 from corral.server.errors import status_of
-from corral.server.routing import RagToolOf, RetrievalOf, StackOf
+from corral.server.routing import BaseUrlOf, RagToolOf, RetrievalOf, StackOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,9 @@ class ToolServices:
 
 
 async def _services(
-    request: Request, stack: StackOf, retrieval: RetrievalOf, rag_tool: RagToolOf
+    stack: StackOf, retrieval: RetrievalOf, rag_tool: RagToolOf, base_url: BaseUrlOf
 ) -> ToolServices:
-    base_url = stack.config.server.tools.public_url or str(request.base_url)
-    return ToolServices(stack, retrieval, rag_tool, base_url.rstrip("/"))
+    return ToolServices(stack, retrieval, rag_tool, base_url)
 
 
 ToolServicesOf = Annotated[ToolServices, Depends(_services)]

@@ -66,3 +66,9 @@ def texts(browser: Browser, mode: str) -> list[str]:
     script = f"[...document.querySelectorAll('#{mode} .text')].map((one) => one.textContent)"
     found: list[str] = browser.evaluate(script)
     return found
+
+
+def listed(browser: Browser) -> list[str]:
+    """Return the names of the documents that the page lists, sorted."""
+    script = "[...document.querySelectorAll('#documents th[scope=row]')].map((o) => o.textContent)"
+    return sorted(browser.evaluate(script), key=str.lower)

@@ -52,7 +52,7 @@ def test_documents_are_listed_in_pages(app: InProcess) -> None:
     assert (first["has_more"], first["last_id"]) == (True, "b")
     assert listed(app, query="?limit=2&after=b") == ["c"]
     assert app.ok("GET", "/v1/vector-dbs/db/documents?limit=3")["has_more"] is False
-    for wrong in ("limit=0", "limit=10001", "limit=x"):
+    for wrong in ("limit=0", "limit=10001", "limit=x", "names=true&limit=101"):
         assert app.send("GET", f"/v1/vector-dbs/db/documents?{wrong}").status_code == 400
 
 

@@ -47,6 +47,7 @@ ROUTES = {
     "/v1/health": {"get"},
     "/v1/ready": {"get"},
     "/metrics": {"get"},
+    "/document": {"get"},
     "/reports": {"get"},
     "/reports/{name}": {"get"},
     "/v1/limits": {"get"},

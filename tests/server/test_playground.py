@@ -16,7 +16,7 @@ from corral.server.command_line.cli import main
 from ..bench.report.example_report import example_report
 from ..bench.report.headless import INSTALLED, Browser
 from .harness import InProcess, live_server, run_config
-from .playground import ask, fill, texts, wait
+from .playground import ask, fill, listed, texts, wait
 
 TOPICS = ["fox", "owl", "hare", "bear", "wolf", "lynx", "crane", "heron", "otter", "badger"]
 HOSTILE = (
@@ -50,8 +50,8 @@ def prepare(browser: Browser, files: list[Path]) -> None:
     browser.evaluate("document.getElementById('register-form').requestSubmit()")
     wait(browser, "document.getElementById('db').value === 'farm'")
     browser.choose("#files", *files)
-    done = "[...document.querySelectorAll('#jobs td:nth-child(2)')].map((one) => one.textContent)"
-    wait(browser, f"{done}.filter((one) => /completed|failed/.test(one)).length === 3")
+    wait(browser, "document.querySelectorAll('#documents tbody tr').length === 2")
+    wait(browser, "document.querySelectorAll('#jobs td.failed').length === 1")
 
 
 def test_a_person_goes_through_the_page(
@@ -66,6 +66,7 @@ def test_a_person_goes_through_the_page(
     with live_server(config, tmp_path) as url:
         browser.open(url, 1280)
         prepare(browser, files)
+        assert listed(browser) == ["hostile.txt", "The fox (topics.md)"]
         failed = browser.evaluate("document.querySelector('#jobs .failed').closest('tr').innerText")
         assert "broken.pdf" in failed
         assert "Retry" in failed
@@ -162,7 +163,8 @@ def test_with_keys_the_page_asks_for_one_and_keeps_it_to_itself(
 ) -> None:
     """Without a key it shows nothing; with one it works, and nothing is stored in the browser.
 
-    A key that no header can carry is refused in words, and the form stays.
+    A key that no header can carry, and one that is not valid, are refused in words that say what to
+    do, and the form stays.
     """
     made = CliRunner().invoke(
         main, ["--home", str(tmp_path), "keys", "create", "page", "--role", "admin"]
@@ -172,10 +174,15 @@ def test_with_keys_the_page_asks_for_one_and_keeps_it_to_itself(
     with live_server(run_config(), tmp_path) as url:
         browser.open(url, 1280)
         wait(browser, "!document.getElementById('key-form').hidden")
+        message = "document.getElementById('message').textContent"
+        assert browser.evaluate(message) == "This server needs an API key."
         fill(browser, "#key", "corral-ключ")
         browser.evaluate("document.getElementById('key-form').requestSubmit()")
-        message = "document.getElementById('message').textContent"
         wait(browser, f"{message}.startsWith('Character 8 of the API key')")
+        fill(browser, "#key", f"corral_{'0' * 12}_{'0' * 64}")
+        browser.evaluate("document.getElementById('key-form').requestSubmit()")
+        wait(browser, f"{message}.startsWith('The API key is not valid.')")
+        assert "ask an admin for a new one (`corral keys create NAME`)" in browser.evaluate(message)
         assert not browser.evaluate("document.getElementById('key-form').hidden")
         fill(browser, "#key", key)
         browser.evaluate("document.getElementById('key-form').requestSubmit()")

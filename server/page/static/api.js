@@ -14,7 +14,7 @@ export const hasKey = () => key !== "";
 // Headers carry Latin-1 only; a browser would refuse any other key in words of its own.
 export function useKey(given) {
   const at = given.search(/[^\x20-\x7e\xa0-\xff]/);
-  if (at >= 0) throw new Refused(401, `Character ${at + 1} of the API key is not allowed: a key holds Latin letters, digits and signs. Copy it again.`);
+  if (at >= 0) throw new Refused(400, `Character ${at + 1} of the API key is not allowed: a key holds Latin letters, digits and signs. Copy it again.`);
   key = given;
 }
 

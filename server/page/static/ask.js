@@ -1,16 +1,18 @@
 // A question in all three modes side by side, and the context that a model would get.
 
 import { post } from "./api.js";
-import { element, fill, find, marked, say } from "./elements.js";
+import { element, fill, find, marked, nameOf, pageLink, say } from "./elements.js";
 import { judge, verdict } from "./judge.js";
 import { current } from "./registry.js";
 import { changes, number } from "./settings.js";
+import { write } from "./stored.js";
 
 const MODES = ["vector", "keyword", "hybrid"];
 const RAG = "v1/tool-runtime/rag-tool/query";
 const SHOWN = ["results", "confidence", "context-section"];
 let asked = "";
 let latest = 0;
+let unseen = false; // whether the question is new, and its answer has not been shown
 
 export function ragRequest() {
   const config = { ...searching(find("mode").value), max_tokens_in_context: number("tokens") };
@@ -24,7 +26,17 @@ export async function ask(question) {
   }
   clear();
   asked = question;
+  write("question", question);
+  unseen = true;
   await again();
+}
+
+// Scroll to the answer if it is out of sight, as on a phone; once for each question.
+function reveal() {
+  unseen = false;
+  const answer = find(find("confidence").hidden ? "results" : "confidence");
+  const { top } = answer.getBoundingClientRect();
+  if (top < 0 || top > innerHeight * 0.7) answer.scrollIntoView();
 }
 
 // Take away what an earlier question found, so that nothing is judged or copied as the next one's.
@@ -61,6 +73,7 @@ function show([answer, ...found], about) {
   find("results").hidden = false;
   showConfidence(found[MODES.indexOf(find("mode").value)]);
   showContext(answer);
+  if (unseen) reveal();
   say(`${found.map((one, n) => `${MODES[n]} ${one.chunks.length}`).join(", ")} hits.`);
 }
 
@@ -88,7 +101,7 @@ function hit(chunk, score, why, rank, mode, about) {
   const text = element("div", { class: "text", tabindex: "0", dir: "auto", role: "group", "aria-label": `Text of hit ${rank}, ${mode}` }, marked(chunk.content, why.matched_words));
   return element("li", {},
     element("strong", {}, `${rank}. ${score.toFixed(3)}`), " ",
-    element("span", { class: "place" }, place(chunk)),
+    element("span", { class: "place" }, pageLink(nameOf(chunk), about.db, chunk.metadata.document_id ?? chunk.chunk_metadata?.document_id, chunk.chunk_id), place(chunk)),
     element("div", { class: "legs" }, legs.join("; ")),
     text,
     element("p", { class: "buttons" }, mark(chunk, "right", rank, mode, about), mark(chunk, "wrong", rank, mode, about)));
@@ -110,8 +123,9 @@ function mark(chunk, said, rank, mode, about) {
 function place(chunk) {
   const about = chunk.chunk_metadata ?? {};
   const page = about.page ? `page ${about.page}` : about.line_start ? `lines ${about.line_start}-${about.line_end}` : "";
-  const name = about.filename ?? chunk.metadata.filename ?? chunk.metadata.document_id ?? chunk.chunk_id;
-  return [name, ...(about.heading_path ?? []), page].filter(Boolean).join(" › ");
+  const headings = about.heading_path ?? [];
+  const others = headings[0] === chunk.metadata.title ? headings.slice(1) : headings;
+  return ["", ...others, page].filter((part, n) => n === 0 || part).join(" › ");
 }
 
 function showConfidence(answer) {

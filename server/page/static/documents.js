@@ -1,11 +1,15 @@
-// Files go up, become jobs, and are watched until they are done.
+// The documents of the vector DB; files go up, become jobs, and are watched until they are done.
 
 import { get, post, storePath } from "./api.js";
-import { element, fill, find, say } from "./elements.js";
+import { element, fill, find, pageLink, say } from "./elements.js";
 import { current } from "./registry.js";
 
 const EVERY_MS = 700;
+const PAGE_SIZE = 25;
 let watching = null;
+let waiting = new Set(); // ids of the jobs that were not done when they were shown last
+let pages = [""]; // after which document each page begins, up to the current one
+let following = ""; // the same for the next page
 
 export async function upload(files) {
   if (!current) {
@@ -27,17 +31,67 @@ export async function upload(files) {
   }
 }
 
+// Show the jobs that are not done, and the documents.
 export async function watch() {
+  await showJobs();
+  await list();
+}
+
+// Show the jobs until they have ended; when one has, its document is listed.
+async function showJobs() {
   clearTimeout(watching);
   if (!current) return;
   const db = current.identifier;
-  const { data } = await get(`v1/jobs?limit=50&vector_db_id=${encodeURIComponent(db)}`);
+  const { data, has_more: more } = await get(`v1/jobs?limit=50&status=queued&status=running&status=failed&vector_db_id=${encodeURIComponent(db)}`);
   if (db !== current.identifier) return;
   find("jobs").hidden = data.length === 0;
+  find("jobs").caption.textContent = more ? "In progress or failed, the newest 50" : "In progress or failed";
   fill(find("jobs").tBodies[0], data.map(row));
-  if (data.some((job) => job.status === "queued" || job.status === "running")) {
-    watching = setTimeout(() => watch().catch((error) => say(error.message, true)), EVERY_MS);
+  const working = new Set(data.filter((job) => job.status !== "failed").map((job) => job.job_id));
+  const ended = [...waiting].some((id) => !working.has(id));
+  waiting = working;
+  if (working.size > 0) {
+    const later = () => showJobs().catch((error) => say(error.message, true));
+    watching = setTimeout(later, EVERY_MS);
   }
+  if (ended) await list();
+}
+
+// Begin at the first page of documents; another vector DB is current.
+export function restart() {
+  pages = [""];
+  waiting = new Set();
+  for (const id of ["documents", "paging", "documents-none"]) find(id).hidden = true;
+}
+
+export async function turn(forward) {
+  if (forward) pages.push(following);
+  else pages.pop();
+  await list();
+}
+
+// Show the current page of documents.
+async function list() {
+  if (!current) return;
+  const [db, after] = [current.identifier, pages.at(-1)];
+  const path = `v1/vector-dbs/${encodeURIComponent(db)}/documents?names=true&limit=${PAGE_SIZE}&after=${encodeURIComponent(after)}`;
+  const { data, has_more: more, last_id: last } = await get(path);
+  if (db !== current.identifier || after !== pages.at(-1)) return;
+  if (data.length === 0 && pages.length > 1) { // they were deleted meanwhile
+    await turn(false);
+    return;
+  }
+  following = last;
+  find("documents").hidden = data.length === 0;
+  find("documents-none").hidden = data.length > 0;
+  fill(find("documents").tBodies[0], data.map((one) => element("tr", {},
+    element("th", { scope: "row" }, pageLink(one.name ?? one.document_id, db, one.document_id)),
+    element("td", {}, String(one.chunk_count)))));
+  const first = (pages.length - 1) * PAGE_SIZE;
+  find("paging").hidden = pages.length === 1 && !more;
+  find("previous").disabled = pages.length === 1;
+  find("next").disabled = !more;
+  find("listed").textContent = `Documents ${first + 1} to ${first + data.length}`;
 }
 
 function row(job) {

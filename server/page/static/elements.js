@@ -18,6 +18,25 @@ export function fill(parent, children) {
   for (const child of children) parent.append(child);
 }
 
+// What people call a chunk's document, as the server's document_names.py says it.
+export function nameOf({ chunk_id, metadata, chunk_metadata: about }) {
+  const said = (name) => (typeof metadata[name] === "string" && metadata[name] ? metadata[name] : null);
+  const folderless = (source) => (/^(file:|[/\\]|~\w*[/\\]|[a-z]:[/\\])/i.test(source ?? "") ? source.replace(/[/\\]+$/, "").split(/[/\\]/).pop() : source);
+  const file = folderless(said("filename") ?? about?.filename) || folderless(about?.source ?? said("source"));
+  const title = said("title");
+  const isAddress = /^https?:\/\//i.test(file ?? "");
+  const repeats = file && (title === file || title === file.split("/").pop().replace(/(?<=.)\.[^.]*$/, ""));
+  const both = title && file && !repeats && !isAddress ? `${title} (${file})` : title;
+  return (repeats ? file : both || file) || said("document_id") || about?.document_id || chunk_id;
+}
+
+// A link to the page that shows a document, with a chunk marked if one is given.
+export function pageLink(text, vectorDB, documentId, chunkId) {
+  const named = { vector_db_id: vectorDB, document_id: documentId, chunk_id: chunkId };
+  const query = new URLSearchParams(Object.entries(named).filter(([, value]) => value));
+  return element("a", { href: `document?${query}${chunkId ? "#passage" : ""}`, target: "_blank", rel: "noopener" }, text);
+}
+
 export function say(text, failed = false) {
   find("message").textContent = text;
   find("message").classList.toggle("error", failed);

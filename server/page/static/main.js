@@ -3,11 +3,12 @@
 import { get, hasKey, useKey } from "./api.js";
 import { again, ask, clear } from "./ask.js";
 import { copy } from "./copy.js";
-import { upload, watch } from "./documents.js";
+import { restart, turn, upload, watch } from "./documents.js";
 import { element, fill, find, say } from "./elements.js";
-import { showJudged } from "./judge.js";
+import { forget, showJudged } from "./judge.js";
 import { choose, load, register } from "./registry.js";
 import { asRegistered, found, shown } from "./settings.js";
+import { read } from "./stored.js";
 
 const SLOW_MS = 120;
 let pending = null;
@@ -17,11 +18,12 @@ async function run(work) {
   try {
     await work();
   } catch (error) {
+    const keyless = error.status === 401 && !hasKey();
     if (error.status === 401) {
       find("key-form").hidden = false;
       find("key").focus();
     }
-    say(error.message, true);
+    say(keyless ? "This server needs an API key." : error.message, true);
   }
 }
 
@@ -33,6 +35,7 @@ async function begin() {
 // Another vector DB is current: nothing of the one before stays.
 async function changed() {
   clear();
+  restart();
   asRegistered();
   showJudged();
   await watch();
@@ -89,6 +92,9 @@ find("db").addEventListener("change", () => run(async () => {
   await choose(find("db").value);
   await changed();
 }));
+find("previous").addEventListener("click", () => run(() => turn(false)));
+find("next").addEventListener("click", () => run(() => turn(true)));
+find("forget").addEventListener("click", forget);
 find("files").addEventListener("change", () => run(async () => {
   await upload([...find("files").files]);
   find("files").value = "";
@@ -106,4 +112,5 @@ for (const button of document.querySelectorAll("[data-copy]")) {
     say(`Copied as ${button.dataset.copy}.`);
   }));
 }
+find("ask").value ||= read("question") ?? "";
 run(begin);

@@ -2,6 +2,7 @@
 
 import { get, post } from "./api.js";
 import { element, fill, find, say } from "./elements.js";
+import { read, write } from "./stored.js";
 
 const SHOWN = ["provider_id", "embedding_model", "embedding_dimension", "search_mode", "ranker", "rerank", "language", "metric", "field_weights", "chunking", "min_confidence", "expand", "cutoff"];
 
@@ -11,7 +12,7 @@ let providers = [];
 // The provider of the current vector DB; undefined where it is no longer configured.
 export const provider = () => providers.find((one) => one.provider_id === current?.provider_id);
 
-export async function load(chosen) {
+export async function load(chosen = read("vector-db")) {
   const [listed, configured, models] = await Promise.all([get("v1/vector-dbs"), get("v1/providers"), get("v1/models")]);
   const dbs = listed.data;
   fill(find("db"), dbs.map((db) => element("option", { value: db.identifier }, db.identifier)));
@@ -44,7 +45,9 @@ function show(db) {
 export async function choose(id) {
   try {
     const db = await get(`v1/vector-dbs/${encodeURIComponent(id)}`);
-    if (find("db").value === id) show(db);
+    if (find("db").value !== id) return;
+    show(db);
+    write("vector-db", id);
   } catch (error) {
     if (find("db").value !== id) return;
     find("db").value = current?.identifier ?? "";
@@ -57,5 +60,6 @@ export async function register(found) {
   const body = Object.fromEntries(["vector_db_id", "provider_id", "embedding_model", "language"].map((name) => [name, fields[name].value]));
   const made = await post("v1/vector-dbs", fields.found.checked ? { ...body, ...found } : body);
   say(`${made.identifier} is registered.`);
+  write("vector-db", made.identifier);
   await load(made.identifier);
 }

@@ -299,7 +299,7 @@ async def test_a_pdf_is_cited_by_page_and_characters() -> None:
     assert result.metadata["citations"] == [
         {
             "marker": "[1]", "vector_db_id": "db", "document_id": "guide",
-            "chunk_ids": [chunk_id], "char_start": 13, "char_end": 30, "page": 3,
+            "title": "guide", "chunk_ids": [chunk_id], "char_start": 13, "char_end": 30, "page": 3,
         }
     ]  # fmt: skip
 
@@ -336,7 +336,7 @@ async def test_a_citation_names_lines_and_headings() -> None:
     result = await ask(library, "steal", citations=True)
     assert result.content is not None
     first = result.content[1].text
-    assert first.startswith("[1] Source: guide, lines 9-11, Farm > Foxes\nResult 1\n")
+    assert first.startswith("[1] Source: Farm, lines 9-11, Foxes\nResult 1\n")
     assert first.count("Foxes") == 2
     assert first.count("Farm") <= 2
     (cited,) = result.metadata["citations"]

@@ -80,6 +80,7 @@ def test_the_metadata_says_what_is_in_the_content() -> None:
     assembled = context("what grows?", found("grass grows", "hay is dry"))
     assert assembled.metadata == {
         "document_ids": ["d0", "d1"],
+        "filenames": ["d0", "d1"],
         "chunks": ["grass grows", "hay is dry"],
         "scores": [1.0, 0.5],
         "vector_db_ids": ["db", "db"],

@@ -23,7 +23,10 @@ from .test_context import ANY_TEXT, TEMPLATES, found, text_of, wanted
 from .test_passages import chunked
 from .test_tokens import Words
 
-LISTS = ("document_ids", "chunks", "scores", "vector_db_ids", "chunk_ids", "included_chunks")
+LISTS = (
+    "document_ids", "filenames", "chunks", "scores", "vector_db_ids", "chunk_ids",
+    "included_chunks",
+)  # fmt: skip
 
 
 def context(

@@ -24,7 +24,7 @@ HIT = {
 def reply(text: str = "The gate.", document: str = "gate.txt") -> dict[str, object]:
     """Return a RAG reply of one hit."""
     metadata = {
-        "document_ids": [document], "chunks": [text], "scores": [0.99], "explanations": [HIT],
+        "filenames": [document], "chunks": [text], "scores": [0.99], "explanations": [HIT],
         "token_count": 42, "max_tokens": 50, "dropped": 3,
     }  # fmt: skip
     return {"content": [{"type": "text", "text": text}], "metadata": metadata}
@@ -124,7 +124,7 @@ def test_weights_are_shown_with_what_they_are_made_of() -> None:
         "spreads": {"vector": 2.5, "keyword": 5.0},
     }  # fmt: skip
     metadata = {
-        "scores": [1.0, 0.5], "document_ids": ["a", "b"], "chunks": ["x", "y"],
+        "scores": [1.0, 0.5], "filenames": ["a", "b"], "chunks": ["x", "y"],
         "explanations": [why, why],
     }  # fmt: skip
     rows = answers.hit_rows({"metadata": metadata})

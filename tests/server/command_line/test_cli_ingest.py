@@ -66,11 +66,11 @@ def test_a_changed_file_replaces_its_document(corral: Corral, documents: Path) -
 def test_source_and_title_are_kept(
     corral: Corral, documents: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The source is the path as it was named; the title is the heading, else the file's name."""
+    """The source is the path within the folder; the title is the heading, else the file's name."""
     monkeypatch.chdir(documents.parent)
     corral("ingest", "farm", "documents", "--create")
     shown = corral("query", "farm", "posts", "--mode", "keyword", "--max-tokens", "200").stdout
-    assert '"source":"documents/fences.md"' in shown
+    assert '"source":"fences.md"' in shown
     assert '"title":"Fences"' in shown
     shown = corral("query", "farm", "latched", "--mode", "keyword", "--max-tokens", "200").stdout
     assert '"title":"gate"' in shown
@@ -310,3 +310,45 @@ def test_a_terminal_sees_a_bar_with_a_count_and_a_rate(home: Path, documents: Pa
     counts = [int(count) for count in re.findall(r"(\d+)/7 documents", seen)]  # two are left out
     assert counts == sorted(counts)
     assert counts[0] < counts[-1] == 7
+
+
+@pytest.mark.parametrize("named", ["folder", "file"])
+def test_no_path_of_the_machine_is_stored(
+    corral: Corral, home: Path, documents: Path, tmp_path: Path, named: str
+) -> None:
+    """Ingested by absolute path, documents are named by their path within the folder.
+
+    No answer, job, error, snapshot or file of the data folder holds the folder's own path.
+
+    If this fails: everybody who asks learns the user names and folders of whoever ingested.
+    """
+    secret = tmp_path / "ann-private" / "farm"
+    secret.parent.mkdir()
+    documents.rename(secret)
+    path = secret if named == "folder" else secret / "notes" / "gate.txt"
+    assert corral("ingest", "farm", path, "--create").exit_code == 0
+    question = ("query", "farm", "the gate opens", "-o", "citations=true", "--max-tokens", "400")
+    name = "notes/gate.txt" if named == "folder" else "gate.txt"
+    assert f"[1] Source: {name}, line 1" in corral(*question).stdout
+    snapshot = tmp_path / "farm.snapshot"
+    assert corral("export", "farm", snapshot).exit_code == 0
+    answers = [
+        corral(*question).output,
+        cited := corral(*question, "--json").output,
+        corral("documents", "list", "farm", "--names").output,
+        corral("documents", "show", "farm", name, "--json").output,
+        corral("jobs", "list", "farm", "--json").output,
+        corral("dbs", "show", "farm", "--json").output,
+    ]
+    assert all(name in answer for answer in answers[:5])
+    assert '"url": "http://127.0.0.1:8321/document?vector_db_id=farm&' in cited
+    assert not [answer for answer in answers if "ann-private" in answer]
+    stored = [snapshot, *(path for path in home.rglob("*") if path.is_file())]
+    assert not [path for path in stored if b"ann-private" in path.read_bytes()]
+    other = tmp_path / "other"
+    (other / "notes").mkdir(parents=True)
+    again = other / "notes" / "gate.txt"
+    again.write_text("Another gate.")
+    refused = corral("ingest", "farm", other if named == "folder" else again)
+    assert "already stored from another place" in refused.stderr
+    assert "ann-private" not in refused.output

@@ -103,7 +103,9 @@ async def ask_everything(client: Client) -> None:
     found = await answered(client, "search", query="what keeps cattle in?", max_results=2)
     best = found["results"][0]
     assert (best["id"], best["title"]) == ("notes/fence.md", "Fences")
-    assert best["url"].endswith("/v1/vector-dbs/notes/documents/fence.md")
+    page, marked = best["url"].split("&chunk_id=")
+    assert page.endswith("/document?vector_db_id=notes&document_id=fence.md")
+    assert marked.endswith("#passage")
     whole = await answered(client, "fetch", id=best["id"])
     assert whole["text"] == NOTES["fence.md"]
     assert whole["metadata"]["vector_db_id"] == "notes"

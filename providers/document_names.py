@@ -1,0 +1,109 @@
+"""What people call a document. Every answer that names a document, names it by these rules:
+
+1. its title, unless the title only repeats the file's name without the suffix, followed by the file
+   in parentheses: a title is often the first heading, which no one remembers;
+2. its file name;
+3. its source: a web address, or the path of a file within its folder;
+4. its document id, or the chunk's id if the chunk belongs to no document.
+
+A source that is a path on somebody's machine is reduced to its last part.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+
+from corral.api.chunks import Chunk, ChunkMetadata
+
+UNKNOWN = "unknown"
+"""The name, in a citation's line, of a document without any."""
+
+_FILE_URL = re.compile(r"file:", re.IGNORECASE)
+_ABSOLUTE = re.compile(r"[/\\]|~\w*[/\\]|[A-Za-z]:[/\\]")
+"""How the path of a file on a machine begins: on POSIX systems, on Windows, in a home folder."""
+
+
+def title_of(chunk: Chunk) -> str:
+    """Return what people call a chunk's document; see the module."""
+    return _name(chunk) or chunk.chunk_id
+
+
+def file_of(chunk: Chunk) -> str | None:
+    """Return the file name of a chunk's document, else its source; None if it has neither."""
+    return _file(chunk.metadata, chunk.chunk_metadata)
+
+
+def filename_of(chunk: Chunk) -> str:
+    """Return the file or address of a chunk's document; its name, if it has neither."""
+    return file_of(chunk) or title_of(chunk)
+
+
+def cited_name(chunk: Chunk) -> str:
+    """Return what the line of a citation calls a document: its name, with its web address."""
+    name, file = _name(chunk) or UNKNOWN, file_of(chunk) or ""
+    return f"{name} ({file})" if _is_address(file) and file != name else name
+
+
+def source_of(chunk: Chunk) -> str | None:
+    """Return where a chunk's document is from, without folders of a machine; None: not known."""
+    return _source(chunk.metadata, chunk.chunk_metadata)
+
+
+def name_in(metadata: Mapping[str, Any], record: ChunkMetadata | None = None) -> str | None:
+    """Return the name that a document's metadata gives it, None if there is none.
+
+    Args:
+        metadata: The document's, or one of its chunks'.
+        record: The chunk's.
+    """
+    title, file = _text(metadata, "title"), _file(metadata, record)
+    if title is None or file is None:
+        return title or file
+    if PurePosixPath(file).stem == title:
+        return file
+    return title if title == file or _is_address(file) else f"{title} ({file})"
+
+
+def web_address(chunk: Chunk) -> str | None:
+    """Return the address that a chunk's document came from; None if it is not on the web."""
+    recorded = chunk.chunk_metadata.source if chunk.chunk_metadata else None
+    for each in (_text(chunk.metadata, "url"), _text(chunk.metadata, "source"), recorded):
+        if each and _is_address(each):
+            return each
+    return None
+
+
+def public_source(source: str | None) -> str | None:
+    """Return a source as others may see it: of an absolute path or a `file:` URL the last part."""
+    if source and _FILE_URL.match(source):
+        source = "/" + unquote(source[len("file:") :])
+    if source and _ABSOLUTE.match(source):
+        source = re.split(r"[/\\]", source.rstrip("/\\"))[-1]
+    return source or None
+
+
+def _is_address(source: str) -> bool:
+    return source.lower().startswith(("https://", "http://"))
+
+
+def _name(chunk: Chunk) -> str | None:
+    return name_in(chunk.metadata, chunk.chunk_metadata) or chunk.document_id
+
+
+def _file(metadata: Mapping[str, Any], record: ChunkMetadata | None) -> str | None:
+    recorded = record.filename if record else None
+    return public_source(_text(metadata, "filename") or recorded) or _source(metadata, record)
+
+
+def _source(metadata: Mapping[str, Any], record: ChunkMetadata | None) -> str | None:
+    recorded = record.source if record else None
+    return public_source(recorded or _text(metadata, "source"))
+
+
+def _text(metadata: Mapping[str, Any], name: str) -> str | None:
+    found = metadata.get(name)
+    return found if isinstance(found, str) and found else None
