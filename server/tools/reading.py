@@ -245,7 +245,7 @@ def _citation(
     first, document_id = cited["chunk_ids"][0], cited.get("document_id")
     known = {"document_id": document_id} if document_id else {}
     # Deleted since, perhaps; the context still cites it.
-    chunk = chunks.get(first) or Chunk(content=cited["marker"], metadata=known, chunk_id=first)
+    chunk = chunks.get(first) or Chunk.stored(first, cited["marker"], known, None, None)
     place = Place.of(cited["vector_db_id"], chunk)
     return Citation(
         marker=cited["marker"],
