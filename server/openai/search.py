@@ -51,7 +51,7 @@ def _options(request: SearchVectorStore, more: list[str]) -> RetrievalOptions:
         name: getattr(request, name)
         for name in (
             "ranking_options", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy", "filters",
-            "explain", "min_confidence",
+            "explain", "min_confidence", "order_by",
         )
     }  # fmt: skip
     return checked(RetrievalOptions, {**asked, "mode": request.search_mode, "queries": more})
