@@ -333,7 +333,13 @@ class EmbeddingIndex(LegSearch):
             seen = scope.visible()
             return await (self._count() if seen is None else self._count_passing(seen))
 
-    async def chunk_ids(self, after: str = "", limit: int = 1000) -> list[str]:
+    async def chunk_ids(
+        self,
+        after: str = "",
+        limit: int = 1000,
+        *,
+        filters: Filter | dict[str, Any] | None = None,
+    ) -> list[str]:
         """Return the first ids of stored chunks that follow an id, in ascending order.
 
         The order is that of code points, on every backend. Called again with the last id of each
@@ -345,20 +351,22 @@ class EmbeddingIndex(LegSearch):
         Args:
             after: Any text; "" begins at the beginning.
             limit: Most ids wanted, 1 to 100,000.
+            filters: Only chunks whose metadata passes. Fewer than `limit` ids still mean that no
+                more follow. An engine that cannot filter ids reads chunks until there are enough.
 
         Raises:
-            InvalidRequest: A bad argument.
+            InvalidFilter, InvalidRequest: A bad argument.
             ProviderError: The backend failed.
             ContractViolation: The provider's answer breaks the contract.
         """
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
         scope = self._scope
+        passing = scope.narrowed(parse_filter(filters))
         with self._calls, scope.reading():
-            seen = scope.visible()
-            if seen is None:
+            if passing is None:
                 ids = await self._chunk_ids(start, size)
             else:
-                ids = await self._chunk_ids_passing(start, size, seen)
+                ids = await self._chunk_ids_passing(start, size, passing)
         self._check_page("chunk ids", ids, start, size)
         return list(ids)
 

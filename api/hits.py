@@ -122,7 +122,7 @@ class Step:
 
     Attributes:
         name: retrieve, filter, query_syntax, queries, min_confidence, rerank, score_threshold or
-            cutoff.
+            cutoff; list, alone, if there was no question.
         kept: How many candidates are left.
         removed: How many the step took away.
         detail: By what.

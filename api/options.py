@@ -17,7 +17,7 @@ from corral.api.findings import known_keys, path_of, sent_location, sentence, un
 from corral.api.rankers import RANK_CONSTANT, LegWeights, Ranker, RRFRanker, WeightedRanker
 from corral.api.reranker import NoRerank, Rerank
 from corral.api.vector_dbs import Confidence, Cutoff, QuerySyntax, SearchMode
-from corral.api.wire import Strict
+from corral.api.wire import Storable, Strict
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -79,6 +79,17 @@ class RankingOptions(Strict):
         return RRFRanker(rank_constant=constant, weights=leg_weights or LegWeights())
 
 
+class OrderBy(Strict):
+    """The order of chunks that are listed without a question.
+
+    Numbers order by value, texts by code point, false before true. Chunks without the field are
+    last in both directions; chunk_id breaks ties.
+    """
+
+    key: Annotated[Storable, Field(min_length=1)] = Field(description="A metadata key.")
+    direction: Literal["asc", "desc"] = "asc"
+
+
 class RetrievalOptions(Strict):
     """Options of a search; null takes what the vector DB was registered with."""
 
@@ -115,6 +126,11 @@ class RetrievalOptions(Strict):
         default=None,
         description="In OpenAI's format: `{type: eq|ne|gt|gte|lt|lte|in|nin, key, value}`, "
         "`{type: and|or, filters: [...]}`. Applied before the best hits are selected.",
+    )
+    order_by: OrderBy | None = Field(
+        default=None,
+        description="For an empty question: order the chunks that pass `filters` by a metadata "
+        "field, `{key, direction: asc|desc}`; null: by chunk_id. Every score is then 1.",
     )
     score_threshold: float | None = Field(
         default=0.0, ge=0, le=1, description="Minimum final score (0-1; null or 0: all)."

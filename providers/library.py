@@ -130,7 +130,8 @@ class Corral:
         """Return the k best chunks, best first.
 
         Args:
-            question: In words; it is embedded where the mode needs that.
+            question: In words; it is embedded where the mode needs that. Empty, with `filters` or
+                `order_by`: the chunks that pass, in that order, each with the score 1.
             vector_db_id: Where to look.
             k: Most hits, 1 to 1000.
             options: Fields of `RetrievalOptions`, such as `mode`, `filters` or `score_threshold`.
@@ -144,7 +145,7 @@ class Corral:
         """Return the context that answers a question; its `text` costs at most `max_tokens`.
 
         Args:
-            question: In words.
+            question: In words; or empty, as in `query`.
             vector_db_ids: Where to look; hits of several are merged by rank.
             max_tokens: Budget of the whole text, frame included.
             options: Fields of `RAGQueryConfig`, such as `max_chunks`, `citations` or `mode`.

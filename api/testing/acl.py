@@ -40,6 +40,8 @@ SEEN = {
     "eve": {"all", "default"},
 }
 """By user, the chunks of `ACLS` that it sees where everybody sees the default."""
+EVERY = {"type": "ne", "key": "never", "value": 0}
+"""A filter that every chunk passes."""
 
 
 def secret(chunk_id: str, acl: Sequence[str] | None, content: str = "", **metadata: Any) -> Chunk:
@@ -147,6 +149,7 @@ class AclTests(Suite):
             assert seen.count() == len(names)
             assert seen.chunk_ids() == names
             assert seen.chunk_ids(names[0], 2) == names[1:3]
+            assert seen.chunk_ids(names[0], 2, EVERY) == names[1:3]
             assert seen.documents() == dict.fromkeys(names, 1)
             assert list(seen.documents(names[0], 2)) == names[1:3]
             assert [seen.chunk_ids_of(name) for name in ACLS] == [

@@ -206,9 +206,9 @@ class Handle:
         number: int = self._run(self.index.count())
         return number
 
-    def chunk_ids(self, after: str = "", limit: int = 1000) -> list[str]:
+    def chunk_ids(self, after: str = "", limit: int = 1000, filters: Any = None) -> list[str]:
         """Return the first stored ids that follow one."""
-        found: list[str] = self._run(self.index.chunk_ids(after, limit))
+        found: list[str] = self._run(self.index.chunk_ids(after, limit, filters=filters))
         return found
 
 

@@ -85,7 +85,7 @@ class JobReader:
         found = await self._jobs(f"{where} ORDER BY number {direction} LIMIT {limit + 1}", values)
         more, found = len(found) > limit, found[:limit]
         for job in (*found[:1], *found[-1:]):
-            for name in (job.job_id, job.file_id):
+            for name in (job.job_id, job.file_id, job.document_id):
                 self._places.keep((*_seen(scope), name), job.number)
         return found[::-1] if away else found, more
 
@@ -130,11 +130,14 @@ class JobReader:
         return {str(owner) for (owner,) in await self._file.read(query)}
 
     async def _number(self, given: str, scope: Scope, field: str) -> int:
-        """Return the number of a job, or of the newest of a file; or what it was in a page."""
-        column = "file_id" if given.startswith("file-") else "job_id"
+        """Return the number of a job, or of the newest of a file or document; or as in a page."""
         where, *values = _seen(scope)
-        query = f"SELECT max(number) FROM jobs WHERE {where} AND {column} = ?"  # noqa: S608 - ours
-        (number,) = (await self._file.read(query, *values, given))[0]
+        number: object = None
+        for column in ("file_id" if given.startswith("file-") else "job_id", "document_id"):
+            query = f"SELECT max(number) FROM jobs WHERE {where} AND {column} = ?"  # noqa: S608
+            (number,) = (await self._file.read(query, *values, given))[0]
+            if number is not None:
+                break
         if number is None:
             number = self._places.find((where, *values, given))
         if number is None:

@@ -23,6 +23,7 @@ from corral.api.reranker import ModelRerank, Reranker
 from corral.api.spans import TEXT, span
 from corral.api.vector_dbs import SearchMode
 from corral.providers.rag.corpus import Corpus, corpora, named, owner_of
+from corral.providers.rag.listing import empty_question, is_listing, list_chunks
 from corral.providers.rag.plan import Plan, SearchPlan, resolve
 from corral.providers.rag.questions import embedded as embedded_by
 from corral.providers.rag.searching import (
@@ -117,7 +118,8 @@ class Retrieval:
 
         Args:
             vector_db_ids: At least one; repetitions are ignored.
-            query: The question; blank only where `options.queries` say more.
+            query: The question; blank only if `options.queries` say more, or to list chunks by
+                `options.filters` or `options.order_by`, see `list_chunks`.
             k: Most hits, 1 to 1000; `auto`: the root of the number of chunks in all of them,
                 rounded up.
             options: How to search. `score_threshold` applies before weights and confidence.
@@ -136,6 +138,8 @@ class Retrieval:
         while True:
             try:
                 plan = await self.plan(indexes, request, k)
+                if is_listing(query, request):
+                    return Retrieved(*await list_chunks(plan, indexes))
                 return await self.run(plan, indexes, await self.queries(plan, query))
             except NotFound as error:
                 indexes = await self.reopened(indexes, error)
@@ -184,11 +188,7 @@ class Retrieval:
         texts = [question, *plan.request.queries]
         queries = {name: queries_of(how, texts) for name, how in plan.searches.items()}
         if not all(queries.values()):
-            raise InvalidRequest(
-                "The question is empty: it has no visible character.",
-                hint="Send a question or keywords.",
-                field="query",
-            )
+            raise empty_question()
         embedders = {
             how.vector_db.embedding_model: await self.library.embedder_of(how.vector_db)
             for how in plan.searches.values()

@@ -22,6 +22,7 @@ from corral.providers.ingestion.parsing import ParsedDocument
 from corral.providers.ingestion.pipeline import Pipeline, Splitting
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.context import make_context
+from corral.providers.rag.listing import is_listing, list_for_context
 from corral.providers.rag.plan import Plan, no_tokenizer
 from corral.providers.rag.query_generator import generate_query
 from corral.providers.rag.retrieval import Indexes, Retrieval, Retrieved
@@ -165,6 +166,7 @@ class RagTool:
 
         Args:
             content: The question. Several texts are joined by the query generator's separator.
+                Empty, with `filters` or `order_by`: the context is made of the chunks that pass.
             vector_db_ids: Where to look; with several, hits are merged by rank.
             config: How to retrieve and assemble; the defaults where absent.
 
@@ -196,8 +198,12 @@ class RagTool:
         plan = await self.retrieval.plan(indexes, config, config.max_chunks)
         counter = await self._tokenizer(plan)
         question = await generate_query(content, config, self.library)
-        queries = await self.retrieval.queries(plan, question.searched)
-        found, selection = await self.retrieval.fill(plan, indexes, queries)
+        if is_listing(question.searched, config):
+            hits, steps, selection = await list_for_context(plan, indexes)
+            found = Retrieved(hits, steps)
+        else:
+            queries = await self.retrieval.queries(plan, question.searched)
+            found, selection = await self.retrieval.fill(plan, indexes, queries)
         with span("context") as seen:
             context = await make_context(question.asked, plan, indexes, selection, counter)
             seen["tokens"] = int(context.metadata.get("token_count", 0))

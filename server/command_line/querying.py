@@ -24,7 +24,7 @@ SHARE = click.FloatRange(0, 1)
 
 @click.command()
 @click.argument("db")
-@click.argument("text")
+@click.argument("text", default="")
 @click.option("--mode", type=MODES, help="Search mode. [default: DB's own]")
 @click.option(
     "--k",
@@ -76,6 +76,9 @@ def query(
     **options: Any,
 ) -> None:
     """Search a vector DB and show the hits.
+
+    Without TEXT, -o filters='{...}' lists the chunks that pass the filter; -o order_by='{"key":
+    "date"}' orders them by a metadata field.
 
     With --max-tokens, also shows the assembled context, and only the hits that fit into it. Every
     option is a field of the RAG tool's query_config; see docs/retrieval.md and docs/context.md.

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from corral.api.chunks import Chunk
-from corral.api.filters import WireFilter, matches
+from corral.api.filters import WireFilter
 from corral.api.wire import Identifier, Strict
 from corral.server.access import audit
 from corral.server.access.roles import READER
@@ -41,10 +41,10 @@ class ChunkPage(Strict):
         default="", description="`last_id` of the previous page; empty: start at the beginning."
     )
     limit: int = Field(
-        default=100, ge=1, le=MAX_CHUNKS, description="Maximum number of chunks to look at."
+        default=100, ge=1, le=MAX_CHUNKS, description="Maximum number of chunks per page."
     )
     filters: WireFilter | None = Field(
-        default=None, description="Return only matching chunks; a page can then be short, or empty."
+        default=None, description="Only chunks whose metadata passes, in the format of a query."
     )
     include_embeddings: bool = False
 
@@ -80,14 +80,18 @@ async def get(request: WantedChunks, stack: StackOf) -> Chunks:
 
 @router.post("/list", summary="List chunks", dependencies=[READER])
 async def list_all(request: ChunkPage, stack: StackOf) -> ListedChunks:
-    """Return chunks in order of id, page by page."""
+    """Return chunks in order of id, page by page; a page is full unless it is the last.
+
+    Some backends (Qdrant, Milvus, Weaviate) read all chunks until those that pass `filters` fill
+    the page.
+    """
     index = await stack.index(request.vector_db_id)
-    ids = await index.chunk_ids(request.after, request.limit + 1)
+    ids = await index.chunk_ids(request.after, request.limit + 1, filters=request.filters)
     page = ids[: request.limit]
     found = await index.get_chunks(page, include_embeddings=request.include_embeddings)
     audit.current().returns(request.vector_db_id, [chunk.chunk_id for chunk in found])
     return ListedChunks(
-        data=[chunk for chunk in found if matches(request.filters, chunk.metadata)],
+        data=found,
         has_more=len(ids) > len(page),
         last_id=page[-1] if page else "",
     )

@@ -58,7 +58,7 @@ async def retrieve(vector_db_id: PathId, stack: StackOf, counts: Counts = False)
 
 
 async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedVectorDB:
-    shown = CountedVectorDB.model_validate(vector_db.model_dump())
+    shown = CountedVectorDB.model_construct(**dict(vector_db))
     if not stack.principal.may(Role.WRITER):
         shown.default_acl = None
     if counts:

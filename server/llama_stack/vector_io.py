@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from corral.providers.expiry import store_expiring
+from corral.providers.rag.listing import empty_question, is_blank
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count, check_max_chunks
@@ -45,9 +46,14 @@ async def insert(request: InsertChunksRequest, stack: StackOf, limits: LimitsOf)
 async def query(
     request: QueryChunksRequest, retrieval: RetrievalOf, limits: LimitsOf
 ) -> QueryChunksReply | ExplainedReply:
-    """Return the best chunks for a question, best first; chunk_id breaks ties."""
+    """Return the best chunks for a question, best first; chunk_id breaks ties.
+
+    Without a question `order_by` is needed. `/v1/vector-io/list` pages through what passes filters.
+    """
     params = request.params or QueryParams()
     check_max_chunks(params.max_chunks, limits, field="params.max_chunks")
+    if params.order_by is None and is_blank(request.query, params):
+        raise empty_question()
     found = await retrieval.search(
         request.vector_db_id, request.query, k=params.max_chunks, options=params
     )

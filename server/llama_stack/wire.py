@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
 
-from corral.api.chunks import Acl, Chunk
+from corral.api.chunks import Chunk
 from corral.api.confidence import Evidence
 from corral.api.fusion import Explanation
 from corral.api.hits import QueryChunksResponse, Step
@@ -52,7 +52,7 @@ InterleavedTexts: TypeAlias = Annotated[
 class CountedVectorDB(VectorDB):
     """A registered vector DB, with counts if you asked for them and the backend answered."""
 
-    default_acl: Acl | None = Field(  # type: ignore[assignment]  # readers are not told who reads
+    default_acl: list[str] | None = Field(  # type: ignore[assignment]  # readers are not told who reads
         exclude_if=lambda acl: acl is None,
         description="Who may read a chunk without an acl. Returned only to writers and admins.",
     )

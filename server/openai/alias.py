@@ -27,8 +27,9 @@ from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.llama_stack import inspect
 from corral.server.openai import embeddings, file_batches, files, search, store_files, vector_stores
-from corral.server.openai.attaching import attach, page_of, settled, shown
+from corral.server.openai.attaching import attach, fitting, page_of, settled, shown
 from corral.server.openai.objects import (
+    Attributes,
     AutoStrategy,
     FileContentPage,
     SearchPage,
@@ -39,7 +40,6 @@ from corral.server.openai.objects import (
 from corral.server.openai.paging import Cursor, CursorOf, Page
 from corral.server.openai.requests import (
     AttachFile,
-    Attributes,
     CreateVectorStore,
     SearchVectorStore,
 )
@@ -167,7 +167,7 @@ async def read_file(
         data=data,
         file_id=file_id,
         filename=job.filename,
-        attributes=job.attributes,
+        attributes=fitting(job.attributes),
         content=data,
     )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from corral.api.errors import InvalidRequest
@@ -15,6 +16,7 @@ from corral.providers.stack import Stack
 from corral.providers.vector_store_table import VectorStore
 from corral.server.openai.files import own_file
 from corral.server.openai.objects import (
+    Attributes,
     FileCounts,
     FileStatus,
     LastError,
@@ -23,7 +25,14 @@ from corral.server.openai.objects import (
     VectorStoreFileObject,
 )
 from corral.server.openai.paging import Cursor, Page, continued, ends
-from corral.server.openai.requests import AttachFile, chunking_config
+from corral.server.openai.requests import (
+    MAX_KEY,
+    MAX_PAIRS,
+    MAX_VALUE,
+    SET_BY_SERVER,
+    AttachFile,
+    chunking_config,
+)
 
 ATTACHED_PURPOSES = ("assistants", "user_data")
 """Purposes of the files that vector DBs take."""
@@ -124,7 +133,7 @@ def shown(job: Job, vector_db: VectorDB) -> VectorStoreFileObject:
         )
         if failed
         else None,
-        attributes=job.attributes,
+        attributes=fitting(job.attributes),
         chunking_strategy=StaticStrategy(
             static=StaticSizes(
                 max_chunk_size_tokens=sizes.chunk_size_in_tokens,
@@ -133,6 +142,24 @@ def shown(job: Job, vector_db: VectorDB) -> VectorStoreFileObject:
         ),
         filename=job.filename,
         progress=job.progress.as_dict(),
+    )
+
+
+def fitting(metadata: Mapping[str, Any]) -> Attributes:
+    """Return the pairs of a document's metadata that may be attributes, `MAX_PAIRS` at most.
+
+    Metadata that did not come as attributes may hold anything: lists, long texts, names that the
+    server sets.
+    """
+    pairs = ((key, value) for key, value in metadata.items() if _fits(key, value))
+    return dict(islice(pairs, MAX_PAIRS))
+
+
+def _fits(key: str, value: Any) -> bool:
+    """Return True if a pair may be sent as an attribute."""
+    named = 1 <= len(key) <= MAX_KEY and key not in SET_BY_SERVER
+    return named and (
+        len(value) <= MAX_VALUE if isinstance(value, str) else isinstance(value, int | float)
     )
 
 

@@ -1,4 +1,8 @@
-"""What OpenAI's wire returns: vector stores, their files, file batches, files, search results."""
+"""What OpenAI's wire returns: vector stores, their files, file batches, files, search results.
+
+An answer shows what is stored, so no field here has a bound or a validator of a request: a stored
+value that no request may send must never make an answer fail.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,10 @@ from pydantic import BaseModel, Field
 
 from corral.api.fusion import Explanation
 from corral.api.hits import Step
-from corral.server.openai.requests import Attributes, ExpiresAfter, StoreMetadata
 
-UnixSeconds = Annotated[int, Field(ge=0, description="Unix seconds.")]
+UnixSeconds = Annotated[int, Field(description="Unix seconds.")]
 FileStatus = Literal["in_progress", "completed", "cancelled", "failed"]
+Attributes: TypeAlias = dict[str, str | bool | int | float]
 
 
 class FileCounts(BaseModel):
@@ -22,6 +26,13 @@ class FileCounts(BaseModel):
     failed: int
     cancelled: int
     total: int
+
+
+class ExpiresAfter(BaseModel):
+    """Days after its last use at which a store expires."""
+
+    anchor: Literal["last_active_at"] = "last_active_at"
+    days: int
 
 
 class VectorStoreObject(BaseModel):
@@ -38,7 +49,7 @@ class VectorStoreObject(BaseModel):
     expires_after: ExpiresAfter | None
     expires_at: UnixSeconds | None
     last_active_at: UnixSeconds
-    metadata: StoreMetadata | None
+    metadata: dict[str, str] | None
     provider_id: str | None = Field(description="Provider of its chunks; null if it has expired.")
     embedding_model: str | None
     search_mode: str | None
@@ -85,7 +96,9 @@ class VectorStoreFileObject(BaseModel):
     usage_bytes: int
     status: FileStatus
     last_error: LastError | None
-    attributes: Attributes
+    attributes: Attributes = Field(
+        description="The metadata that fits OpenAI's limits for attributes; the document has all."
+    )
     chunking_strategy: Strategy
     filename: str
     progress: dict[str, Any] = Field(description="Pages, chunks, rate and time left.")
@@ -136,8 +149,8 @@ class SearchResult(BaseModel):
 
     file_id: str
     filename: str
-    score: float = Field(ge=0, le=1)
-    attributes: dict[str, str | float | bool] | None
+    score: float = Field(description="In [0, 1].")
+    attributes: Attributes | None
     content: list[TextContent]
     explanation: Explanation | None = Field(
         default=None,

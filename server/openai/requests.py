@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from corral.api.filters import WireFilter
-from corral.api.options import MAX_QUERIES, RankingOptions
+from corral.api.options import MAX_QUERIES, OrderBy, RankingOptions
 from corral.api.rankers import Ranker
 from corral.api.reranker import Rerank
 from corral.api.vector_dbs import (
@@ -191,6 +191,10 @@ class SearchVectorStore(NullsAreDefaults):
         default=None,
         description="`{type: eq|ne|gt|gte|lt|lte|in|nin, key, value}` on attributes, "
         "`{type: and|or, filters: [...]}`.",
+    )
+    order_by: OrderBy | None = Field(
+        default=None,
+        description="For an empty query: order the chunks that pass `filters` by an attribute.",
     )
     ranking_options: RankingOptions | None = None
     search_mode: SearchMode | None = Field(default=None, description="null: as registered.")

@@ -16,7 +16,7 @@ from corral.providers.rag.query_generator import generate_query
 from corral.providers.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
-from corral.server.openai.objects import SearchPage, SearchResult, TextContent
+from corral.server.openai.objects import Attributes, SearchPage, SearchResult, TextContent
 from corral.server.openai.requests import SET_BY_SERVER, SearchVectorStore
 from corral.server.openai.routes import OpenAIRoute, StoreOf
 from corral.server.routing import RetrievalOf, StackOf
@@ -52,7 +52,7 @@ def _options(request: SearchVectorStore, more: list[str]) -> RetrievalOptions:
         name: getattr(request, name)
         for name in (
             "ranking_options", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy", "filters",
-            "explain", "min_confidence",
+            "explain", "min_confidence", "order_by",
         )
     }  # fmt: skip
     return checked(RetrievalOptions, {**asked, "mode": request.search_mode, "queries": more})
@@ -100,7 +100,7 @@ def _result(hit: Hit, *, explain: bool) -> SearchResult:
     )
 
 
-def _attributes(metadata: Mapping[str, Any]) -> dict[str, str | float | bool]:
+def _attributes(metadata: Mapping[str, Any]) -> Attributes:
     """Return what of a chunk's metadata can be an attribute: scalars, the server's own left out.
 
     The document's id stays where the chunk is of no file, since nothing else tells it then.

@@ -16,14 +16,18 @@ from corral.providers.vector_stores import VectorStores, new_identifier
 from corral.server.access.roles import ADMIN
 from corral.server.errors import ERRORS
 from corral.server.openai.attaching import attach, check_files, file_counts
-from corral.server.openai.objects import DeletedStore, FileCounts, VectorStoreObject
+from corral.server.openai.objects import (
+    DeletedStore,
+    ExpiresAfter,
+    FileCounts,
+    VectorStoreObject,
+)
 from corral.server.openai.paging import CursorOf, Page, ends
 from corral.server.openai.requests import (
     AUTO,
     EXTENSIONS,
     AttachFile,
     CreateVectorStore,
-    ExpiresAfter,
     UpdateVectorStore,
 )
 from corral.server.openai.routes import OpenAIRoute, StoresOf
@@ -162,7 +166,7 @@ async def shown(store: VectorStore, stack: Stack) -> VectorStoreObject:
         usage_bytes=usage,
         file_counts=counts,
         status="expired" if over else "in_progress" if counts.in_progress else "completed",
-        expires_after=ExpiresAfter(anchor="last_active_at", days=days) if days else None,
+        expires_after=ExpiresAfter(days=days) if days else None,
         expires_at=store.expires_at,
         last_active_at=store.last_active_at,
         metadata=dict(store.metadata) if store.metadata is not None else None,

@@ -67,6 +67,27 @@ async def test_the_whole_way_with_one(tmp_path: Path) -> None:
         assert len(answer.metadata["chunk_ids"]) == 1
 
 
+async def test_filters_choose_without_a_question(tmp_path: Path) -> None:
+    """An empty question with filters gives the chunks that pass, and a context of them, in order.
+
+    If this fails: the library cannot retrieve by filters alone.
+    """
+    async with corral.open(tmp_path, HASHING) as herd:
+        await herd.register("notes")
+        days = [
+            RAGDocument(document_id=f"d{n}", content=f"note {n}", metadata={"day": n})
+            for n in range(4)
+        ]
+        await herd.insert("notes", days)
+        late = {"type": "gte", "key": "day", "value": 1}
+        newest = {"key": "day", "direction": "desc"}
+        found = await herd.query("", "notes", k=2, filters=late, order_by=newest)
+        assert [hit.chunk.document_id for hit in found.hits] == ["d3", "d2"]
+        assert (found.scores, found.confidence) == ([1.0, 1.0], None)
+        answer = await herd.ask("", "notes", filters=late, order_by=newest, max_tokens=200)
+        assert answer.metadata["document_ids"] == ["d3", "d2", "d1"]
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [({"search_mode": "psychic"}, "search_mode"), ({"colour": "red"}, "colour")],

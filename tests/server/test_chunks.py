@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from .harness import InProcess, message_of
+from pathlib import Path
+
+import pytest
+
+from .harness import InProcess, Json, message_of, run_config
 
 
 def test_chunks_are_read_listed_and_deleted_by_id(app: InProcess) -> None:
@@ -27,6 +31,41 @@ def test_chunks_are_read_listed_and_deleted_by_id(app: InProcess) -> None:
                   {"vector_db_id": "db", "chunk_ids": ["c1", "none"]})  # fmt: skip
     assert gone == {"deleted": 1}
     assert len(app.contents("chunk", max_chunks=9)) == 4
+
+
+@pytest.mark.parametrize("provider", ["sqlite", "qdrant"])
+def test_a_filtered_page_is_full_unless_it_is_the_last(tmp_path: Path, provider: str) -> None:
+    """Pages of a filtered list have `limit` chunks each, and no page follows the last chunk.
+
+    SQLite finds the ids by the filter; Qdrant has no such hook, and reads chunks until the page is
+    full.
+
+    If this fails: the filter is applied after the page is cut, so pages are empty and say that
+    there are more.
+    """
+    kinds = {"sqlite": "inline::sqlite", "qdrant": "inline::qdrant"}
+    provided = [{"provider_id": "x", "provider_type": kinds[provider]}]
+    hashing = {"provider_id": "hashing", "provider_type": "inline::hashing"}
+    config = run_config(providers={"vector_io": provided, "embedding": [hashing]})
+    with InProcess(tmp_path, config) as app:
+        app.register(provider_id="x")
+        app.insert(
+            *(
+                {"content": f"n {n}", "chunk_id": f"c{n:03}", "metadata": {"n": n % 50}}
+                for n in range(200)
+            )
+        )
+        for wanted, counts in ((7, [3, 1]), (49, [3, 1]), (99, [0])):
+            found, after, more, sizes = [], "", True, []
+            while more:
+                body: Json = {"vector_db_id": "db", "after": after, "limit": 3}
+                body["filters"] = {"type": "eq", "key": "n", "value": wanted}
+                page = app.ok("POST", "/v1/vector-io/list", body)
+                found += [chunk["chunk_id"] for chunk in page["data"]]
+                sizes.append(len(page["data"]))
+                after, more = page["last_id"], page["has_more"]
+            assert sizes == counts
+            assert found == [f"c{n:03}" for n in range(200) if n % 50 == wanted]
 
 
 def test_an_unknown_vector_db_is_named(app: InProcess) -> None:

@@ -48,9 +48,10 @@ def rag(app: InProcess, text: str = "red barn", **config: Any) -> Json:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: "-".join(example))
 def test_every_example_of_the_docs_works_on_both_routes(filled: InProcess, example: Json) -> None:
-    """It is accepted and something is found."""
-    assert query(filled, **example)["chunks"]
-    assert rag(filled, **example)["content"]
+    """It is accepted and something is found; an order is for an empty question."""
+    text = "" if "order_by" in example else "red barn"
+    assert query(filled, text, **example)["chunks"]
+    assert rag(filled, text, **example)["content"]
 
 
 def test_every_option_has_an_example() -> None:
@@ -83,6 +84,10 @@ MALFORMED: list[tuple[Json, str]] = [
     ({"max_chunks": 0}, "max_chunks"),
     ({"score_threshold": -0.1}, "score_threshold"),
     ({"explain": "why"}, "explain"),
+    ({"order_by": "year"}, "order_by"),
+    ({"order_by": {"key": ""}}, "order_by.key"),
+    ({"order_by": {"key": "year", "direction": "down"}}, "order_by.direction"),
+    ({"order_by": {"key": "year"}}, "order_by"),  # with a question
 ]
 
 

@@ -104,3 +104,24 @@ def test_an_unknown_vector_db_is_named(filled: Corral) -> None:
     assert refused.stderr.startswith("Error: ")
     assert "'fram'" in refused.stderr
     assert "farm" in refused.stderr
+
+
+def test_without_a_text_filters_choose_the_hits(filled: Corral) -> None:
+    """Documents that pass a filter are shown in the order of a field; without either it says how.
+
+    If this fails: what is known by its metadata can only be found by guessing a question.
+    """
+    last = "order_by=" + json.dumps({"key": "document_id", "direction": "desc"})
+    passing = {"type": "lt", "key": "document_id", "value": "h"}
+    options = ("-o", "filters=" + json.dumps(passing), "-o", last, "--k", 100)
+    reply = json.loads(filled("query", "farm", *options, "--json").stdout)
+    names = reply["metadata"]["document_ids"]
+    assert names == sorted(names, reverse=True)
+    assert len(set(names)) > 1
+    assert max(names) < "h"
+    shown = filled("query", "farm", *options, "--explain").stdout
+    assert f"{names[0]}" in shown
+    assert "ordered by document_id desc" in " ".join(shown.split())
+    refused = filled("query", "farm")
+    assert refused.exit_code == 2
+    assert "The question is empty" in refused.output

@@ -1,0 +1,206 @@
+"""Chunks by filter alone: without a question, in the order of a metadata field.
+
+A chunk passes the filters or it does not, so every chunk that is listed has the score 1: it is all
+that was asked for. There is no confidence, since nothing is compared with a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from corral.api.checks import MAX_IDS, MAX_K, check_query_text
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import InvalidRequest
+from corral.api.filters import Scalar, elements, kind_of
+from corral.api.fusion import Explanation
+from corral.api.hits import Hit, Step
+from corral.api.options import OrderBy, RetrievalOptions
+from corral.api.spans import span
+from corral.api.unseen import clean_text
+from corral.providers.documents import chunks_by_id
+from corral.providers.rag.plan import Plan, SearchPlan
+from corral.providers.rag.searching import run_all
+from corral.providers.rag.selection import ContextHit, Selection, select
+
+KEPT_AT_ONCE = 1000
+"""Chunks that are read before those that cannot be in the list are dropped."""
+
+_KINDS = ("boolean", "number", "string")
+_SCORE = 1.0
+
+Steps: TypeAlias = Mapping[str, list[Step]]
+_DBChunk: TypeAlias = tuple[str, Chunk]
+"""A vector DB's id and a chunk of it."""
+
+
+def is_blank(question: str, options: RetrievalOptions) -> bool:
+    """Return True if neither the question nor another wording of it has a visible character."""
+    texts = (question, *options.queries)
+    return not any(clean_text(check_query_text(text)).strip() for text in texts)
+
+
+def is_listing(question: str, options: RetrievalOptions) -> bool:
+    """Return True if a request lists by `filters` or `order_by`, as it has no question.
+
+    Raises:
+        InvalidRequest: It has both a question and `order_by`.
+    """
+    if options.order_by is None and options.filters is None:
+        return False
+    if is_blank(question, options):
+        return True
+    if options.order_by is not None:
+        raise InvalidRequest(
+            "order_by is for requests without a question; hits of a question are in the order of "
+            "their scores.",
+            hint="Leave out order_by, or leave the question empty.",
+            field="order_by",
+        )
+    return False
+
+
+def empty_question() -> InvalidRequest:
+    """Return the refusal of a request without a question."""
+    return InvalidRequest(
+        "The question is empty: it has no visible character.",
+        hint="Send a question or keywords. To retrieve by filters alone, POST them to "
+        "/v1/vector-io/list, or send an empty question with filters and order_by.",
+        field="query",
+    )
+
+
+async def list_chunks(
+    plan: Plan, indexes: Mapping[str, EmbeddingIndex], limit: int | None = None
+) -> tuple[list[ContextHit], Steps]:
+    """Return the first chunks that pass the filters, and the step of each vector DB.
+
+    Args:
+        plan: Its filters and `order_by` count; without `order_by` the order is that of chunk ids.
+        indexes: Of the vector DBs of the plan.
+        limit: Most chunks; None takes `plan.k`.
+
+    Returns:
+        The chunks of all vector DBs in one order: as `ordered`, then by vector DB id.
+
+    Raises:
+        InvalidRequest: Too many chunks pass to be ordered.
+        ProviderError: A backend failed.
+    """
+    most, order = limit or plan.k, plan.request.order_by
+    answers = await run_all(
+        _listed(indexes[name], how, order, most) for name, how in plan.searches.items()
+    )
+    found = dict(zip(plan.searches, answers, strict=True))
+    ranks = {
+        (name, chunk.chunk_id): rank
+        for name, (chunks, _) in found.items()
+        for rank, chunk in enumerate(chunks, 1)
+    }
+    everything = ((name, chunk) for name, (chunks, _) in found.items() for chunk in chunks)
+    hits = [
+        ContextHit(
+            name,
+            Hit(chunk, _SCORE, Explanation(legs={})),
+            ranks[name, chunk.chunk_id],
+            _SCORE,
+        )
+        for name, chunk in ordered(everything, order)[:most]
+    ]
+    return hits, {name: [step] for name, (_, step) in found.items()}
+
+
+async def list_for_context(
+    plan: Plan, indexes: Mapping[str, EmbeddingIndex]
+) -> tuple[list[ContextHit], Steps, Selection]:
+    """Return the hits and steps of `list_chunks`, and the selection for a context.
+
+    If duplicates or `max_chunks_per_document` leave places free, more chunks are listed, at most
+    1000.
+    """
+    limit = plan.k
+    while True:
+        hits, steps = await list_chunks(plan, indexes, limit)
+        selection = _selected(hits, plan)
+        if len(selection.kept) >= plan.k or len(hits) < limit or limit >= MAX_K:
+            break
+        limit = MAX_K
+    # Of a longer list only what fills the places was looked at.
+    reach = max([plan.k, *(selection.ranks[each.key] for each in selection.kept)])
+    return hits, steps, _selected(hits[:reach], plan)
+
+
+def ordered(chunks: Iterable[_DBChunk], order: OrderBy | None) -> list[_DBChunk]:
+    """Return chunks in the order of a metadata field, ties by chunk id, then by vector DB id.
+
+    Numbers order by value, texts by code point, false before true; booleans come before numbers and
+    numbers before texts. Of a list the smallest element counts, or the largest if the direction is
+    "desc", which reverses all of this. Chunks without the field, or with nothing in it that a
+    filter could compare, are last in both directions.
+
+    Args:
+        chunks: Pairs of vector DB id and chunk.
+        order: None: by chunk id alone.
+    """
+    by_id = sorted(chunks, key=lambda each: (each[1].chunk_id, each[0]))
+    if order is None:
+        return by_id
+    keyed = [(_key(each[1].metadata, order), each) for each in by_id]
+    present = [(key, each) for key, each in keyed if key is not None]
+    present.sort(key=lambda pair: pair[0], reverse=order.direction == "desc")  # stable both ways
+    return [each for _, each in present] + [each for key, each in keyed if key is None]
+
+
+def _key(metadata: Mapping[str, Any], order: OrderBy) -> tuple[int, Any] | None:
+    """Return the sort key of a chunk's metadata, None if the field has no value."""
+    keys = [(_rank(value), value) for value in elements(metadata.get(order.key))]
+    if not keys:
+        return None
+    return max(keys) if order.direction == "desc" else min(keys)
+
+
+def _rank(value: Scalar) -> int:
+    return _KINDS.index(kind_of(value))
+
+
+async def _listed(
+    index: EmbeddingIndex, how: SearchPlan, order: OrderBy | None, limit: int
+) -> tuple[list[Chunk], Step]:
+    """Return the first chunks of one vector DB, and the step that lists them."""
+    vector_db = index.vector_db
+    with span("list", provider=vector_db.provider_id, k=limit) as seen:
+        most = limit if order is None else MAX_IDS
+        ids = await index.chunk_ids(limit=most, filters=how.filters)
+        if order is not None and len(ids) == MAX_IDS:
+            raise InvalidRequest(
+                f"{MAX_IDS} or more chunks of vector DB {vector_db.identifier!r} pass: too many to "
+                "order by a field.",
+                hint="Send filters that fewer chunks pass, or leave out order_by.",
+                field="order_by",
+            )
+        chunks = await _first(index, ids, how, order, limit)
+        seen["hits"] = len(chunks)
+    by = "chunk_id" if order is None else f"{order.key} {order.direction}"
+    return chunks, Step("list", len(chunks), len(ids) - len(chunks), f"by filters, ordered by {by}")
+
+
+async def _first(
+    index: EmbeddingIndex,
+    chunk_ids: Sequence[str],
+    how: SearchPlan,
+    order: OrderBy | None,
+    limit: int,
+) -> list[Chunk]:
+    """Return the first chunks of some in an order; no more than about twice as many are held."""
+    first: list[_DBChunk] = []
+    embeddings = how.include_embeddings
+    async for chunk in chunks_by_id(index, chunk_ids, include_embeddings=embeddings):
+        first.append(("", chunk))
+        if len(first) >= limit + KEPT_AT_ONCE:
+            first = ordered(first, order)[:limit]
+    return [chunk for _, chunk in ordered(first, order)[:limit]]
+
+
+def _selected(hits: Sequence[ContextHit], plan: Plan) -> Selection:
+    return select(hits, plan.k, plan.caps, plan.request.deduplicate)
