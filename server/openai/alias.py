@@ -3,7 +3,6 @@
 Llama Stack's older clients (0.2.12, say) look for OpenAI's routes there, and know them as Llama
 Stack 0.2 answered. Where that differs, the routes of this module answer; all else is shared:
 
-* A file is read when the answer comes (within `WAIT_SECONDS`): these clients have no way to wait.
 * A file id that nobody knows becomes a failed file of the store, and no purpose is wrong.
 * What is not found is a 400.
 * `search_query` is a text where the query is one, and `filters` may be `{key: value}`.
@@ -27,7 +26,7 @@ from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.llama_stack import inspect
 from corral.server.openai import embeddings, file_batches, files, search, store_files, vector_stores
-from corral.server.openai.attaching import attach, page_of, settled, shown
+from corral.server.openai.attaching import attach_one, page_of, settled, shown
 from corral.server.openai.objects import (
     AutoStrategy,
     FileContentPage,
@@ -46,9 +45,6 @@ from corral.server.openai.requests import (
 from corral.server.openai.routes import ALIAS, OpenAIRoute, StoreOf, StoresOf
 from corral.server.openai.store_files import FILES, AttachedOf, FileIdInPath, StatusFilter
 from corral.server.routing import RetrievalOf, StackOf
-
-WAIT_SECONDS = 30.0
-"""How long an answer waits for the files of its request to be read."""
 
 STORES = ALIAS + "/vector_stores"
 STORE = STORES + "/{vector_store_id:id}"
@@ -117,7 +113,7 @@ class LlamaStackContentPage(FileContentPage):
 async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -> VectorStoreObject:
     """Create a vector store and read its files into it."""
     store, jobs = await vector_stores.created(request, stack, stores, must_exist=False)
-    await settled(stack, jobs, WAIT_SECONDS)
+    await settled(stack, jobs)
     return await vector_stores.shown(store, stack)
 
 
@@ -134,10 +130,9 @@ async def search_store(
 
 @router.post(STORE + "/files")
 async def attach_file(request: AttachFile, store: StoreOf, stack: StackOf) -> VectorStoreFileObject:
-    """Read a file into a store, and answer when that is done."""
-    jobs = await attach(stack, store.identifier, [request], must_exist=False)
-    await settled(stack, jobs, WAIT_SECONDS)
-    return _shown(await stack.ingestion.job(jobs[0].job_id), store.registered)
+    """Read a file into a store."""
+    job = await attach_one(stack, store.identifier, request, must_exist=False)
+    return _shown(job, store.registered)
 
 
 @router.get(STORE + "/files")

@@ -14,7 +14,7 @@ from corral.providers.ingestion.jobs import Job
 from corral.providers.stack import Stack
 from corral.server.access import audit
 from corral.server.errors import ERRORS
-from corral.server.openai.attaching import attach, check_files, page_of, shown
+from corral.server.openai.attaching import attach_one, check_files, page_of, shown
 from corral.server.openai.objects import (
     DeletedStoreFile,
     FileContentPage,
@@ -57,10 +57,13 @@ AttachedOf = Annotated[Job, Depends(_attached)]
 
 @router.post("", summary="Attach a file")
 async def create(request: AttachFile, store: StoreOf, stack: StackOf) -> VectorStoreFileObject:
-    """Add a file to the store, in the background; its earlier chunks are replaced."""
+    """Add a file to the store; its earlier chunks are replaced.
+
+    Answers as soon as that is done, or after `ingestion.wait_seconds` with `in_progress`: the file
+    is then read in the background.
+    """
     await check_files(stack, [request.file_id], "file_id")
-    [job] = await attach(stack, store.identifier, [request])
-    return shown(job, store.registered)
+    return shown(await attach_one(stack, store.identifier, request), store.registered)
 
 
 @router.get("", summary="List the files of a vector store")
