@@ -5,7 +5,7 @@ Stack 0.2 answered. Where that differs, the routes of this module answer; all el
 
 * A file id that nobody knows becomes a failed file of the store, and no purpose is wrong.
 * What is not found is a 400.
-* `search_query` is a text where the query is one, and `filters` may be `{key: value}`.
+* `search_query` is a text where the query is one.
 * The content of a file also stands under `content`, with its name and attributes.
 * `last_id` of the files of a store is the last of all, not of the page.
 * The chunking strategy `auto` is shown as `auto`.
@@ -13,13 +13,10 @@ Stack 0.2 answered. Where that differs, the routes of this module answer; all el
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from corral.api.filters import COMPARISONS, COMPOUNDS, WireFilter
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.jobs import Job
 from corral.server.access.roles import READER
@@ -43,7 +40,13 @@ from corral.server.openai.requests import (
     SearchVectorStore,
 )
 from corral.server.openai.routes import ALIAS, OpenAIRoute, StoreOf, StoresOf
-from corral.server.openai.store_files import FILES, AttachedOf, FileIdInPath, StatusFilter
+from corral.server.openai.store_files import (
+    FILES,
+    AttachedOf,
+    ContentsOf,
+    FileIdInPath,
+    StatusFilter,
+)
 from corral.server.routing import RetrievalOf, StackOf
 
 STORES = ALIAS + "/vector_stores"
@@ -79,21 +82,6 @@ def _share(shared: APIRouter) -> None:
 _share(file_batches.router)  # before the routes below: the id of a store may hold slashes
 
 
-def _spelled_out(data: Any) -> Any:
-    """Return `{key: value}` as the filter that Llama Stack's users mean by it."""
-    kinds = (*COMPARISONS, *COMPOUNDS)
-    if not isinstance(data, dict) or not data or data.get("type") in kinds:
-        return data
-    parts = [{"type": "eq", "key": key, "value": value} for key, value in data.items()]
-    return {"type": "and", "filters": parts}
-
-
-class SearchLlamaStack(SearchVectorStore):
-    """A question to one vector store, whose filter may be `{key: value}`."""
-
-    filters: Annotated[WireFilter, BeforeValidator(_spelled_out)] | None = None
-
-
 class LlamaStackSearchPage(SearchPage):
     """The results, best first."""
 
@@ -119,7 +107,7 @@ async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -
 
 @router.post(STORE + "/search", dependencies=[READER])
 async def search_store(
-    request: SearchLlamaStack, store: StoreOf, stack: StackOf, retrieval: RetrievalOf
+    request: SearchVectorStore, store: StoreOf, stack: StackOf, retrieval: RetrievalOf
 ) -> LlamaStackSearchPage:
     """Search a vector store."""
     found = await search.search(request, store, stack, retrieval)
@@ -131,7 +119,7 @@ async def search_store(
 @router.post(STORE + "/files")
 async def attach_file(request: AttachFile, store: StoreOf, stack: StackOf) -> VectorStoreFileObject:
     """Read a file into a store."""
-    job = await attach_one(stack, store.identifier, request, must_exist=False)
+    job = await attach_one(stack, store, request, must_exist=False)
     return _shown(job, store.registered)
 
 
@@ -154,16 +142,15 @@ async def retrieve_file(job: AttachedOf, store: StoreOf) -> VectorStoreFileObjec
 
 @router.get(STORE + "/files/{file_id}/content")
 async def read_file(
-    file_id: FileIdInPath, job: AttachedOf, stack: StackOf
+    file_id: FileIdInPath, job: AttachedOf, contents: ContentsOf
 ) -> LlamaStackContentPage:
     """Return the text of a file."""
-    data = [TextContent(text=text) for text in await store_files.texts(stack, job)]
     return LlamaStackContentPage(
-        data=data,
+        data=contents,
         file_id=file_id,
         filename=job.filename,
         attributes=job.attributes,
-        content=data,
+        content=[TextContent(text=each.text) for each in contents],
     )
 
 

@@ -12,6 +12,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus
 from corral.providers.stack import Stack
 from corral.providers.vector_store_table import VectorStore
+from corral.server.llama_stack.wire import check_registered
 from corral.server.openai.files import own_file
 from corral.server.openai.objects import (
     FileCounts,
@@ -102,15 +103,19 @@ async def settled(stack: Stack, jobs: Sequence[Job]) -> None:
 
 
 async def attach_one(
-    stack: Stack, vector_store_id: str, file: AttachFile, *, must_exist: bool = True
+    stack: Stack, store: VectorStore, file: AttachFile, *, must_exist: bool = True
 ) -> Job:
     """Queue a file to be read into a store, wait as `settled` does, and return its job.
 
     Args:
-        stack, vector_store_id, must_exist: As in `attach`.
         file: Checked as in `attach`.
+        must_exist: As in `attach`.
+
+    Raises:
+        InvalidRequest: The file has settings that are not the store's.
     """
-    [job] = await attach(stack, vector_store_id, [file], must_exist=must_exist)
+    check_registered(file, store.registered)
+    [job] = await attach(stack, store.identifier, [file], must_exist=must_exist)
     await settled(stack, [job])
     with suppress(NotFound):  # detached meanwhile
         return await stack.ingestion.job(job.job_id)

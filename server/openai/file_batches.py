@@ -10,6 +10,7 @@ from corral.api.errors import NotFound
 from corral.providers.ingestion.jobs import Job
 from corral.providers.stack import Stack
 from corral.server.errors import ERRORS
+from corral.server.llama_stack.wire import check_registered
 from corral.server.openai.attaching import (
     attach,
     check_files,
@@ -60,6 +61,9 @@ async def create(request: CreateFileBatch, store: StoreOf, stack: StackOf) -> Fi
 
     Answers as soon as all are done, or after `ingestion.wait_seconds` with `in_progress`.
     """
+    check_registered(request, store.registered)
+    for number, file in enumerate(request.files or ()):
+        check_registered(file, store.registered, f"files[{number}].")
     places = "file_ids[{}]" if request.files is None else "files[{}].file_id"
     await check_files(stack, [file.file_id for file in request.each], places)
     jobs = await attach(stack, store.identifier, request.each, batch=True)

@@ -105,7 +105,7 @@ def registration(request: CreateVectorStore, stack: Stack) -> VectorDBRegistrati
     model = request.embedding_model or stack.default_model()
     given: dict[str, Any] = {
         "provider_id": request.provider_id,
-        "provider_vector_db_id": request.provider_vector_db_id,
+        "provider_vector_db_id": request.provider_vector_db_id or request.provider_vector_store_id,
         "embedding_dimension": request.embedding_dimension,
         "vector_db_name": request.name or None,
         "search_mode": request.search_mode,
