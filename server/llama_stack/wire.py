@@ -113,7 +113,7 @@ def check_registered(given: BaseModel, vector_db: VectorDB, at: str = "") -> Non
             raise InvalidRequest(
                 f"{at}{name} must be {registered!r}, which {vector_db.identifier!r} is registered "
                 f"with (got {value!r}).",
-                hint="Leave it out, or use a vector DB that is registered with it.",
+                hint="Use a vector DB that is registered with yours.",
                 field=f"{at}{name}",
             )
 

@@ -112,8 +112,8 @@ def _not_contextual(strategy: Any) -> Any:
     """Refuse Llama Stack's strategy `contextual` with what it is about."""
     if isinstance(strategy, dict) and strategy.get("type") == "contextual":
         raise ValueError(
-            "has the type contextual, for which a language model (contextual.model_id) writes a "
-            "context for each chunk; Corral does not do that, so send auto or static"
+            "the type contextual needs a language model (contextual.model_id) that writes a "
+            "context for each chunk, which Corral does not support; send auto or static"
         )
     return strategy
 
@@ -252,17 +252,20 @@ class SearchVectorStore(NullsAreDefaults):
     explain: bool = Field(default=False, description="Explain the score of each result.")
 
 
+def _no_options(options: dict[str, Any]) -> dict[str, Any]:
+    if options:
+        raise ValueError("there are no options for reading files; leave it out")
+    return options
+
+
 class Attaching(RegisteredEmbedding, NullsAreDefaults):
     """What Llama Stack's clients add to a request that attaches files."""
 
     provider_id: str | None = Field(
         default=None, max_length=255, exclude=True, description="Must be the registered one."
     )
-    options: dict[str, Any] | None = Field(
-        default=None,
-        max_length=0,
-        exclude=True,
-        description="Parameters of a provider for reading files; Corral has none: null or {}.",
+    options: Annotated[dict[str, Any], AfterValidator(_no_options)] | None = Field(
+        default=None, exclude=True, description="Must be {}: there are no options for reading."
     )
 
 

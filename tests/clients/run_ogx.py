@@ -18,7 +18,10 @@ def main(address: str) -> None:
     """Go through the life of a store."""
     client: Any = ogx_client.OgxClient(base_url=address)
     about_the_server(client)
-    file = client.files.create(file=("fox.txt", b"the fox"), purpose="assistants")
+    expiry = '{"anchor": "created_at", "seconds": 3600}'
+    more: Any = {"purpose": "assistants", "expires_after": expiry}
+    file = client.files.create(file=("fox.txt", b"the fox"), **more)
+    assert file.expires_at == file.created_at + 3600
     assert [each.id for each in client.files.list()] == [file.id]
     assert client.files.retrieve(file.id).filename == "fox.txt"
     assert client.files.content(file.id) is not None
