@@ -54,7 +54,7 @@ async def create(
 ) -> FileObject:
     """Store a file and return it; identical contents are stored once."""
     if expires_after is not None:
-        if not (anchor is seconds is None):
+        if anchor is not None or seconds is not None:
             raise InvalidRequest(
                 "expires_after and its fields are both there.",
                 hint="Send one of them.",
