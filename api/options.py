@@ -8,14 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BaseModel, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from corral.api.checks import MAX_K, MAX_QUERY_CHARACTERS
 from corral.api.errors import InvalidRequest
 from corral.api.filters import WireFilter, refused_filter
 from corral.api.findings import known_keys, path_of, sent_location, sentence, unknown_key
 from corral.api.rankers import RANK_CONSTANT, LegWeights, Ranker, RRFRanker, WeightedRanker
-from corral.api.reranker import NoRerank, Rerank
+from corral.api.reranker import ModelRerank, NoRerank, Rerank
 from corral.api.vector_dbs import Confidence, Cutoff, QuerySyntax, SearchMode
 from corral.api.wire import Storable, Strict
 
@@ -35,6 +42,16 @@ class HybridSearchWeights(Strict):
     text_weight: float = Field(ge=0, le=1000, allow_inf_nan=False)
 
 
+def _without_neural(weights: Any) -> Any:
+    """Refuse Llama Stack's weight of a re-ranking model."""
+    if isinstance(weights, dict) and weights.get("neural") is not None:
+        raise ValueError(
+            "a re-ranking model orders the hits alone, without a weight (neural); send the ranker "
+            "neural"
+        )
+    return weights
+
+
 class RankingOptions(Strict):
     """`ranker` and `score_threshold` in the format of OpenAI and Llama Stack's extensions.
 
@@ -42,19 +59,45 @@ class RankingOptions(Strict):
     combination; send one of the two.
     """
 
-    ranker: Literal["none", "auto", "default-2024-11-15", "rrf", "weighted"] | None = Field(
-        default=None, description="none: no re-ranking. auto, default-2024-11-15: as registered."
+    ranker: Literal["none", "auto", "default-2024-11-15", "rrf", "weighted", "neural"] | None = (
+        Field(
+            default=None,
+            description="none: no re-ranking. auto, default-2024-11-15: as registered. neural: "
+            "re-rank with `model`.",
+        )
+    )
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="A configured re-ranking model, for the ranker neural.",
     )
     score_threshold: float | None = Field(default=None, ge=0, le=1)
     hybrid_search: HybridSearchWeights | None = None
     alpha: float | None = Field(default=None, ge=0, le=1)
     impact_factor: float | None = Field(default=None, ge=0, le=1e6)
-    weights: LegWeights | None = None
+    weights: Annotated[LegWeights, BeforeValidator(_without_neural)] | None = None
 
     @model_validator(mode="after")
     def _one_ranker(self) -> Self:
         self.fusion()
+        self.rerank()
         return self
+
+    def rerank(self) -> ModelRerank | NoRerank | None:
+        """Return the re-ranking that is asked for, None for the registered one.
+
+        Raises:
+            ValueError: There is a model, or the ranker neural, without the other.
+        """
+        if (self.model is not None) != (self.ranker == "neural"):
+            raise ValueError(
+                "the ranker neural needs the name of a re-ranking model in model, and model is "
+                "for that ranker only"
+            )
+        if self.model is not None:
+            return ModelRerank(model=self.model)
+        return NoRerank() if self.ranker == "none" else None
 
     def fusion(self) -> RRFRanker | WeightedRanker | None:
         """Return the ranker that is asked for, None for the registered one.
@@ -154,12 +197,14 @@ class RetrievalOptions(Strict):
             if self.ranker is not None:
                 raise ValueError("ranker and ranking_options mean the same; send one of them")
             self.ranker = ranker
-        if asked.ranker == "none":
+        rerank = asked.rerank()
+        if rerank is not None:
             if self.rerank is not None:
                 raise ValueError(
-                    "rerank and the ranker 'none' of ranking_options contradict each other"
+                    f"rerank and the ranker {asked.ranker!r} of ranking_options contradict each "
+                    "other"
                 )
-            self.rerank = NoRerank()
+            self.rerank = rerank
         if asked.score_threshold is not None:
             if self.score_threshold:
                 raise ValueError(

@@ -245,6 +245,13 @@ class IngestionSettings(Section):
         ge=0,
         description="Disk space for cached embeddings; 0 caches none.",
     )
+    wait_seconds: float = Field(
+        default=2,
+        ge=0,
+        le=30,
+        description="How long a request that attaches files to a vector store waits until they "
+        "are stored; then it answers `in_progress`. 0: it answers at once.",
+    )
 
 
 class RunConfig(Section):

@@ -84,11 +84,12 @@ async def count_documents(index: EmbeddingIndex) -> int:
 
 
 async def read_document(
-    index: EmbeddingIndex, document_id: str, page: Page
+    index: EmbeddingIndex, document_id: str, page: Page, *, include_embeddings: bool = False
 ) -> StoredDocument | None:
     """Return a document, None where no chunk belongs to it."""
     ids = await index.document_chunk_ids(document_id)
-    chunks = [chunk async for chunk in chunks_by_id(index, ids)]
+    found = chunks_by_id(index, ids, include_embeddings=include_embeddings)
+    chunks = [chunk async for chunk in found]
     if not chunks:
         return None
     chunks.sort(key=_place)

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import gc
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +30,8 @@ WORKER_VARIABLE = "CORRAL_SERVE"
 """Environment variable by which `serve` tells its processes what they run on."""
 
 GRACE_SECONDS = 10
-"""How long requests at work may take after the server was told to stop."""
+"""How long requests at work may take after the server was told to stop, unless
+`ingestion.wait_seconds` is longer."""
 
 
 def serve(
@@ -76,7 +78,10 @@ def serve(
             proxy_headers=False,  # what a proxy says about a client changes nothing
             http=Connection,  # httptools, which uvicorn prefers, bounds no headers
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            timeout_graceful_shutdown=GRACE_SECONDS,
+            # One second more than the longest wait: who waits for a file gets an answer.
+            timeout_graceful_shutdown=max(
+                GRACE_SECONDS, math.ceil(settings.ingestion.wait_seconds) + 1
+            ),
         )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -41,10 +43,31 @@ class JobReader:
         self._file = Database(home / "jobs.db", TABLES, remedy=REMEDY)
         self._clock = clock
         self._places: Places[int] = Places()
+        self._watches: list[tuple[set[str], asyncio.Event]] = []
 
     async def close(self) -> None:
         """Close the file, once the calls at work have ended."""
         await self._file.close()
+
+    @contextmanager
+    def watching(self, jobs: Sequence[Job]) -> Iterator[asyncio.Event]:
+        """Yield an event that is set once the owners of this process have ended all of these jobs.
+
+        It says nothing of what other processes or people end.
+        """
+        watch = ({job.job_id for job in jobs}, asyncio.Event())
+        self._watches.append(watch)
+        try:
+            yield watch[1]
+        finally:
+            self._watches.remove(watch)
+
+    def _ended(self, jobs: Sequence[Job]) -> None:
+        """Set the events of those who watched for the last of these jobs."""
+        for left, event in self._watches:
+            left.difference_update(job.job_id for job in jobs)
+            if not left:
+                event.set()
 
     async def find(self, scope: Scope, limit: int = -1) -> list[Job]:
         """Return jobs, in the order of their changes; a negative limit is none."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -111,13 +112,38 @@ class JobViews:
         version, done = -1, False
         while not done:
             scope = self._all(batch_id=batch_id, job_id=job_id)
-            counts = await self._table.counts(scope)
-            done = not any(counts[each] for each in UNFINISHED)
+            done = not await self._are_unfinished(scope)
             changed = await self._table.find(replace(scope, changed_after=version))
             version = max([version, *(job.version for job in changed)])
             yield changed
             if not done:
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+    async def wait(self, jobs: Sequence[Job], seconds: float) -> None:
+        """Return once jobs are final, or after some seconds; the jobs go on in either case.
+
+        The end of a job that this process does is noticed at once, any other within
+        `LOOK_EVERY_SECONDS`.
+
+        Args:
+            jobs: One job, or all jobs of a batch.
+            seconds: 0 returns at once.
+        """
+        if not jobs or not seconds:
+            return
+        batch_id = jobs[0].batch_id
+        scope = self._all(batch_id=batch_id, job_id=None if batch_id else jobs[0].job_id)
+        with self._table.watching(jobs) as ended, suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while await self._are_unfinished(scope):
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_EVERY_SECONDS):
+                            await ended.wait()
+                    ended.clear()
+
+    async def _are_unfinished(self, scope: Scope) -> bool:
+        counts = await self._table.counts(scope)
+        return any(counts[each] for each in UNFINISHED)
 
     async def _scope(self, vector_db_id: str | None, **chosen: Any) -> Scope:
         vector_db = await self._library.vector_db(vector_db_id) if vector_db_id else None

@@ -110,7 +110,9 @@ class OwnedJobs(JobReader):
                 table.execute("DELETE FROM documents WHERE job = ?", (step.job.number,))
             return self._take_some(table, owner) if claim_next else []
 
-        return await self._file.write(end)
+        following = await self._file.write(end)
+        self._ended([step.job for step in steps])
+        return following
 
     async def fail(self, job: Job, owner: str, code: ErrorCode, message: str) -> None:
         """Record why a job failed for good.
@@ -122,6 +124,7 @@ class OwnedJobs(JobReader):
         await self._file.write(
             lambda table: self._update_own(table, job, owner, change, (code, message))
         )
+        self._ended([job])
 
     async def postpone(self, job: Job, owner: str, message: str, until: float) -> None:
         """Queue a job again that may succeed later.

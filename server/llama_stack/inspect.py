@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from corral.api.errors import NotFound, UnknownProvider
+from corral.api.errors import CorralError, NotFound, UnknownProvider
 from corral.api.principal import Principal
 from corral.api.provider import Api, ProviderSpec
 from corral.providers.config import Limits
@@ -51,7 +51,7 @@ class ProviderHealth(BaseModel):
 
 
 class ProviderInfo(BaseModel):
-    """A configured provider."""
+    """A configured provider, or what the server itself serves files and tools with."""
 
     api: str = Field(
         description="Llama Stack's name for its kind: embedding models are `inference`."
@@ -145,9 +145,13 @@ async def version(stack: StackOf) -> VersionReply:
 
 @router.get("/providers", summary="List the providers")
 async def list_providers(stack: StackOf, principal: PrincipalOf) -> ProviderList:
-    """Return every configured provider with its current health, and every installed type."""
+    """Return every provider with its current health, and every installed type.
+
+    The last two, `files` and `rag-runtime`, are the server's own: Llama Stack's clients look there
+    for the apis `files` and `tool_runtime`.
+    """
     return ProviderList(
-        data=[_provider(status, principal) for status in await stack.providers()],
+        data=await _providers(stack, principal),
         types=[_type(spec) for spec in provider_specs().values()],
         broken=[BrokenProvider(**asdict(plugin)) for plugin in broken_plugins()],
     )
@@ -157,12 +161,12 @@ async def list_providers(stack: StackOf, principal: PrincipalOf) -> ProviderList
 async def retrieve_provider(
     provider_id: PathId, stack: StackOf, principal: PrincipalOf
 ) -> ProviderInfo:
-    """Return a configured provider; if several kinds share an id, the vector_io one."""
-    statuses = await stack.providers()
-    for status in statuses:
-        if status.provider_id == provider_id:
-            return _provider(status, principal)
-    raise UnknownProvider(provider_id, {s.provider_id for s in statuses}, field="provider_id")
+    """Return a provider; if several kinds share an id, the vector_io one."""
+    providers = await _providers(stack, principal)
+    for provider in providers:
+        if provider.provider_id == provider_id:
+            return provider
+    raise UnknownProvider(provider_id, {p.provider_id for p in providers}, field="provider_id")
 
 
 @router.get("/limits", summary="Show the limits")
@@ -211,6 +215,37 @@ def _models(stack: Stack) -> list[Model]:
 def _wire_api(api: Api) -> str:
     """Return what Llama Stack calls a kind: to its clients embedding models are inference."""
     return Api.INFERENCE if api is Api.EMBEDDING else api
+
+
+async def _providers(stack: Stack, principal: Principal) -> list[ProviderInfo]:
+    """Return the configured providers, then the server's own."""
+    configured = [_provider(status, principal) for status in await stack.providers()]
+    config, shown = stack.config, principal.is_operator
+    files = ProviderInfo(  # ids and types of these two are Llama Stack's
+        api="files",
+        kind="files",
+        provider_id="files",
+        provider_type="inline::localfs",
+        config=config.files.model_dump(mode="json") if shown else {},
+        health=await _files_health(stack),
+    )
+    tools = ProviderInfo(
+        api="tool_runtime",
+        kind="rag",
+        provider_id="rag-runtime",
+        provider_type="inline::rag-runtime",
+        config=config.rag.model_dump(mode="json") if shown else {},
+        health=ProviderHealth(status="OK"),
+    )
+    return [*configured, files, tools]
+
+
+async def _files_health(stack: Stack) -> ProviderHealth:
+    try:
+        await stack.files.page(limit=1)
+    except CorralError as error:
+        return ProviderHealth(status="Error", message=str(error))
+    return ProviderHealth(status="OK")
 
 
 def _provider(status: ProviderStatus, principal: Principal) -> ProviderInfo:

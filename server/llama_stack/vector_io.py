@@ -10,11 +10,13 @@ from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count, check_max_chunks
 from corral.server.llama_stack.wire import (
+    EmbeddedChunk,
     ExplainedReply,
     InsertChunksRequest,
     QueryChunksReply,
     QueryChunksRequest,
     QueryParams,
+    check_registered,
 )
 from corral.server.routing import ContractRoute, InsertRoute, LimitsOf, RetrievalOf, StackOf
 
@@ -39,12 +41,15 @@ async def insert(request: InsertChunksRequest, stack: StackOf, limits: LimitsOf)
         field="chunks",
         setting="max_chunks_per_insert",
     )
+    vector_db = await stack.vector_db(request.vector_db_id)
+    for number, chunk in enumerate(request.chunks):
+        check_registered(chunk, vector_db, f"chunks[{number}].")
     await store_expiring(stack, request.vector_db_id, request.chunks, request.ttl_seconds)
 
 
 @router.post("/query", summary="Query chunks", dependencies=[READER])
 async def query(
-    request: QueryChunksRequest, retrieval: RetrievalOf, limits: LimitsOf
+    request: QueryChunksRequest, stack: StackOf, retrieval: RetrievalOf, limits: LimitsOf
 ) -> QueryChunksReply | ExplainedReply:
     """Return the best chunks for a question, best first; chunk_id breaks ties.
 
@@ -57,4 +62,8 @@ async def query(
     found = await retrieval.search(
         request.vector_db_id, request.query, k=params.max_chunks, options=params
     )
-    return ExplainedReply.of(found) if params.explain else QueryChunksReply.of(found)
+    reply = ExplainedReply.of(found) if params.explain else QueryChunksReply.of(found)
+    if request.is_newer:
+        vector_db = await stack.vector_db(request.vector_db_id)
+        reply.chunks = [EmbeddedChunk.of(chunk, vector_db) for chunk in reply.chunks]
+    return reply

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    model_validator,
+)
 
-from corral.api.chunks import Chunk
+from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.confidence import Evidence
+from corral.api.errors import InvalidRequest
 from corral.api.fusion import Explanation
 from corral.api.hits import QueryChunksResponse, Step
 from corral.api.options import MaxChunks, RetrievalOptions
@@ -76,7 +85,61 @@ class UnregisterReply(BaseModel):
     note: str = Field(description="What remains, and where.")
 
 
-class InsertedChunk(Chunk):
+class RegisteredEmbedding(BaseModel):
+    """What newer clients of Llama Stack repeat of a vector DB's registration."""
+
+    embedding_model: str | None = Field(
+        default=None, max_length=255, exclude=True, description="Must be the registered one."
+    )
+    embedding_dimension: int | None = Field(
+        default=None, exclude=True, description="Must be the registered one."
+    )
+
+
+def check_registered(given: BaseModel, vector_db: VectorDB, at: str = "") -> None:
+    """Refuse settings that a vector DB is not registered with.
+
+    Args:
+        given: Part of a request, with `embedding_model` and the like; null says nothing.
+        vector_db: The vector DB of the request.
+        at: Where the request holds `given`, such as "chunks[0].".
+
+    Raises:
+        InvalidRequest: One differs; the message has both values.
+    """
+    for name in ("embedding_model", "embedding_dimension", "provider_id"):
+        value, registered = getattr(given, name, None), getattr(vector_db, name)
+        if value not in (None, registered):
+            raise InvalidRequest(
+                f"{at}{name} must be {registered!r}, which {vector_db.identifier!r} is registered "
+                f"with (got {value!r}).",
+                hint="Use a vector DB that is registered with yours.",
+                field=f"{at}{name}",
+            )
+
+
+class EmbeddedChunk(Chunk):
+    """A chunk as Llama Stack's newer clients read it: they refuse one that lacks a field."""
+
+    embedding: list[float] = Field(
+        default_factory=list,
+        description="[] unless `include_embeddings` is set.",
+    )
+    chunk_metadata: ChunkMetadata = Field(default_factory=ChunkMetadata)
+    embedding_model: str
+    embedding_dimension: int
+
+    @classmethod
+    def of(cls, chunk: Chunk, vector_db: VectorDB) -> EmbeddedChunk:
+        """Return a chunk of a vector DB in this form."""
+        return cls.model_construct(
+            **{name: value for name, value in chunk if value is not None},
+            embedding_model=vector_db.embedding_model,
+            embedding_dimension=vector_db.embedding_dimension,
+        )
+
+
+class InsertedChunk(RegisteredEmbedding, Chunk):
     """A piece of text with its metadata; equal chunk_id means the same chunk."""
 
     embedding: Listed[float] | None = Field(
@@ -118,15 +181,24 @@ class OnVectorDB(Strict):
 
     vector_db_id: Identifier = Field(description="Also `vector_store_id`.")
 
-    @model_validator(mode="before")
+    _by_vector_store_id: bool = PrivateAttr(default=False)
+
+    @model_validator(mode="wrap")
     @classmethod
-    def _named_by_either(cls, data: Any) -> Any:
+    def _named_by_either(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not (isinstance(data, dict) and "vector_store_id" in data):
-            return data
+            return handler(data)
         rest = {name: value for name, value in data.items() if name != "vector_store_id"}
         if rest.setdefault("vector_db_id", data["vector_store_id"]) != data["vector_store_id"]:
             raise ValueError("vector_db_id and vector_store_id differ; send one of them")
-        return rest
+        request = handler(rest)
+        request._by_vector_store_id = True
+        return request
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether it comes from a newer client, which says `vector_store_id`."""
+        return self._by_vector_store_id
 
 
 class InsertChunksRequest(OnVectorDB):
@@ -165,7 +237,10 @@ class QueryChunksRequest(OnVectorDB):
 class QueryChunksReply(BaseModel):
     """The best chunks, best first; `scores` in [0, 1] and parallel to `chunks`."""
 
-    chunks: list[Chunk]
+    chunks: list[EmbeddedChunk | Chunk] = Field(
+        description="With `embedding_model` and `embedding_dimension` if the request says "
+        "`vector_store_id`."
+    )
     scores: list[float]
     notes: list[str] = Field(
         default_factory=list,

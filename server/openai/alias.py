@@ -3,10 +3,9 @@
 Llama Stack's older clients (0.2.12, say) look for OpenAI's routes there, and know them as Llama
 Stack 0.2 answered. Where that differs, the routes of this module answer; all else is shared:
 
-* A file is read when the answer comes (within `WAIT_SECONDS`): these clients have no way to wait.
 * A file id that nobody knows becomes a failed file of the store, and no purpose is wrong.
 * What is not found is a 400.
-* `search_query` is a text where the query is one, and `filters` may be `{key: value}`.
+* `search_query` is a text where the query is one.
 * The content of a file also stands under `content`, with its name and attributes.
 * `last_id` of the files of a store is the last of all, not of the page.
 * The chunking strategy `auto` is shown as `auto`.
@@ -14,20 +13,17 @@ Stack 0.2 answered. Where that differs, the routes of this module answer; all el
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from corral.api.filters import COMPARISONS, COMPOUNDS, WireFilter
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.jobs import Job
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.llama_stack import inspect
 from corral.server.openai import embeddings, file_batches, files, search, store_files, vector_stores
-from corral.server.openai.attaching import attach, fitting, page_of, settled, shown
+from corral.server.openai.attaching import attach_one, fitting, page_of, settled, shown
 from corral.server.openai.objects import (
     Attributes,
     AutoStrategy,
@@ -44,11 +40,14 @@ from corral.server.openai.requests import (
     SearchVectorStore,
 )
 from corral.server.openai.routes import ALIAS, OpenAIRoute, StoreOf, StoresOf
-from corral.server.openai.store_files import FILES, AttachedOf, FileIdInPath, StatusFilter
+from corral.server.openai.store_files import (
+    FILES,
+    AttachedOf,
+    ContentsOf,
+    FileIdInPath,
+    StatusFilter,
+)
 from corral.server.routing import RetrievalOf, StackOf
-
-WAIT_SECONDS = 30.0
-"""How long an answer waits for the files of its request to be read."""
 
 STORES = ALIAS + "/vector_stores"
 STORE = STORES + "/{vector_store_id:id}"
@@ -83,21 +82,6 @@ def _share(shared: APIRouter) -> None:
 _share(file_batches.router)  # before the routes below: the id of a store may hold slashes
 
 
-def _spelled_out(data: Any) -> Any:
-    """Return `{key: value}` as the filter that Llama Stack's users mean by it."""
-    kinds = (*COMPARISONS, *COMPOUNDS)
-    if not isinstance(data, dict) or not data or data.get("type") in kinds:
-        return data
-    parts = [{"type": "eq", "key": key, "value": value} for key, value in data.items()]
-    return {"type": "and", "filters": parts}
-
-
-class SearchLlamaStack(SearchVectorStore):
-    """A question to one vector store, whose filter may be `{key: value}`."""
-
-    filters: Annotated[WireFilter, BeforeValidator(_spelled_out)] | None = None
-
-
 class LlamaStackSearchPage(SearchPage):
     """The results, best first."""
 
@@ -117,13 +101,13 @@ class LlamaStackContentPage(FileContentPage):
 async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -> VectorStoreObject:
     """Create a vector store and read its files into it."""
     store, jobs = await vector_stores.created(request, stack, stores, must_exist=False)
-    await settled(stack, jobs, WAIT_SECONDS)
+    await settled(stack, jobs)
     return await vector_stores.shown(store, stack)
 
 
 @router.post(STORE + "/search", dependencies=[READER])
 async def search_store(
-    request: SearchLlamaStack, store: StoreOf, stack: StackOf, retrieval: RetrievalOf
+    request: SearchVectorStore, store: StoreOf, stack: StackOf, retrieval: RetrievalOf
 ) -> LlamaStackSearchPage:
     """Search a vector store."""
     found = await search.search(request, store, stack, retrieval)
@@ -134,10 +118,9 @@ async def search_store(
 
 @router.post(STORE + "/files")
 async def attach_file(request: AttachFile, store: StoreOf, stack: StackOf) -> VectorStoreFileObject:
-    """Read a file into a store, and answer when that is done."""
-    jobs = await attach(stack, store.identifier, [request], must_exist=False)
-    await settled(stack, jobs, WAIT_SECONDS)
-    return _shown(await stack.ingestion.job(jobs[0].job_id), store.registered)
+    """Read a file into a store."""
+    job = await attach_one(stack, store, request, must_exist=False)
+    return _shown(job, store.registered)
 
 
 @router.get(STORE + "/files")
@@ -159,16 +142,15 @@ async def retrieve_file(job: AttachedOf, store: StoreOf) -> VectorStoreFileObjec
 
 @router.get(STORE + "/files/{file_id}/content")
 async def read_file(
-    file_id: FileIdInPath, job: AttachedOf, stack: StackOf
+    file_id: FileIdInPath, job: AttachedOf, contents: ContentsOf
 ) -> LlamaStackContentPage:
     """Return the text of a file."""
-    data = [TextContent(text=text) for text in await store_files.texts(stack, job)]
     return LlamaStackContentPage(
-        data=data,
+        data=contents,
         file_id=file_id,
         filename=job.filename,
         attributes=fitting(job.attributes),
-        content=data,
+        content=[TextContent(text=each.text) for each in contents],
     )
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from corral.api.errors import InvalidRequest
+from corral.api.errors import InvalidRequest, NotFound
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus
 from corral.providers.stack import Stack
 from corral.providers.vector_store_table import VectorStore
+from corral.server.llama_stack.wire import check_registered
 from corral.server.openai.files import own_file
 from corral.server.openai.objects import (
     Attributes,
@@ -106,16 +106,29 @@ async def attach(
     return await stack.ingestion.submit(requests, batch=batch)
 
 
-async def settled(stack: Stack, jobs: Sequence[Job], seconds: float) -> None:
-    """Wait until jobs of one batch, or a single one, are final, or the time is over."""
-    if not jobs:
-        return
-    batch_id = jobs[0].batch_id
-    job_id = None if batch_id else jobs[0].job_id
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            async for _ in stack.ingestion.changes(job_id=job_id, batch_id=batch_id):
-                pass
+async def settled(stack: Stack, jobs: Sequence[Job]) -> None:
+    """Wait until jobs of one batch are final, `ingestion.wait_seconds` at most."""
+    await stack.ingestion.wait(jobs, stack.config.ingestion.wait_seconds)
+
+
+async def attach_one(
+    stack: Stack, store: VectorStore, file: AttachFile, *, must_exist: bool = True
+) -> Job:
+    """Queue a file to be read into a store, wait as `settled` does, and return its job.
+
+    Args:
+        file: Checked as in `attach`.
+        must_exist: As in `attach`.
+
+    Raises:
+        InvalidRequest: The file has settings that are not the store's.
+    """
+    check_registered(file, store.registered)
+    [job] = await attach(stack, store.identifier, [file], must_exist=must_exist)
+    await settled(stack, [job])
+    with suppress(NotFound):  # detached meanwhile
+        return await stack.ingestion.job(job.job_id)
+    return job
 
 
 def shown(job: Job, vector_db: VectorDB) -> VectorStoreFileObject:

@@ -10,7 +10,14 @@ from corral.api.errors import NotFound
 from corral.providers.ingestion.jobs import Job
 from corral.providers.stack import Stack
 from corral.server.errors import ERRORS
-from corral.server.openai.attaching import attach, check_files, file_counts, page_of
+from corral.server.llama_stack.wire import check_registered
+from corral.server.openai.attaching import (
+    attach,
+    check_files,
+    file_counts,
+    page_of,
+    settled,
+)
 from corral.server.openai.objects import (
     FileBatchObject,
     FileCounts,
@@ -50,10 +57,17 @@ BatchOf = Annotated[Job, Depends(_batch)]
 
 @router.post("", summary="Attach files together")
 async def create(request: CreateFileBatch, store: StoreOf, stack: StackOf) -> FileBatchObject:
-    """Add up to 2000 files to the store, in the background; all are accepted, or none."""
+    """Add up to 2000 files to the store; all are accepted, or none.
+
+    Answers as soon as all are done, or after `ingestion.wait_seconds` with `in_progress`.
+    """
+    check_registered(request, store.registered)
+    for number, file in enumerate(request.files or ()):
+        check_registered(file, store.registered, f"files[{number}].")
     places = "file_ids[{}]" if request.files is None else "files[{}].file_id"
     await check_files(stack, [file.file_id for file in request.each], places)
     jobs = await attach(stack, store.identifier, request.each, batch=True)
+    await settled(stack, jobs)
     return await _shown(stack, jobs[0])
 
 

@@ -8,8 +8,10 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 from fastapi.responses import FileResponse
+from pydantic import Field, Json
 
 from corral.api.errors import InvalidRequest, NotFound
+from corral.api.wire import Strict
 from corral.providers.files.store import StoredFile
 from corral.providers.ingestion.mime_types import split_mime_type
 from corral.providers.stack import Stack
@@ -24,6 +26,16 @@ READ_BYTES = 1 << 20
 Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "evals"]
 
 
+Seconds = Annotated[int, Field(ge=3600, le=2_592_000)]
+
+
+class FileExpiry(Strict):
+    """Seconds after its upload at which a file expires."""
+
+    anchor: Literal["created_at"]
+    seconds: Seconds
+
+
 router = APIRouter(prefix="/v1/files", tags=["Files"], route_class=OpenAIRoute, responses=ERRORS)
 
 FileIdInPath = Annotated[str, Path(description="`file-` and 24 hex digits.")]
@@ -35,11 +47,20 @@ async def create(
     file: Annotated[UploadFile, File(description="At most `files.max_mib`.")],
     purpose: Annotated[Purpose, Form(description="assistants or user_data for vector stores.")],
     anchor: Annotated[Literal["created_at"] | None, Form(alias="expires_after[anchor]")] = None,
-    seconds: Annotated[
-        int | None, Form(alias="expires_after[seconds]", ge=3600, le=2_592_000)
+    seconds: Annotated[Seconds | None, Form(alias="expires_after[seconds]")] = None,
+    expires_after: Annotated[
+        Json[FileExpiry] | None, Form(description="Both as one JSON object, as OGX's client sends.")
     ] = None,
 ) -> FileObject:
     """Store a file and return it; identical contents are stored once."""
+    if expires_after is not None:
+        if anchor is not None or seconds is not None:
+            raise InvalidRequest(
+                "expires_after and its fields are both there.",
+                hint="Send one of them.",
+                field="expires_after",
+            )
+        anchor, seconds = expires_after.anchor, expires_after.seconds
     if (anchor is None) != (seconds is None):
         raise InvalidRequest(
             "expires_after needs both anchor and seconds.",

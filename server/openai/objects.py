@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
+from corral.api.chunks import ChunkMetadata
 from corral.api.fusion import Explanation
 from corral.api.hits import Step
 
@@ -135,11 +136,24 @@ class TextContent(BaseModel):
     text: str
 
 
+class StoredContent(TextContent):
+    """A piece of a file's text, with what else is stored of its chunk if the request asks for it.
+
+    The chunk's own text may be longer: it repeats the end of the piece before.
+    """
+
+    embedding: list[float] | None = Field(default=None, description="With `include_embeddings`.")
+    chunk_metadata: ChunkMetadata | None = Field(
+        default=None, description="With `include_metadata`."
+    )
+    metadata: dict[str, Any] | None = Field(default=None, description="With `include_metadata`.")
+
+
 class FileContentPage(BaseModel):
     """The parsed text of a file, in parts to join."""
 
     object: Literal["vector_store.file_content.page"] = "vector_store.file_content.page"
-    data: list[TextContent]
+    data: list[StoredContent]
     has_more: bool = False
     next_page: str | None = None
 

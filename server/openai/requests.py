@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from corral.api.filters import WireFilter
+from corral.api.filters import COMPARISONS, COMPOUNDS, WireFilter
 from corral.api.options import MAX_QUERIES, OrderBy, RankingOptions
 from corral.api.rankers import Ranker
 from corral.api.reranker import Rerank
@@ -20,7 +20,7 @@ from corral.api.vector_dbs import (
     language_name,
 )
 from corral.api.wire import NullsAreDefaults, Storable, Strict
-from corral.server.llama_stack.wire import Listed
+from corral.server.llama_stack.wire import Listed, RegisteredEmbedding
 
 MAX_PAIRS = 16
 MAX_KEY = 64
@@ -34,7 +34,14 @@ SET_BY_SERVER = frozenset(
 )
 """Metadata of a file's chunks that no attribute may name."""
 
-EXTENSIONS = ("provider_id", "embedding_model", "search_mode", "ranker", "language")
+EXTENSIONS = (
+    "provider_id",
+    "embedding_model",
+    "embedding_dimension",
+    "search_mode",
+    "ranker",
+    "language",
+)
 """Settings of a registration that may stand in a store's metadata."""
 
 AUTO = ChunkingConfig(chunk_size_in_tokens=800, overlap_in_tokens=400)
@@ -80,8 +87,9 @@ class AutoChunking(Strict):
 class StaticSizes(Strict):
     """Sizes of chunks, in tokens."""
 
-    max_chunk_size_tokens: int = Field(ge=100, le=4096)
-    chunk_overlap_tokens: int = Field(ge=0, le=2048)
+    # OpenAI requires both; Llama Stack's clients may leave them out.
+    max_chunk_size_tokens: int = Field(default=800, ge=100, le=4096)
+    chunk_overlap_tokens: int = Field(default=400, ge=0, le=2048)
 
     @model_validator(mode="after")
     def _at_most_half(self) -> Self:
@@ -100,7 +108,19 @@ class StaticChunking(Strict):
     static: StaticSizes
 
 
-Chunking: TypeAlias = Annotated[AutoChunking | StaticChunking, Field(discriminator="type")]
+def _not_contextual(strategy: Any) -> Any:
+    """Refuse Llama Stack's strategy `contextual` with what it is about."""
+    if isinstance(strategy, dict) and strategy.get("type") == "contextual":
+        raise ValueError(
+            "the type contextual needs a language model (contextual.model_id) that writes a "
+            "context for each chunk, which Corral does not support; send auto or static"
+        )
+    return strategy
+
+
+Chunking: TypeAlias = Annotated[
+    AutoChunking | StaticChunking, Field(discriminator="type"), BeforeValidator(_not_contextual)
+]
 
 
 def chunking_config(strategy: AutoChunking | StaticChunking | None) -> ChunkingConfig | None:
@@ -147,7 +167,10 @@ class CreateVectorStore(NullsAreDefaults):
     provider_id: str | None = Field(default=None, description="null: the default provider.")
     embedding_model: str | None = Field(default=None, description="null: the default model.")
     embedding_dimension: int | None = Field(default=None, ge=1, le=16_000)
-    provider_vector_db_id: str | None = Field(default=None, max_length=255)
+    provider_vector_db_id: str | None = Field(
+        default=None, max_length=255, description="Also `provider_vector_store_id`."
+    )
+    provider_vector_store_id: str | None = Field(default=None, max_length=255, exclude=True)
     search_mode: SearchMode | None = None
     ranker: NamedRanker | None = None
     language: Annotated[str, AfterValidator(language_name)] | None = None
@@ -160,10 +183,26 @@ class CreateVectorStore(NullsAreDefaults):
         if not isinstance(metadata, dict):
             return data
         found = {name: metadata[name] for name in EXTENSIONS if name in metadata}
+        found |= _as_number(found.get("embedding_dimension"))
         for name, value in found.items():
             if data.get(name) not in (None, value):
                 raise ValueError(f"{name} and metadata.{name} differ; send one of them")
         return {**found, **{name: value for name, value in data.items() if value is not None}}
+
+    @model_validator(mode="after")
+    def _one_name_there(self) -> Self:
+        there = self.provider_vector_store_id
+        if there is not None and self.provider_vector_db_id not in (None, there):
+            raise ValueError(
+                "provider_vector_db_id and provider_vector_store_id differ; send one of them"
+            )
+        return self
+
+
+def _as_number(dimension: Any) -> dict[str, int]:
+    """Return the dimension that a text in the metadata says, if it is a number."""
+    is_text = isinstance(dimension, str) and dimension.isascii() and len(dimension) < 10
+    return {"embedding_dimension": int(dimension)} if is_text and dimension.isdecimal() else {}
 
 
 class UpdateVectorStore(Strict):
@@ -173,6 +212,16 @@ class UpdateVectorStore(Strict):
     description: str | None = Field(default=None, max_length=MAX_VALUE)
     expires_after: ExpiresAfter | None = None
     metadata: StoreMetadata | None = None
+
+
+def _spelled_out(data: Any) -> Any:
+    """Return `{key: value}` as the filter that Llama Stack's users mean by it."""
+    if not isinstance(data, dict) or not data or data.get("type") in (*COMPARISONS, *COMPOUNDS):
+        return data
+    if data.keys() & {"key", "value", "filters"}:  # a filter of OpenAI's, with a mistake in it
+        return data
+    parts = [{"type": "eq", "key": key, "value": value} for key, value in data.items()]
+    return {"type": "and", "filters": parts}
 
 
 class SearchVectorStore(NullsAreDefaults):
@@ -187,10 +236,10 @@ class SearchVectorStore(NullsAreDefaults):
         "there is none.",
     )
     max_num_results: int = Field(default=10, ge=1, le=50)
-    filters: WireFilter | None = Field(
+    filters: Annotated[WireFilter, BeforeValidator(_spelled_out)] | None = Field(
         default=None,
         description="`{type: eq|ne|gt|gte|lt|lte|in|nin, key, value}` on attributes, "
-        "`{type: and|or, filters: [...]}`.",
+        "`{type: and|or, filters: [...]}`; `{key: value, ...}` means that all are equal.",
     )
     order_by: OrderBy | None = Field(
         default=None,
@@ -207,7 +256,24 @@ class SearchVectorStore(NullsAreDefaults):
     explain: bool = Field(default=False, description="Explain the score of each result.")
 
 
-class AttachFile(NullsAreDefaults):
+def _no_options(options: dict[str, Any]) -> dict[str, Any]:
+    if options:
+        raise ValueError("there are no options for reading files; leave it out")
+    return options
+
+
+class Attaching(RegisteredEmbedding, NullsAreDefaults):
+    """What Llama Stack's clients add to a request that attaches files."""
+
+    provider_id: str | None = Field(
+        default=None, max_length=255, exclude=True, description="Must be the registered one."
+    )
+    options: Annotated[dict[str, Any], AfterValidator(_no_options)] | None = Field(
+        default=None, exclude=True, description="Must be {}: there are no options for reading."
+    )
+
+
+class AttachFile(Attaching):
     """A file to attach to a vector store."""
 
     file_id: FileId
@@ -221,7 +287,7 @@ class UpdateAttributes(Strict):
     attributes: Attributes | None
 
 
-class CreateFileBatch(NullsAreDefaults):
+class CreateFileBatch(Attaching):
     """Files to attach together: `file_ids`, or `files` with their own settings."""
 
     file_ids: Listed[FileId] | None = Field(default=None, min_length=1, max_length=MAX_FILES)

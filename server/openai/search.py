@@ -68,8 +68,8 @@ async def _rewritten(queries: list[str], stack: Stack) -> list[str]:
     models = stack.inference_models()
     if not models:
         raise InvalidRequest(
-            "rewrite_query needs a language model, and none is configured.",
-            hint="Leave it out, or add one under providers.inference in run.yaml.",
+            "Query rewriting is not available: no language model is configured.",
+            hint="Leave rewrite_query out, or add one under providers.inference in run.yaml.",
             field="rewrite_query",
         )
     generator = LLMQueryGenerator(type="llm", model=models[0][1], template=REWRITE)

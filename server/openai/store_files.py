@@ -11,15 +11,14 @@ from corral.api.chunks import Chunk
 from corral.api.errors import NotFound
 from corral.providers.documents import WHOLE, read_document
 from corral.providers.ingestion.jobs import Job
-from corral.providers.stack import Stack
 from corral.server.access import audit
 from corral.server.errors import ERRORS
-from corral.server.openai.attaching import attach, check_files, page_of, shown
+from corral.server.openai.attaching import attach_one, check_files, page_of, shown
 from corral.server.openai.objects import (
     DeletedStoreFile,
     FileContentPage,
     FileStatus,
-    TextContent,
+    StoredContent,
     VectorStoreFileObject,
 )
 from corral.server.openai.paging import CursorOf, Page
@@ -57,10 +56,13 @@ AttachedOf = Annotated[Job, Depends(_attached)]
 
 @router.post("", summary="Attach a file")
 async def create(request: AttachFile, store: StoreOf, stack: StackOf) -> VectorStoreFileObject:
-    """Add a file to the store, in the background; its earlier chunks are replaced."""
+    """Add a file to the store; its earlier chunks are replaced.
+
+    Answers as soon as that is done, or after `ingestion.wait_seconds` with `in_progress`: the file
+    is then read in the background.
+    """
     await check_files(stack, [request.file_id], "file_id")
-    [job] = await attach(stack, store.identifier, [request])
-    return shown(job, store.registered)
+    return shown(await attach_one(stack, store, request), store.registered)
 
 
 @router.get("", summary="List the files of a vector store")
@@ -99,18 +101,44 @@ async def delete(
     return DeletedStoreFile(id=file_id)
 
 
-@router.get("/{file_id}/content", summary="Read a file of a vector store")
-async def content(job: AttachedOf, stack: StackOf) -> FileContentPage:
-    """Return a file's parsed text, in parts to join."""
-    return FileContentPage(data=[TextContent(text=text) for text in await texts(stack, job)])
+IncludeEmbeddings = Annotated[bool, Query(description="Add the embedding of each chunk.")]
+IncludeMetadata = Annotated[
+    bool, Query(description="Add `metadata` and `chunk_metadata` of each chunk.")
+]
 
 
-async def texts(stack: Stack, job: Job) -> list[str]:
+async def _contents(
+    job: AttachedOf,
+    stack: StackOf,
+    include_embeddings: IncludeEmbeddings = False,
+    include_metadata: IncludeMetadata = False,
+) -> list[StoredContent]:
     """Return the text of a job's document, in pieces that join to all of it."""
-    found = await read_document(await stack.index(job.vector_db_id), job.document_id, WHOLE)
+    index = await stack.index(job.vector_db_id)
+    found = await read_document(
+        index, job.document_id, WHOLE, include_embeddings=include_embeddings
+    )
     chunks = found.chunks if found else ()
     audit.current().returns(job.vector_db_id, [chunk.chunk_id for chunk in chunks])
-    return joining(chunks)
+    return [
+        StoredContent(
+            text=text,
+            embedding=chunk.embedding,
+            chunk_metadata=chunk.chunk_metadata if include_metadata else None,
+            metadata=chunk.metadata if include_metadata else None,
+        )
+        for text, chunk in zip(joining(chunks), chunks, strict=True)
+    ]
+
+
+ContentsOf = Annotated[list[StoredContent], Depends(_contents)]
+"""The text of the file that a path names, in pieces."""
+
+
+@router.get("/{file_id}/content", summary="Read a file of a vector store")
+async def content(contents: ContentsOf) -> FileContentPage:
+    """Return a file's parsed text, in parts to join."""
+    return FileContentPage(data=contents)
 
 
 def joining(chunks: Sequence[Chunk]) -> list[str]:

@@ -15,7 +15,7 @@ from corral.providers.vector_store_table import VectorStore
 from corral.providers.vector_stores import VectorStores, new_identifier
 from corral.server.access.roles import ADMIN
 from corral.server.errors import ERRORS
-from corral.server.openai.attaching import attach, check_files, file_counts
+from corral.server.openai.attaching import attach, check_files, file_counts, settled
 from corral.server.openai.objects import (
     DeletedStore,
     ExpiresAfter,
@@ -44,10 +44,12 @@ NO_FILES = FileCounts(in_progress=0, completed=0, failed=0, cancelled=0, total=0
 async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -> VectorStoreObject:
     """Register a vector DB under a new id, attach files to it, and return it.
 
-    A failed request leaves nothing behind. Files are read in the background.
+    A failed request leaves nothing behind. Answers as soon as the files are read, or after
+    `ingestion.wait_seconds` with `in_progress`.
     """
     await check_files(stack, request.file_ids)
-    store, _ = await created(request, stack, stores)
+    store, jobs = await created(request, stack, stores)
+    await settled(stack, jobs)
     return await shown(store, stack)
 
 
@@ -107,7 +109,7 @@ def registration(request: CreateVectorStore, stack: Stack) -> VectorDBRegistrati
     model = request.embedding_model or stack.default_model()
     given: dict[str, Any] = {
         "provider_id": request.provider_id,
-        "provider_vector_db_id": request.provider_vector_db_id,
+        "provider_vector_db_id": request.provider_vector_db_id or request.provider_vector_store_id,
         "embedding_dimension": request.embedding_dimension,
         "vector_db_name": request.name or None,
         "search_mode": request.search_mode,

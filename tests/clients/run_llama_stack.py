@@ -6,16 +6,18 @@ Run with its folder on PYTHONPATH and the address of a Corral server. Prints "ok
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any
 
 from llama_stack_client import LlamaStackClient, NotFoundError
+
+REGISTERED = {"embedding_model": "hashing", "embedding_dimension": 256}
 
 
 def main(address: str) -> None:
     """Go through the life of a store."""
     client: Any = LlamaStackClient(base_url=address, timeout=60)  # types here are of 0.2.12
     assert [model.id for model in client.models.list()] == ["hashing"]
+    assert [one.api for one in client.providers.list()].count("files") == 1
     made = client.embeddings.create(model="hashing", input="fox")
     assert made.data[0].embedding
 
@@ -30,11 +32,9 @@ def main(address: str) -> None:
     assert stores.update(vector_store_id=store.id, name="papers").name == "papers"
     assert [each.id for each in stores.list()] == [store.id]
 
-    attached = stores.files.create(vector_store_id=store.id, file_id=file.id, attributes={"n": 1})
-    deadline = time.monotonic() + 60
-    while attached.status == "in_progress" and time.monotonic() < deadline:
-        time.sleep(0.05)
-        attached = stores.files.retrieve(vector_store_id=store.id, file_id=file.id)
+    attached = stores.files.create(
+        vector_store_id=store.id, file_id=file.id, attributes={"n": 1}, extra_body=REGISTERED
+    )
     assert attached.status == "completed", attached
     found = stores.search(vector_store_id=store.id, query="fox", max_num_results=1)
     assert found.data[0].content[0].text == "the fox"
@@ -44,20 +44,15 @@ def main(address: str) -> None:
     assert [each.id for each in stores.files.list(store.id)] == [file.id]
     assert stores.files.delete(file.id, vector_store_id=store.id).deleted
 
-    batch = stores.file_batches.create(store.id, file_ids=[file.id])
-    deadline = time.monotonic() + 60
-    while batch.status == "in_progress" and time.monotonic() < deadline:
-        time.sleep(0.05)
-        batch = stores.file_batches.retrieve(batch.id, vector_store_id=store.id)
+    batch = stores.file_batches.create(store.id, file_ids=[file.id], extra_body=REGISTERED)
+    batch = stores.file_batches.retrieve(batch.id, vector_store_id=store.id)
     assert batch.status == "completed", batch
     listed = stores.file_batches.list_files(batch.id, vector_store_id=store.id)
     assert [each.id for each in listed] == [file.id]
     assert stores.file_batches.cancel(batch.id, vector_store_id=store.id).id == batch.id
 
-    client.vector_io.insert(
-        vector_store_id=store.id,
-        chunks=[{"content": "the hound", "chunk_id": "c", "chunk_metadata": {}, "metadata": {}}],
-    )
+    chunk = {"content": "the hound", "chunk_id": "c", "chunk_metadata": {}, "metadata": {}}
+    client.vector_io.insert(vector_store_id=store.id, chunks=[{**chunk, **REGISTERED}])
     asked = client.vector_io.query(vector_store_id=store.id, query="hound")
     assert "the hound" in [chunk.content for chunk in asked.chunks]
     assert stores.delete(store.id).deleted

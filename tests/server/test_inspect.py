@@ -42,6 +42,23 @@ def test_providers_show_what_they_can_do(app: InProcess) -> None:
     assert app.ok("GET", "/v1/providers/hashing")["capabilities"] is None
 
 
+def test_every_api_that_is_served_has_a_provider(app: InProcess) -> None:
+    """Llama Stack's clients find exactly one provider of files and of tools, beside the configured.
+
+    If this fails: their test suite stops at "Expected exactly one files provider".
+    """
+    listed = app.ok("GET", "/v1/providers")["data"]
+    assert sorted(one["api"] for one in listed) == [
+        "files", "inference", "tool_runtime", "vector_io",
+    ]  # fmt: skip
+    for one in listed:
+        assert one["health"]["status"] == "OK"
+        assert app.ok("GET", f"/v1/providers/{one['provider_id']}") == one
+    shown = {one["api"]: one for one in listed}
+    assert shown["files"]["config"] == {"max_mib": 512}
+    assert "allowed_url_hosts" in shown["tool_runtime"]["config"]
+
+
 def test_unknown_names_are_refused_with_what_there_is(app: InProcess) -> None:
     """An unknown provider names the nearest one, an unknown model the known ones."""
     assert "Did you mean 'sqlite'?" in message_of(app.send("GET", "/v1/providers/sqlit"))

@@ -79,6 +79,18 @@ def test_a_registration_can_name_the_model(app: InProcess) -> None:
     assert app.contents("fox", "ranked", rerank={"type": "none"}) == ["fox", "the fox runs"]
 
 
+def test_llama_stacks_neural_ranker_is_the_model(app: InProcess) -> None:
+    """`ranking_options` with the ranker neural and a model re-rank as `rerank` does.
+
+    If this fails: OGX's clients cannot name a re-ranking model.
+    """
+    neural = {"ranker": "neural", "model": MODEL["model"]}
+    assert app.query("fox", ranking_options=neural) == app.query("fox", rerank=MODEL)
+    both = {"rerank": MODEL, "ranking_options": neural}
+    body = {"vector_db_id": "db", "query": "fox", "params": both}
+    assert app.send("POST", "/v1/vector-io/query", body).status_code == 400
+
+
 def test_a_model_that_is_not_configured_is_refused(app: InProcess, service: Service) -> None:
     """In a query and in a registration: 400 with the models there are; nothing is sent."""
     unknown = {"type": "model", "model": "other"}

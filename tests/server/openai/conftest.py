@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from .doubles import Clock, ClockedApp
+from ..harness import live_server, run_config
+from .doubles import PATIENT, Clock, ClockedApp
 
 
 @pytest.fixture
@@ -21,3 +22,10 @@ def app(tmp_path: Path, clock: Clock) -> Iterator[ClockedApp]:
     """Yield the app in process, on SQLite and the hashing embedder, with that clock."""
     with ClockedApp(tmp_path, clock) as started:
         yield started
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Iterator[str]:
+    """Yield the address of a real server that answers once the files of a request are read."""
+    with live_server(run_config(ingestion=PATIENT), tmp_path) as address:
+        yield address

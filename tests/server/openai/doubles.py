@@ -18,6 +18,9 @@ from corral.server.app import create_app
 from ..harness import InProcess, Json, message_of, run_config
 
 DAY = 86_400
+PATIENT = {"wait_seconds": 30}
+"""Settings of `ingestion` with which attached files are read when the answer comes, on a busy
+machine too."""
 
 
 class Clock:
@@ -40,7 +43,7 @@ class ClockedApp(InProcess):
 
     def __init__(self, home: Path, clock: Clock, config: RunConfig | None = None) -> None:
         self.home = home
-        self.app = create_app(config or run_config(), home, clock=clock)
+        self.app = create_app(config or run_config(ingestion=PATIENT), home, clock=clock)
 
     @property
     def stack(self) -> Stack:

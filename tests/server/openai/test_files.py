@@ -11,6 +11,7 @@ from .doubles import Clock, ClockedApp
 
 PATH = "/v1/files"
 EXPIRY = {"expires_after[anchor]": "created_at", "expires_after[seconds]": "3600"}
+JSON_EXPIRY = '{"anchor": "created_at", "seconds": 3600}'
 
 
 def test_a_file_comes_back_as_it_was_sent(app: ClockedApp, clock: Clock) -> None:
@@ -51,6 +52,12 @@ BAD: list[tuple[dict[str, str], str]] = [
     ({"purpose": "anything"}, "purpose"),
     ({"purpose": "assistants", "expires_after[anchor]": "created_at"}, "expires_after"),
     ({"purpose": "assistants", **EXPIRY, "expires_after[seconds]": "60"}, "expires_after[seconds]"),
+    ({"purpose": "assistants", **EXPIRY, "expires_after": JSON_EXPIRY}, "expires_after"),
+    ({"purpose": "assistants", "expires_after": "tomorrow"}, "expires_after"),
+    (
+        {"purpose": "assistants", "expires_after": '{"anchor": "created_at", "seconds": 60}'},
+        "expires_after.seconds",
+    ),
     ({"purpose": "assistants", **EXPIRY, "expires_after[anchor]": "x"}, "expires_after[anchor]"),
 ]
 

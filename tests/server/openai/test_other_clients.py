@@ -103,6 +103,14 @@ def test_the_newest_llama_stack_client(url: str) -> None:
     assert run_client("llama-stack", "run_llama_stack.py", url) == "ok\n"
 
 
+def test_the_newest_ogx_client(url: str) -> None:
+    """Version 1.5, which validates every answer, does all that it can do with Corral.
+
+    If this fails: the client that replaces Llama Stack's cannot use Corral unmodified.
+    """
+    assert run_client("ogx", "run_ogx.py", url) == "ok\n"
+
+
 def test_llama_stack_client_0_2_12(url: str) -> None:
     """Every method that 0.2.12 has for OpenAI's routes, all under the alias.
 

@@ -129,6 +129,18 @@ def test_ranking_options_and_extensions(app: ClockedApp, store: str) -> None:
     assert "explanation" not in plain["data"][0]
 
 
+def test_a_filter_may_be_keys_and_values(app: ClockedApp, store: str) -> None:
+    """`{key: value, ...}` keeps what has all of these values, under `/v1` as under the alias.
+
+    If this fails: a search by an unmodified client of OGX, as its own tests send it, is refused.
+    """
+    for filters in ({"lang": "de"}, {"lang": "de", "draft": False}):
+        parts = [{"type": "eq", "key": key, "value": value} for key, value in filters.items()]
+        found = app.texts(store, "Fuchs", filters=filters)
+        assert found == app.texts(store, "Fuchs", filters={"type": "and", "filters": parts})
+        assert found
+
+
 def test_null_is_nothing(app: ClockedApp, store: str) -> None:
     """A null is the same as a field that is left out: clients send one for what is not asked."""
     fields = ("rewrite_query", "max_num_results", "filters", "ranking_options", "search_mode")
@@ -144,9 +156,17 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"query": "x", "max_num_results": 0}, "max_num_results"),
     ({"query": "x", "max_num_results": 51}, "max_num_results"),
     ({"query": "x", "filters": {"type": "like", "key": "a", "value": 1}}, "filters.type"),
-    ({"query": "x", "filters": {"lang": "de"}}, "filters.type"),
+    ({"query": "x", "filters": {"key": "lang", "value": "de"}}, "filters.type"),
+    ({"query": "x", "filters": {"typ": "eq", "key": "lang", "value": "de"}}, "filters.type"),
     ({"query": "x", "ranking_options": {"score_threshold": 2}}, "ranking_options.score_threshold"),
     ({"query": "x", "ranking_options": {"ranker": "best"}}, "ranking_options.ranker"),
+    ({"query": "x", "ranking_options": {"ranker": "neural"}}, "ranking_options"),
+    ({"query": "x", "ranking_options": {"model": "r"}}, "ranking_options"),
+    ({"query": "x", "ranking_options": {"ranker": "neural", "model": "r"}}, "rerank.model"),
+    (
+        {"query": "x", "ranking_options": {"weights": {"vector": 0.5, "neural": 0.5}}},
+        "ranking_options.weights",
+    ),
     ({"query": "x", "search_mode": "fulltext"}, "search_mode"),
     ({"query": "x", "rewrite_query": True}, "rewrite_query"),
     ({"query": "x", "model": "gpt"}, "model"),
