@@ -138,13 +138,16 @@ class KeywordIndex:
                 that the chunk holds.
         """
         wanted = Counter(self._analyzer.terms(query))
+        beside = frozenset(self._analyzer.analyze(query).beside)
         variants = self._similar(wanted) if fuzzy else self._fuzzy_words(wanted)
         scores = np.zeros(self._end)
         holding: list[tuple[int, int]] = []
         for term in sorted(wanted):
             places, worth = self._term_scores(term, variants.get(term))
             scores[places] += wanted[term] * worth
-            holding.append((wanted[term], len(self._postings.get(term, places))))
+            held = len(self._postings.get(term, places))
+            if held or term not in beside:
+                holding.append((wanted[term], held))
         found = np.flatnonzero(scores)
         if mask is not None:
             found = found[mask[found]]

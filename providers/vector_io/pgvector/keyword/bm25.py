@@ -148,7 +148,8 @@ class Bm25:
     def search(self, query: str, where: sql.Composable | None) -> Bm25Search | None:
         """Return the search; a term that is repeated counts as often."""
         wanted = self._analyzer.terms(query)
-        return Bm25Search(self._tables, wanted, where) if wanted else None
+        beside = self._analyzer.analyze(query).beside
+        return Bm25Search(self._tables, wanted, where, beside) if wanted else None
 
     async def _append(self, connection: Connection, inverted: Inverted) -> None:
         """Append postings to the pieces that are there."""

@@ -123,6 +123,7 @@ class Bm25Search:
         tables: The tables of the vector DB.
         wanted: The terms of the query, at least one.
         where: The filter, on a table `c` of chunks.
+        beside: The terms beside the words of the query: one that no chunk holds is not missed.
 
     Attributes:
         greatest: The score that nothing can exceed, once it has begun.
@@ -133,11 +134,18 @@ class Bm25Search:
     kept: bool
     _known: Known
 
-    def __init__(self, tables: Tables, wanted: Sequence[str], where: sql.Composable | None) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        wanted: Sequence[str],
+        where: sql.Composable | None,
+        beside: Iterable[str] = (),
+    ) -> None:
         self._tables = tables
         self._where = where
         self._terms = {term_key(term): term for term in wanted}
         self._times = Counter(map(term_key, wanted))
+        self._beside = frozenset(map(term_key, beside))
         self._asked = False
         self._chunks: dict[int, int] = {}  # by key
         self._held: list[tuple[int, int, bytes]] = []  # (block, key, postings) that were read
@@ -314,7 +322,8 @@ class Bm25Search:
             key: UNIT * self._times[key] * (K1 + 1.0) * one
             for key, one in zip(chunks, share, strict=True)
         }
-        self.greatest = sum(weights.values()) / UNIT
+        told = (weight for key, weight in weights.items() if chunks[key] or key not in self._beside)
+        self.greatest = sum(told) / UNIT
         absent = {key for key, number in chunks.items() if not number}
         read = frozenset(key for _, key, _ in held) | absent
         average = length / count if count and length else 1.0
