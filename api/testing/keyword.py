@@ -197,22 +197,23 @@ class KeywordTests(Suite):
             assert index.keyword(text).hits == [], repr(text)
 
     def test_what_separates_words_can_be_searched(self, indexes: Indexes) -> None:
-        """Symbols of a word, numbers, parts of identifiers, beginnings of codes and emoji are terms.
+        """Symbols of words, numbers, parts of identifiers, beginnings of codes and emoji are terms.
 
         If this fails: index the terms of `chunk_terms`, and ask with those of `Analyzer.terms`; a
         tokenizer of the engine drops or splits them.
         """
         index = indexes.open(language="english")
-        index.add_texts(dict(zip(BESIDE_WORDS, BESIDE_WORDS, strict=True)))
-        for text, questions in BESIDE_WORDS.items():
-            for question in questions:
-                assert ids(index.keyword(question))[:1] == [text], question
+        names = {f"t{number:02}": text for number, text in enumerate(BESIDE_WORDS)}
+        index.add_texts(names)
+        for name, text in names.items():
+            for question in BESIDE_WORDS[text]:
+                assert ids(index.keyword(question))[:1] == [name], question
 
     def test_terms_beside_the_words_are_no_longer_text(self, indexes: Indexes) -> None:
         """They count half and not in the length: a chunk scores for its words what it scored.
 
-        Two chunks of two words, N = 2: "alpha beta#" has "beta", and "beta#" beside it. So len / avg
-        is 1, a word has the weight 1, and the term beside it 0.5 * 2.2 / (0.5 + 1.2).
+        Two chunks of two words, N = 2: "alpha beta#" has "beta", and "beta#" beside it. So
+        len / avg is 1, a word has the weight 1, the term beside it 0.5 * 2.2 / (0.5 + 1.2).
         """
         index = indexes.open(**PLAIN)
         index.add_texts({"a": "alpha beta#", "b": "alpha gamma"})

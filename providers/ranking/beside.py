@@ -82,7 +82,8 @@ def _hints(spaces: str, beyond: str) -> re.Pattern[str]:
     """
     return re.compile(
         f"[A-Z0-9+#&@$%./<=>^~|*{beyond}](?:"
-        "(?<=[a-z][A-Z])|(?<=[0-9][A-Z])(?=[a-z])|(?<=[A-Z]{2})(?=[a-z]{2})"  # getUser, HTTPResponse
+        # getUser, base64Decode, HTTPResponse
+        "(?<=[a-z][A-Z])|(?<=[0-9][A-Z])(?=[a-z])|(?<=[A-Z]{2})(?=[a-z]{2})"
         "|(?<=[^A-Z0-9./*])"  # a symbol
         f"|(?<=[0-9])(?=[.,'\u2019][0-9]|[0-9A-Za-z_\\-\u2010\u2011]{{5}}|[{spaces}][0-9]{{3}})"
         "|(?<=-[0-9])(?<![0-9A-Za-z]-[0-9])"

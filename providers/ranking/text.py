@@ -240,10 +240,8 @@ class Analyzer:
         words, beside = self._words_of(text), self._beside_of(text)
         if not beside:
             return Analysis(words, [])
-        found = dict.fromkeys(one.term for one in beside)
-        for word in words:
-            found.pop(word, None)
-        return Analysis(words, list(found))
+        held = frozenset(words)
+        return Analysis(words, [one.term for one in beside if one.term not in held])
 
     def _words_of(self, text: str) -> list[str]:
         if text.isascii():
