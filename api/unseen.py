@@ -15,16 +15,16 @@ CONTROLS = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"  # those that do not break a l
 _BREAKS = "\v\f\r\x1c-\x1f\x85\u2028\u2029"
 JOINERS = "\u200c\u200d"
 STYLES = "\ufe0e\ufe0f"  # an emoji as text, as a picture
-_EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
-_STYLED = f"{_EMOJI}#*0-9\u00a9\u00ae\u203c\u2049\u2122\u2139\u3030\u303d\u3297\u3299"
+EMOJI = "\u2190-\u2bff\U0001f000-\U0001faff"
+_STYLED = f"{EMOJI}#*0-9\u00a9\u00ae\u203c\u2049\u2122\u2139\u3030\u303d\u3297\u3299"
 _CURSIVE = "\u0600-\u1aff\ua840-\uabff"  # Arabic to Tai Tham: blocks where joiners change letters
 
 _SUSPECT = re.compile(f"[{CONTROLS}{_BREAKS}{UNSEEN}{JOINERS}{STYLES}\ud800-\udfff]")
 _LINE_BREAK = re.compile(f"\r\n|[{_BREAKS}]")
 _STRAY = re.compile(f"[{CONTROLS}{UNSEEN}]|(?<![{_STYLED}])[{STYLES}]")
 _STRAY_JOINER = re.compile(
-    f"(?<![{_CURSIVE}])\u200c|(?<![{_CURSIVE}{_EMOJI}{STYLES}])\u200d"
-    f"|(?<=[{_EMOJI}{STYLES}])\u200d(?![{_EMOJI}])"
+    f"(?<![{_CURSIVE}])\u200c|(?<![{_CURSIVE}{EMOJI}{STYLES}])\u200d"
+    f"|(?<=[{EMOJI}{STYLES}])\u200d(?![{EMOJI}])"
 )
 
 

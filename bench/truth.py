@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
+from corral.providers.ranking.fields import BESIDE_WEIGHT
 from corral.providers.ranking.text import analyzer
 
 K1, B = 1.2, 0.75
@@ -131,9 +132,9 @@ class Words:
     """
 
     def __init__(self, language: str) -> None:
-        self._terms = analyzer(language).terms
+        self._analyzer = analyzer(language)
         self._numbers: dict[str, int] = {}
-        self._which, self._where, self._counts = array("q"), array("q"), array("q")
+        self._which, self._where, self._counts = array("q"), array("q"), array("d")
         self._lengths = array("d")
 
     @classmethod
@@ -147,12 +148,14 @@ class Words:
     def add(self, texts: Sequence[str]) -> None:
         """Append texts; the n-th of all is row n."""
         for text in texts:
-            found = Counter(self._terms(text))
+            terms = self._analyzer.analyze(text)
+            found: dict[str, float] = {**Counter(terms.words)}
+            found |= dict.fromkeys(terms.beside, BESIDE_WEIGHT)
             for term, count in found.items():
                 self._which.append(self._numbers.setdefault(term, len(self._numbers)))
                 self._where.append(len(self._lengths))
                 self._counts.append(count)
-            self._lengths.append(found.total())
+            self._lengths.append(len(terms.words) or len(terms.beside))
 
     def finish(self) -> None:
         """Sort what was added by term; nothing is added after that."""
@@ -162,12 +165,13 @@ class Words:
         self._starts = np.searchsorted(which[order], np.arange(len(self._numbers) + 1))
         self._weights = _weights(_array(self._counts)[order], lengths, self._rows)
         self._count = len(lengths)
-        self._which = self._where = self._counts = array("q")
+        self._which = self._where = array("q")
+        self._counts = array("d")
 
     def scores(self, question: str) -> NDArray[np.float64]:
         """Return the BM25 score of every text, shape (n,); 0 where no word is shared."""
         total = np.zeros(self._count)
-        for term, times in Counter(self._terms(question)).items():
+        for term, times in Counter(self._analyzer.terms(question)).items():
             number = self._numbers.get(term)
             if number is None:
                 continue
@@ -179,7 +183,7 @@ class Words:
 
 
 def _weights(
-    counts: NDArray[np.int64], lengths: NDArray[np.float64], rows: NDArray[np.int64]
+    counts: NDArray[np.float64], lengths: NDArray[np.float64], rows: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     average = max(float(lengths.mean()), 1e-9) if len(lengths) else 1.0
     norm = K1 * (1 - B + B * lengths / average)

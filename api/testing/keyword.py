@@ -20,6 +20,38 @@ CORPUS = {
     "e": "zeta zeta eta theta iota kappa",
 }
 QUERIES = ["alpha", "beta", "delta", "alpha beta", "gamma delta zeta", "kappa beta nothing"]
+# Each chunk is the first hit of its questions. They differ from each other in what separates words.
+BESIDE_WORDS = {
+    "C++ expands templates": ["C++"],
+    "C# has properties": ["C#"],
+    "g++ builds the release": ["g++"],
+    ".NET collects garbage": [".NET"],
+    "a net for herring": ["herring net"],
+    "R&D spent the most": ["R&D"],
+    "deploys are told in #ops": ["#ops"],
+    "the ops team of old": ["team ops"],
+    "the depot holds 1,102,900 bolts": ["1102900", "1.102.900", "1 102 900", "$1,102,900"],
+    "the depot holds 1,102,901 bolts": ["1'102'901", "1,102,901"],
+    "a loaf costs 2,50 today": ["2.50"],
+    "a loaf costs 50 today, or 2": ["loaf 50 2"],
+    "it was -40 degrees": ["-40 degrees"],
+    "it was 40 degrees": ["40 degrees"],
+    "def getUserById(key)": ["get user", "getUserById", "get_user_by_id"],
+    "class HTTPResponseParser": ["http response", "HTTPResponseParser"],
+    "release v1.2.3 is out": ["v1.2.3", "1.2.3"],
+    "release v1.3.2 is out": ["1.3", "v1.3.2"],
+    "commit 4be1f0c27a9d33e85d60b1c2f7a8e9d0c1b2a394": ["4be1f0c", "4BE1F0C27A9D"],
+    "job 51c3ab90-77de-4a6b-8a41-0c9d2e7f6b15": ["51c3ab9", "51c3ab90-77", "51c3ab9077de4a6b"],
+    "order ORD-2024-0012345": ["ORD-2024-001", "ORD-2024-0012345"],
+    "order ORD-2024-0067890": ["ord-2024-0067"],
+    "shipped \U0001f680": ["\U0001f680"],
+    "nice \U0001f44d\U0001f3fd work": ["\U0001f44d\U0001f3fd"],
+    "nice \U0001f44d work": ["nice \U0001f44d"],
+    "tickets at \u20ac 5": ["\u20ac5", "\u20ac"],
+    "tickets at \u00a3 5": ["\u00a35", "\u00a3"],
+    "a tolerance of \u00b1 3": ["\u00b1"],
+}
+
 WORDLESS = ["", " ", "\n\t", "?!", "...", "\0", '"', "-", "*"]
 
 
@@ -207,6 +239,34 @@ class KeywordTests(Suite):
         index.add_texts({"a": "zebra ? - *"})
         for text in WORDLESS:
             assert index.keyword(text).hits == [], repr(text)
+
+    def test_what_separates_words_can_be_searched(self, indexes: Indexes) -> None:
+        """Symbols of words, numbers, parts of identifiers, beginnings of codes and emoji are terms.
+
+        If this fails: index the terms of `chunk_terms`, and ask with those of `Analyzer.terms`; a
+        tokenizer of the engine drops or splits them.
+        """
+        index = indexes.open(language="english")
+        names = {f"t{number:02}": text for number, text in enumerate(BESIDE_WORDS)}
+        index.add_texts(names)
+        for name, text in names.items():
+            for question in BESIDE_WORDS[text]:
+                assert ids(index.keyword(question))[:1] == [name], question
+
+    def test_terms_beside_the_words_are_no_longer_text(self, indexes: Indexes) -> None:
+        """They count half and not in the length: a chunk scores for its words what it scored.
+
+        Two chunks of two words, N = 2: "alpha beta#" has "beta", and "beta#" beside it. So
+        len / avg is 1, a word has the weight 1, the term beside it 0.5 * 2.2 / (0.5 + 1.2).
+        """
+        index = indexes.open(**PLAIN)
+        index.add_texts({"a": "alpha beta#", "b": "alpha gamma"})
+        assert raw_scores(index.keyword("beta")) == pytest.approx(
+            {"a": math.log(2)}, abs=self.bm25_tolerance
+        )
+        assert raw_scores(index.keyword("beta#")) == pytest.approx(
+            {"a": math.log(2) * (1 + 1.1 / 1.7)}, abs=self.bm25_tolerance
+        )
 
     @pytest.mark.parametrize(
         ("language", "texts"),

@@ -147,9 +147,12 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A phrase or a word by its positions (`Analyzer.sequence`), and why it refuses a chunk."""
+    """A phrase or a word by its positions (`Analyzer.sequence`) and its words with symbols
+    (`Analyzer.marks`), and why it refuses a chunk.
+    """
 
     sequence: tuple[str, str]
+    marks: frozenset[str]
     excluded: bool
     refusal: str
 
@@ -161,7 +164,8 @@ class Checker:
     index of the language does: folded and stemmed; stop words are words like others here.
     `"running shoes"` is in `He runs. Shoe!`, as punctuation is not a word, and -run excludes
     `running`. In scripts without spaces it is the characters that follow each other. What hyphens
-    join is compared in parts and as a whole.
+    join is compared in parts and as a whole. A symbol that belongs to a word counts: -C++ does not
+    exclude `C#`.
 
     Cost: linear in the texts; 1,000 chunks of 200 words in less than 0.1 s. Safe to use from many
     threads.
@@ -181,11 +185,14 @@ class Checker:
         """Return why a chunk is refused, e.g. `excluded word 'bank'`; None where it is not."""
         if not self._rules:
             return None
-        texts = [self._analyzer.sequence(text) for text in field_texts(chunk, self._fields)]
+        fields = list(field_texts(chunk, self._fields))
+        texts = [self._analyzer.sequence(text) for text in fields]
+        marked = any(rule.marks for rule in self._rules)
+        marks = [self._analyzer.marks(text) if marked else frozenset() for text in fields]
         for rule in self._rules:
             held = any(
-                part in whole
-                for text in texts
+                part in whole and rule.marks <= with_symbols
+                for text, with_symbols in zip(texts, marks, strict=True)
                 for part, whole in zip(rule.sequence, text, strict=True)
             )
             if held == rule.excluded:
@@ -204,4 +211,4 @@ def _rules(query: WebQuery, language: Analyzer) -> Iterator[_Rule]:
         for part in parts:
             sequence = language.sequence(part)
             if sequence[0].strip():
-                yield _Rule(sequence, excluded, refusal.format(part))
+                yield _Rule(sequence, language.marks(part), excluded, refusal.format(part))

@@ -113,7 +113,8 @@ def greatest(terms: Iterable[tuple[int, int]], count: int) -> float:
     """Return the score that a query's terms cannot exceed: (k1 + 1) * sum of times * idf.
 
     A term that no document holds counts, too, with the largest idf: a document that answers the
-    query would hold it.
+    query would hold it. Only callers leave such a term out if it stands beside the words of the
+    query (`Analyzer.analyze`): the words say the same.
 
     Examples:
         >>> round(greatest([(1, 0), (2, 3)], 10), 3)  # 2.2 * (ln 22 + 2 ln(1 + 7.5 / 3.5))

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from corral.api.chunks import Chunk
 from corral.providers.ranking.text import Analyzer
 
+BESIDE_WEIGHT = 0.5
+"""How much a term beside the words (`beside.py`) counts, as a share of a word: a chunk with the
+word `user` ranks before one with `getUserById`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkTerms:
@@ -15,7 +19,8 @@ class ChunkTerms:
 
     Attributes:
         frequencies: By term, the sum over the fields of weight times count, above 0.
-        length: Number of terms over all fields, repeated ones included; not weighted.
+        length: Number of words over all fields, repeated ones included; not weighted. Terms beside
+            the words count only if there is no word: a text of emoji is as long as it has emoji.
     """
 
     frequencies: Mapping[str, float]
@@ -50,9 +55,13 @@ def chunk_terms(chunk: Chunk, weights: Mapping[str, float], analyzer: Analyzer) 
         analyzer: The analyzer of its language.
     """
     frequencies: dict[str, float] = {}
-    length = 0
+    length = beside = 0
     for text, weight in zip(field_texts(chunk, weights), weights.values(), strict=True):
-        for term in analyzer.terms(text):
+        terms = analyzer.analyze(text)
+        for term in terms.words:
             frequencies[term] = frequencies.get(term, 0.0) + weight
-            length += 1
-    return ChunkTerms(frequencies, length)
+        for term in terms.beside:
+            frequencies[term] = frequencies.get(term, 0.0) + weight * BESIDE_WEIGHT
+        length += len(terms.words)
+        beside += len(terms.beside)
+    return ChunkTerms(frequencies, length or beside)

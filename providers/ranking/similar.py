@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
+from corral.api.unseen import EMOJI
 from corral.providers.ranking.text import MAX_TERM_LENGTH
 from corral.providers.ranking.words import UNSPACED
 
@@ -48,7 +49,8 @@ spelled. Each costs a pass over the vocabulary."""
 
 _BATCH = 8192
 _LENGTHS = np.arange(MAX_TERM_LENGTH + 1)
-_WORD = re.compile(f"[^\\d{UNSPACED}]{{{MIN_LENGTH - 1},}}")
+_SYMBOLS = f"{EMOJI}\uff01-\uff20\uff3b-\uff40\uff5b-\uff5e"  # of terms beside the words
+_WORD = re.compile(f"[^\\d{_SYMBOLS}{UNSPACED}]{{{MIN_LENGTH - 1},}}")
 
 
 def is_word(term: str) -> bool:

@@ -204,6 +204,7 @@ class SparseQuery:
         self._wanted: dict[str, int] = {}
         for term in sorted(analyzer.terms(text)):
             self._wanted[term] = self._wanted.get(term, 0) + 1
+        self._beside = frozenset(analyzer.analyze(text).beside)
         self.terms = tuple(self._wanted)
         self.keys = tuple(term_key(term) for term in self.terms)
         self._by_key = dict(zip(self.keys, self.terms, strict=True))
@@ -245,7 +246,10 @@ class SparseQuery:
 
     def greatest(self, document_frequencies: Sequence[int], count: int) -> float:
         """Return the score that no chunk can exceed; arguments as of `weights`."""
-        return greatest(zip(self._wanted.values(), document_frequencies, strict=True), count)
+        held = zip(self._wanted.items(), document_frequencies, strict=True)
+        return greatest(
+            ((times, n) for (term, times), n in held if n or term not in self._beside), count
+        )
 
     def held(self, keys: Iterable[int]) -> tuple[str, ...]:
         """Return the terms among these keys."""

@@ -9,7 +9,8 @@ what comes out is a list of plain words.
    spellings meet.
 2. *Words.* Letters, marks and numbers belong to a word and all else separates. What is joined by a
    hyphen or an underscore is indexed in parts and as a whole: `E-4711` is `e`, `4711` and `e4711`.
-   Beside an apostrophe the clitics of the language are dropped: `l'eau` is `eau`.
+   Beside an apostrophe the clitics of the language are dropped: `l'eau` is `eau`. What symbols,
+   numbers, identifiers, codes and emoji say as a whole are terms beside the words (`beside.py`).
 3. *Scripts without spaces* (Han, kana, Thai, Lao, Khmer, Myanmar) and Hangul give characters and
    pairs of neighbors, see `words.segment`. Tibetan marks its syllables, and these are its words.
 4. *Stop words* are dropped, in documents and queries alike (`stop_words.py`), and what is left is
@@ -29,15 +30,17 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sized
 from functools import cache, partial
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import Stemmer
 
 from corral.api.unseen import clean_text
 from corral.api.vector_dbs import LANGUAGES
+from corral.providers.ranking.beside import Beside, Rules, hinted, is_marked
 from corral.providers.ranking.stop_words import CLITICS, STOP_WORDS
 from corral.providers.ranking.words import (
     characters,
+    folded,
     is_spaced,
     pieces,
     segment,
@@ -52,7 +55,7 @@ T = TypeVar("T", bound=Sized)
 
 __all__ = ["ANALYZER_VERSION", "MAX_TERM_LENGTH", "Analyzer", "analyzer", "clean_text"]
 
-_RULES = 1  # raise it with every change of a term: here, in words.py or in stop_words.py
+_RULES = 2  # raise it with every change of a term: here, in words.py or in stop_words.py
 
 ANALYZER_VERSION: int = _RULES * 10**6 + int("".join(re.findall(r"\d+", Stemmer.version())[:3]))
 """Changes when the terms of a text may change: with our rules, and with the release of the
@@ -161,6 +164,19 @@ class _Rules:
         return word.replace("ı", "i") if self._language == "turkish" else word
 
 
+class Analysis(NamedTuple):
+    """The index terms of a text.
+
+    Attributes:
+        words: In order, with duplicates; their number is the length of the text.
+        beside: Distinct terms that none of the words has: of symbols, numbers, identifiers, codes
+            and emoji (`beside.py`).
+    """
+
+    words: list[str]
+    beside: list[str]
+
+
 class Analyzer:
     """Turns text into index terms for one language; use `analyzer` to get one.
 
@@ -184,6 +200,12 @@ class Analyzer:
         self._spelled = _Memory(lambda part: tuple(self._folded(part)), _FEW)
         self._apart = _Memory(partial(rules.positions, joined=False))
         self._joined = _Memory(partial(rules.positions, joined=True))
+        self._rules_beside = beside = Rules(
+            lambda text: list(self._folded(text)),
+            partial(folded, turkish=language == "turkish"),
+            language,
+        )
+        self._beside = _Memory(beside.of, 16)
 
     def terms(self, text: str) -> list[str]:
         """Return the index terms of a document or of a query, in order, with duplicates.
@@ -192,17 +214,50 @@ class Analyzer:
         Python's Unicode version, for characters that are new to Unicode).
         Canonically equivalent texts, and a text before and after `clean_text`, have equal terms.
         A term has 1 to `MAX_TERM_LENGTH` characters: ASCII lower-case letters and digits, and
-        letters, marks and numbers beyond ASCII. So terms joined by spaces come back unchanged from
-        any tokenizer that splits at white space, FTS5's `ascii` among them.
+        letters, marks, numbers and symbols beyond ASCII. So terms joined by spaces come back
+        unchanged from any tokenizer that splits at white space, FTS5's `ascii` among them.
+
+        The terms beside the words follow the words, but for those that a word has already. A number
+        in groups (`1,102,900`) is there once for each group, so that it counts as much in a query
+        as all of them.
 
         Cost: linear in the text; measured at 1 to 3 million words a second on one core in English,
         1.4 million characters a second in Chinese.
         """
+        words, beside = self._words_of(text), self._beside_of(text)
+        if not beside:
+            return words
+        held = frozenset(words)
+        return words + [
+            one.term for one in beside if one.term not in held for _ in range(one.times)
+        ]
+
+    def analyze(self, text: str) -> Analysis:
+        """Return the terms of a document: those of `terms`, the words and what stands beside them.
+
+        Cost: as `terms`.
+        """
+        words, beside = self._words_of(text), self._beside_of(text)
+        if not beside:
+            return Analysis(words, [])
+        held = frozenset(words)
+        return Analysis(words, [one.term for one in beside if one.term not in held])
+
+    def _words_of(self, text: str) -> list[str]:
         if text.isascii():
             return list(self._folded(text))
-        # Folding costs most then. No rule looks beyond white space, so what stands between it has
-        # the same terms in every text (tested).
+        # Folding costs most then. No rule of words looks beyond white space, so what stands between
+        # it has the same words in every text (tested).
         return list(chain.from_iterable(map(self._spelled.__getitem__, text.split())))
+
+    def _beside_of(self, text: str) -> list[Beside]:
+        """Return the terms beside the words of a text, each once."""
+        return list({one.term: one for one in self._every_beside(text)}.values())
+
+    def _every_beside(self, text: str) -> list[Beside]:
+        text, parts, places = hinted(text)
+        found = list(chain.from_iterable(map(self._beside.__getitem__, parts)))
+        return [*found, *self._rules_beside.joined(text, places)] if places else found
 
     def _folded(self, text: str) -> Iterator[str]:
         """Return the terms of a text, folding all of it."""
@@ -213,7 +268,8 @@ class Analyzer:
 
         In the order in which they first appear. Of what hyphens and apostrophes join it is the
         part that has the term, or the whole where no part has one; of a script without spaces, the
-        characters and pairs that are terms. A word longer than `MAX_TERM_LENGTH` is left out.
+        characters and pairs that are terms; of a term beside the words, what it was made of: the
+        symbol, the number or the identifier. One longer than `MAX_TERM_LENGTH` is left out.
 
         Cost: linear in the text.
         """
@@ -224,7 +280,17 @@ class Analyzer:
             if not meeting and len(parts) > 1 and is_spaced(word):
                 meeting = self._meeting(word, wanted)
             found |= dict.fromkeys(meeting)
+        beside = {one.written for one in self._every_beside(text) if one.term in wanted}
+        if (
+            new := {one for one in beside if one in text and len(one) <= MAX_TERM_LENGTH}
+            - found.keys()
+        ):
+            return sorted([*found, *sorted(new)], key=text.find)
         return list(found)
+
+    def marks(self, text: str) -> frozenset[str]:
+        """Return the terms of the words that a symbol belongs to: of `C++`, `#tag` and `R&D`."""
+        return frozenset(one.term for one in self._every_beside(text) if is_marked(one.term))
 
     def _meeting(self, word: str, wanted: frozenset[str]) -> list[str]:
         """Return a word if it has a wanted term; of a run without spaces, what is one."""

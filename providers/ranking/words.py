@@ -37,14 +37,24 @@ def words_of(text: str, *, turkish: bool) -> list[str]:
     """Return the folded words of a text in order, apostrophes and hyphens included."""
     if text.isascii() and not turkish:
         return text.translate(_ASCII).split()  # the same words, several times faster
-    text = _IGNORED.sub("", text).replace("™", " ").replace("℠", " ")  # no letters, as NFKC has it
-    text = unicodedata.normalize("NFKC", text)
-    if turkish:
-        text = text.replace("İ", "i").replace("I", "ı")
-    text = unicodedata.normalize("NFKC", text.casefold()).replace("i\u0307", "i")
+    text = folded(text, turkish=turkish)
     text = _APOSTROPHE.sub("'", text).replace("_", "-").replace("\u2010", "-")
     tables = _tables()
     return (_WORD_WITHOUT_MARKS if tables.marks.isdisjoint(text) else tables.word).findall(text)
+
+
+def normalized(text: str) -> str:
+    """Return a text without invisible characters, in NFKC; capitals stay."""
+    text = _IGNORED.sub("", text).replace("™", " ").replace("℠", " ")  # no letters, as NFKC has it
+    return unicodedata.normalize("NFKC", text)
+
+
+def folded(text: str, *, turkish: bool) -> str:
+    """Return a text as words are compared: without invisible characters, in one case and form."""
+    text = normalized(text)
+    if turkish:
+        text = text.replace("İ", "i").replace("I", "ı")
+    return unicodedata.normalize("NFKC", text.casefold()).replace("i\u0307", "i")
 
 
 _JOINTS = "_\u2010\u2011'\u2018\u2019\u201b\u02bc-"  # hyphens and apostrophes; - ends a class

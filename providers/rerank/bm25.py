@@ -22,7 +22,7 @@ from corral.api.reranker import BM25Rerank, Reranker
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.bm25 import idf, term_weight
-from corral.providers.ranking.fields import field_texts
+from corral.providers.ranking.fields import chunk_terms
 from corral.providers.ranking.text import analyzer
 from corral.providers.rerank.rescoring import rescored
 
@@ -129,14 +129,11 @@ def _count(
 ) -> tuple[NDArray[np.float64], dict[str, dict[int, float]]]:
     """Return the chunks' lengths in terms, and by term the weighted frequency in each chunk."""
     words = analyzer(vector_db.language)
-    fields = vector_db.field_weights
     postings: dict[str, dict[int, float]] = {term: {} for term in wanted}
     lengths = np.zeros(len(chunks), np.float64)
     for row, chunk in enumerate(chunks):
-        for text, weight in zip(field_texts(chunk, fields), fields.values(), strict=True):
-            terms = words.terms(text)
-            lengths[row] += len(terms)
-            for term in filter(postings.__contains__, terms):
-                posting = postings[term]
-                posting[row] = posting.get(row, 0.0) + weight
+        terms = chunk_terms(chunk, vector_db.field_weights, words)
+        lengths[row] = terms.length
+        for term in terms.frequencies.keys() & postings:
+            postings[term][row] = terms.frequencies[term]
     return lengths, postings

@@ -42,7 +42,10 @@ async def insert(request: InsertChunksRequest, stack: StackOf, limits: LimitsOf)
         setting="max_chunks_per_insert",
     )
     vector_db = await stack.vector_db(request.vector_db_id)
+    known = {info.model for _, info in stack.models()}
     for number, chunk in enumerate(request.chunks):
+        if chunk.embedding_model not in known:  # a client's own name for it says nothing
+            chunk.embedding_model = None
         check_registered(chunk, vector_db, f"chunks[{number}].")
     await store_expiring(stack, request.vector_db_id, request.chunks, request.ttl_seconds)
 

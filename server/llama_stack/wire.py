@@ -146,6 +146,13 @@ class InsertedChunk(RegisteredEmbedding, Chunk):
         default=None,
         description="One number for each of the model's dimensions; null: the server computes it.",
     )
+    embedding_model: str | None = Field(
+        default=None,
+        max_length=255,
+        exclude=True,
+        description="Must not be another model of this server than the registered one; names that "
+        "it does not know are ignored.",
+    )
     # Their clients send these two; what is stored and returned is the same without them.
     mime_type: str | None = Field(
         default=None,

@@ -16,6 +16,7 @@ from corral.api.chunks import Chunk
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
+from corral.providers.ranking.text import Analysis
 
 Row = NDArray[np.float32]
 Scores = NDArray[np.float64]
@@ -242,6 +243,7 @@ class SplitAtSpaces(ToyIndex):
     def __init__(self, vector_db: VectorDB, folder: Path) -> None:
         super().__init__(vector_db, folder)
         self._terms = lambda text: text.lower().split()
+        self._analyze = lambda text: Analysis(text.lower().split(), [])
 
 
 @caught_by("test_no_query_text_raises")

@@ -27,6 +27,7 @@ from corral.api.provider import ALL_FILTERS, Capabilities
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ranking.bm25 import greatest, idf, term_weight
+from corral.providers.ranking.fields import BESIDE_WEIGHT
 from corral.providers.ranking.text import analyzer
 
 CAPABILITIES = Capabilities(
@@ -60,6 +61,7 @@ class ToyIndex(EmbeddingIndex):
         self._version = ""
         self._entries: Entries = {}
         self._terms = analyzer(vector_db.language).terms
+        self._analyze = analyzer(vector_db.language).analyze
 
     def _file_name(self, identifier: str) -> str:
         return hashlib.sha256(identifier.encode()).hexdigest()
@@ -202,12 +204,13 @@ class ToyIndex(EmbeddingIndex):
         length = 0
         for field, weight in self.vector_db.field_weights.items():
             value = chunk.content if field == "content" else chunk.metadata.get(field, "")
-            terms = self._terms(
-                " ".join(map(str, value)) if isinstance(value, list) else str(value)
-            )
-            length += len(terms)
-            for term in terms:
+            text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+            words, beside = self._analyze(text)
+            length += len(words)
+            for term in words:
                 frequency[term] += weight  # type: ignore[assignment]  # Counter says int
+            for term in beside:
+                frequency[term] += weight * BESIDE_WEIGHT  # type: ignore[assignment]
         stored = chunk.model_copy(update={"embedding": None}, deep=True)
         return Entry(stored, row.copy(), dict(frequency), length)
 

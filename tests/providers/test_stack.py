@@ -23,7 +23,7 @@ from corral.api.errors import (
     UnknownProvider,
 )
 from corral.api.provider import Api, Capabilities, Health
-from corral.api.rankers import WeightedRanker
+from corral.api.rankers import MaxRanker, WeightedRanker
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers import configured
 from corral.providers.config import ProviderEntry, Providers, RunConfig
@@ -172,19 +172,17 @@ async def test_a_provider_is_asked_only_for_what_it_can(
     assert files(tmp_path) == []
 
 
-async def test_a_provider_may_have_a_ranker_of_its_own(tmp_path: Path) -> None:
-    """Request > registration > provider default: the memory provider's is max, if none is named."""
-    config = CONFIG.model_copy(deep=True)
-    config.providers.vector_io[0] = ProviderEntry(
-        provider_id="memory", provider_type="inline::memory"
-    )
-
-    stack = Stack(config, tmp_path)
+async def test_a_provider_may_have_a_ranker_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Request > registration > provider default; no built-in provider has a default of its own."""
+    stack = Stack(CONFIG, tmp_path)
+    assert (await stack.register(registration("plain"))).ranker.type == "weighted"
+    spec = replace(find_spec(Api.VECTOR_IO, "inline::sqlite"), default_ranker=MaxRanker())
+    monkeypatch.setattr(Stack, "spec", lambda *_: spec)
     assert (await stack.register(registration("its own"))).ranker.type == "max"
     named = await stack.register(registration("named", ranker={"type": "rrf"}))
     assert named.ranker.type == "rrf"
-    other = await stack.register(registration("other", provider_id="second"))
-    assert other.ranker.type == "weighted"
     await stack.close()
 
 

@@ -91,7 +91,8 @@ class CachedPostings:
     """The postings of the latest terms, within a bound. Safe to use from many threads.
 
     Args:
-        weights: Of FTS5's columns.
+        weights: Of FTS5's columns. The first half of them has the words, whose number is a chunk's
+            length; a chunk without words is as long as the other half.
         most_bytes: Most memory for postings. Lengths take 4 bytes a row besides.
     """
 
@@ -150,7 +151,9 @@ class CachedPostings:
         cursor = connection.execute(query, (known.state.last_row,))
         while batch := list(islice(cursor, _BATCH)):
             rows, sizes = zip(*batch, strict=True)
-            found = _sums_of_varints(sizes)
+            columns = _varints(sizes).reshape(len(rows), len(self._weights))
+            found = columns[:, : len(self._weights) // 2].sum(axis=1)
+            found = np.where(found, found, columns.sum(axis=1))
             lengths[np.array(rows)] = found + 1
             self._total += int(found.sum())
         return lengths
@@ -271,8 +274,8 @@ class _Shapes:
         return self._weights
 
 
-def _sums_of_varints(blobs: Sequence[bytes]) -> NDArray[np.int64]:
-    """Return the sum of the numbers in each blob of FTS5's table of sizes, one number a column.
+def _varints(blobs: Sequence[bytes]) -> NDArray[np.int64]:
+    """Return the numbers in blobs of FTS5's table of sizes, one number a column.
 
     A number is one of SQLite's varints (https://www.sqlite.org/fileformat.html#varint): groups of 7
     bits, the highest first; the last byte's top bit is 0. Each blob has one at least.
@@ -280,7 +283,6 @@ def _sums_of_varints(blobs: Sequence[bytes]) -> NDArray[np.int64]:
     values = np.frombuffer(b"".join(blobs), np.uint8).astype(np.int64)
     ends = np.flatnonzero(values < 128)
     to_end = ends[np.searchsorted(ends, np.arange(len(values)))] - np.arange(len(values))
-    sizes = np.fromiter(map(len, blobs), np.int64, len(blobs))
-    starts = np.cumsum(sizes) - sizes
-    sums: NDArray[np.int64] = np.add.reduceat((values & 127) << (7 * to_end), starts)
-    return sums
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    numbers: NDArray[np.int64] = np.add.reduceat((values & 127) << (7 * to_end), starts)
+    return numbers

@@ -7,8 +7,9 @@ and it scores every match of a common word anew in each query. Here each term's 
 once, kept as arrays that follow the file (`cached_postings.py`), within a bound, and added up.
 Common words are the ones that stay in memory.
 
-A chunk's length is the number of its terms over all fields; its frequency of a term is the sum over
-the fields of weight times count.
+A chunk's length is the number of its words over all fields; its frequency of a term is the sum over
+the fields of weight times count. Terms beside the words (`beside.py`) have columns of their own,
+behind those of the words: they count half, and not in the length.
 
 A fuzzy search also takes the postings of similar terms (`similar.py`). Their vocabulary is a table
 of its own, since reading it out of FTS5 means reading all postings. It only grows, so that each
@@ -33,7 +34,7 @@ from corral.api.chunks import Chunk
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.providers.ranking.bm25 import greatest, idf
 from corral.providers.ranking.candidates import best_of
-from corral.providers.ranking.fields import field_texts
+from corral.providers.ranking.fields import BESIDE_WEIGHT, field_texts
 from corral.providers.ranking.max_score import TermScores, best_by_terms
 from corral.providers.ranking.rows import RowSet
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary, is_word
@@ -41,7 +42,7 @@ from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
 from corral.providers.vector_io._sqlite.cached_postings import CachedPostings, Posting, Snapshot
 from corral.providers.vector_io._sqlite.rows import chunk_ids_of
 
-_LAYOUT = 1  # raise it with every change of the tables
+_LAYOUT = 2  # raise it with every change of the tables
 
 KEYWORD_VERSION = 10 * ANALYZER_VERSION + _LAYOUT
 """An index of another version is rebuilt: its tables or its terms differ."""
@@ -74,12 +75,15 @@ class KeywordIndex:
     ) -> None:
         self._fields = tuple(field_weights)
         self._analyzer = analyzer(language)
-        self._cache = CachedPostings(tuple(field_weights.values()), int(memory_mib * 2**20))
+        weights = [*field_weights.values()]
+        weights += [weight * BESIDE_WEIGHT for weight in weights]
+        self._columns = [f"f{number}" for number in range(len(weights))]
+        self._cache = CachedPostings(weights, int(memory_mib * 2**20))
         self._vocabulary = _StoredVocabulary()
 
     def create(self, connection: apsw.Connection) -> None:
         """Create the tables `lexical`, `lexical_terms` and `lexical_words`, empty."""
-        columns = ", ".join(f"f{number}" for number in range(len(self._fields)))
+        columns = ", ".join(self._columns)
         # Terms come analyzed: the ascii tokenizer splits them at spaces and changes nothing else.
         connection.execute(
             f"CREATE VIRTUAL TABLE lexical USING fts5({columns}, content='',"
@@ -98,16 +102,18 @@ class KeywordIndex:
         connection.execute("DROP TABLE IF EXISTS lexical")
 
     def analyze(self, chunk: Chunk) -> tuple[str, ...]:
-        """Return a chunk's terms, one string a field, as `add` takes them. No connection needed."""
-        return tuple(
-            " ".join(self._analyzer.terms(text)) for text in field_texts(chunk, self._fields)
-        )
+        """Return a chunk's terms, one string a column, as `add` takes them, without a connection:
+        the words of each field, then what stands beside the words of each.
+        """
+        fields = [self._analyzer.analyze(text) for text in field_texts(chunk, self._fields)]
+        words = [" ".join(field.words) for field in fields]
+        return (*words, *(" ".join(field.beside) for field in fields))
 
     def add(self, connection: apsw.Connection, rows: Iterable[tuple[int, tuple[str, ...]]]) -> None:
         """Index new rows, given with what `analyze` returned for them."""
         rows = list(rows)
-        marks = ", ".join("?" for _ in self._fields)
-        columns = ", ".join(f"f{number}" for number in range(len(self._fields)))
+        marks = ", ".join("?" for _ in self._columns)
+        columns = ", ".join(self._columns)
         connection.executemany(
             f"INSERT INTO lexical(rowid, {columns}) VALUES (?, {marks})",  # noqa: S608 - numbers
             ((row, *terms) for row, terms in rows),
@@ -172,6 +178,7 @@ class KeywordIndex:
         numbers = statistics or own
         average = numbers.average or own.average
         wanted = Counter(self._analyzer.terms(query))
+        beside = frozenset(self._analyzer.analyze(query).beside)
         held: dict[str, TermScores] = {}
         parts: list[TermScores] = []
         holding: list[tuple[int, int]] = []
@@ -184,7 +191,8 @@ class KeywordIndex:
             held |= {word: posting for word, (posting, _) in scores.items()}
             part, frequency = _as_one(term, scores, numbers, wanted[term])
             parts += [part] if len(part.rows) else []
-            holding.append((wanted[term], frequency))
+            if frequency or term not in beside:
+                holding.append((wanted[term], frequency))
         most = greatest(holding, numbers.count)
         if not parts:
             return [], most

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
-from corral.api.rankers import MaxRanker
 
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
@@ -15,5 +14,4 @@ SPEC = ProviderSpec(
     capabilities=replace(
         ENGINE_DEFAULTS, exact=True, persistent=False, transactional=True, fuzzy=True
     ),
-    default_ranker=MaxRanker(),
 )

@@ -141,6 +141,7 @@ class KeywordIndex:
             statistics: Those to rank by; None for the index's own.
         """
         wanted = Counter(self._analyzer.terms(query))
+        beside = frozenset(self._analyzer.analyze(query).beside)
         variants = self._variants(wanted, fuzzy=fuzzy)
         numbers = statistics or TermStatistics(len(self._terms), self._total_length)
         scores = np.zeros(self._end)
@@ -148,7 +149,8 @@ class KeywordIndex:
         for term in sorted(wanted):
             places, worth, frequency = self._term_scores(term, variants.get(term), numbers)
             scores[places] += wanted[term] * worth
-            holding.append((wanted[term], frequency))
+            if frequency or term not in beside:
+                holding.append((wanted[term], frequency))
         found = np.flatnonzero(scores)
         if mask is not None:
             found = found[mask[found]]

@@ -159,7 +159,9 @@ class _Search:
     def greatest(self) -> float:
         """Return the score that no chunk can exceed, going by all terms of the query."""
         frequencies = self._frequencies()
-        terms = ((times, frequencies[term]) for term, times in self.query.wanted.items())
+        wanted = self.query.wanted.items()
+        held = ((term, times, frequencies[term]) for term, times in wanted)
+        terms = ((times, n) for term, times, n in held if n or term not in self.query.beside)
         return greatest(terms, self._ranked_by().count)
 
     def _ranked_by(self) -> TermStatistics:
@@ -208,6 +210,7 @@ class Query:
 
     def __init__(self, text: str, analyzer: Analyzer) -> None:
         self.wanted = dict(sorted(Counter(analyzer.terms(text)).items()))
+        self.beside = frozenset(analyzer.analyze(text).beside)
 
     @property
     def text(self) -> str:

@@ -253,3 +253,15 @@ def test_a_query_without_syntax_refuses_nothing() -> None:
     """Nor does one whose words the language drops entirely."""
     assert refusal("red wine", "beer") is None
     assert refusal("", "beer") is None
+
+
+def test_a_symbol_that_belongs_to_a_word_counts() -> None:
+    """`-C++` excludes C++, not C#; a phrase with C++ is not in a text about C#.
+
+    If this fails: the words agree, and `Analyzer.marks` of both were not compared.
+    """
+    assert refusal("templates -C++", "templates of C++")
+    assert refusal("templates -C++", "templates of C#") is None
+    assert refusal('"in C++"', "written in C#")
+    assert refusal('"in C++"', "written in C++.") is None
+    assert refusal("-C templates", "templates of C++")

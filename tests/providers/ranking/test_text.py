@@ -276,16 +276,24 @@ HOSTILE = [
     "", " ", '"', '""', "'", "NEAR(", "NEAR(a b, 5)", "*", "a*", "-", "--", "^a", "a:b", "a AND",
     "OR NOT", "{a b}: c", "a + b", ";DROP TABLE x;", "\0", "a\0b", "\ud800", "a\udfffb", "🎉", "❤️",
     "👩‍👩‍👧", "\u202e", "%s %d {0} ${x}", "\\", "\n\t\r", "ﷺ", "a" * 1_000_000, "a-" * 200_000,
+    "1.1" * 100_000, "aB1.c" * 100_000, "1 000 " * 100_000, "C++" * 100_000, "a@a." * 100_000,
+    "0a1b2c3d" * 50_000, "a1-" * 100_000, "🚀" * 50_000, "👩\u200d" * 50_000, "中A1b2.5" * 50_000,
     "'" * 100_000, "中" * 50_000, "เก" * 50_000, "a" + "\u0301" * 100_000, "æ" * 1000, "\u0301",
 ]  # fmt: skip
 
 
+TWINS = frozenset(chr(code) for code in range(0xFF01, 0xFF5F) if not chr(code).isalnum())
+
+
 def assert_safe(terms: list[str]) -> None:
-    """A term is 1 to 64 characters: ASCII lower case or digits, letters, marks and numbers."""
+    """A term is 1 to 64 characters: ASCII lower case or digits, and beyond ASCII letters, marks,
+    numbers, symbols and the full-width twins of ASCII symbols.
+    """
     assert all(1 <= len(term) <= MAX_TERM_LENGTH for term in terms)
-    for char in set("".join(terms)):
+    for char in set("".join(terms)) - TWINS - set("§¶†‡‰‱※"):
         assert re.match(r"[0-9a-z\u0080-\U0010ffff]", char)
-        assert unicodedata.category(char)[0] in {"L", "M", "N"}
+        newer = "\U0001f000" <= char <= "\U0001faff"  # emoji that Python does not know yet
+        assert unicodedata.category(char)[0] in {"L", "M", "N", "S"} or newer
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
@@ -411,10 +419,11 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = Analyzer("simple")
     for number in range(100):
         fresh.terms(f"word{number} " + "long" * 100 + " 中国人民大学图书馆")
-        for memory in (fresh._terms, fresh._spelled):
+        fresh.terms(f"getUser{number} " + "getUser" * 100)
+        for memory in (fresh._terms, fresh._spelled, fresh._beside):
             assert 0 < len(memory) <= 10
             assert all(
-                len(word) <= MAX_TERM_LENGTH and len(memory[word]) <= 8 for word in [*memory]
+                len(word) <= MAX_TERM_LENGTH and len(memory[word]) <= 16 for word in [*memory]
             )
 
 
@@ -434,40 +443,18 @@ def test_version_changes_with_the_terms() -> None:
     If this fails: terms changed. Raise `_RULES` in text.py (a new release of PyStemmer raises the
     version by itself) and put the new version and digest here.
     """
-    texts = [*SENTENCES.values(), "it's l'eau dell'acqua E-4711 Ærø crème IŞIK 東京タワー"]
+    texts = [
+        *SENTENCES.values(),
+        "it's l'eau dell'acqua E-4711 Ærø crème IŞIK 東京タワー",
+        "C++ .NET R&D #tag @name I/O A* 1,102,900 1 102 900 2,50 v1.2.3 -4 5% +47 912 34 567",
+        "getUserById node.js 4be1f0c27a9d33e8 51c3ab90-77de-4a6b-8a41-0c9d2e7f6b15 👍🏽 §",
+    ]
     terms = [
         (sorted(STOP_WORDS.get(language, ())), [analyzer(language).terms(text) for text in texts])
         for language in sorted({*SENTENCES, *STOP_WORDS})
     ]
     digest = hashlib.sha256(repr(terms).encode()).hexdigest()[:16]
-    assert (ANALYZER_VERSION, digest) == (1_000_310, "53a4c03a6e660c27")
-
-
-@pytest.mark.parametrize(
-    ("text", "clean"),
-    [
-        ("plain\ttext\n", "plain\ttext\n"),
-        ("a\0b\x07c\x7fd\x9be", "abcde"),
-        ("a\r\nb\rc\fd\x0be\x85f\u2028g\u2029h\x1ei", "a\nb\nc\nd\ne\nf\ng\nh\ni"),
-        ("in\u200bvi\u2060si\ufeffb\u00adle\u034f", "invisible"),
-        ("abc\u202edef\u202c\u200e\u2066\u061c", "abcdef"),
-        ("hi\U000e0069\U000e0067\U000e007f", "hi"),
-        ("a\ufe0f\ufe0fb\U000e0101\ufe00", "ab"),
-        ("pass\u200dword\u200c", "password"),
-        ("a\ud83d!", "a\ufffd!"),
-        ("\u3164\uffa0\u1160x", "x"),
-        ("日本語 naïve Ærø ١٢", "日本語 naïve Ærø ١٢"),
-        ("می\u200cخواهم", "می\u200cخواهم"),  # Persian: two words of one
-        ("क्\u200dष", "क्\u200dष"),  # Hindi: the half form of a letter
-        ("م\u200c\u200d\u200c\u200dن", "م\u200cن"),  # but no bits between letters
-        ("👩\u200d🚀 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3", "👩\u200d🚀 ❤\ufe0f\u200d🔥 1\ufe0f\u20e3"),
-        ("❤\ufe0f\ufe0f\ufe0e 🚀\u200d\u200d x", "❤\ufe0f 🚀 x"),
-        ("🏴\U000e0067\U000e0062\U000e007f", "🏴"),
-    ],
-)
-def test_clean_text(text: str, clean: str) -> None:
-    """What a reader cannot see is removed, except where the text would read differently."""
-    assert clean_text(text) == clean
+    assert (ANALYZER_VERSION, digest) == (2_000_310, "c813ac52346ed962")
 
 
 @settings(max_examples=500)
@@ -487,9 +474,3 @@ def test_the_names_of_the_kit_are_here() -> None:
     """
     assert all(hasattr(text_module, name) for name in text_module.__all__)
     assert text_module.clean_text is clean_text
-
-
-def test_clean_text_is_not_copied() -> None:
-    """Clean text comes back as it is, without work."""
-    text = "nothing to do " * 10
-    assert clean_text(text) is text

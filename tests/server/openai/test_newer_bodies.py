@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,8 +29,8 @@ from corral.server.openai.requests import (
     UpdateVectorStore,
 )
 
-from ..harness import DIMENSION, Json
-from .doubles import ClockedApp
+from ..harness import DIMENSION, Json, run_config
+from .doubles import PATIENT, Clock, ClockedApp
 
 ROADS = ("/v1/vector_stores", "/v1/openai/v1/vector_stores")
 REGISTERED = {"embedding_model": "hashing", "embedding_dimension": DIMENSION}
@@ -82,14 +83,33 @@ def test_chunks_repeat_the_registration(app: ClockedApp) -> None:
     assert sorted(app.texts(store, "fox hound")) == ["fox", "hound"]
 
 
-@pytest.mark.parametrize(("name", "value", "registered"), OTHER)
+@pytest.mark.parametrize(
+    ("name", "value", "registered"),
+    [
+        ("embedding_model", "all-MiniLM-L6-v2", "'hashing'"),
+        ("embedding_dimension", 3, str(DIMENSION)),
+    ],
+)
 def test_other_embeddings_are_refused(
-    app: ClockedApp, name: str, value: Any, registered: str
+    tmp_path: Path, clock: Clock, name: str, value: Any, registered: str
 ) -> None:
     """A chunk of another model or dimension is a 400 with both values, and nothing is stored.
 
     If this fails: embeddings of two models are compared with each other.
     """
+    hashing = {
+        "provider_id": "hashing",
+        "provider_type": "inline::hashing",
+        "config": {"dimension": DIMENSION},
+    }
+    minilm = {"provider_id": "minilm", "provider_type": "inline::minilm"}
+    config = run_config(ingestion=PATIENT, providers={"embedding": [hashing, minilm]})
+    with ClockedApp(tmp_path, clock, config) as app:
+        check_refused(app, name, value, registered)
+
+
+def check_refused(app: ClockedApp, name: str, value: Any, registered: str) -> None:
+    """Assert that a chunk with this value is refused, and nothing is stored."""
     store = app.create_store()["id"]
     chunks = [inserted("fox"), inserted("hound", **{name: value})]
     body = {"vector_store_id": store, "chunks": chunks}
@@ -98,6 +118,18 @@ def test_other_embeddings_are_refused(
     assert registered in error["message"]
     assert repr(value) in error["message"]
     assert app.texts(store, "fox") == []
+
+
+def test_a_clients_own_name_of_a_model_is_ignored(app: ClockedApp) -> None:
+    """A name that this server does not know says nothing; the dimension still has to agree.
+
+    If this fails: clients that name a model in their own way cannot insert chunks.
+    """
+    store = app.create_store()["id"]
+    chunks = [inserted("fox", embedding_model="sentence-transformers/hashing")]
+    body = {"vector_store_id": store, "chunks": chunks}
+    app.ok("POST", "/v1/vector-io/insert", body)
+    assert app.texts(store, "fox") == ["fox"]
 
 
 @pytest.mark.parametrize("road", ROADS)

@@ -160,7 +160,8 @@ class Bm25:
             statistics: Those to rank by; None for the vector DB's own.
         """
         wanted = self._analyzer.terms(query)
-        return Bm25Search(self._tables, wanted, where, statistics) if wanted else None
+        beside = self._analyzer.analyze(query).beside
+        return Bm25Search(self._tables, wanted, where, beside, statistics) if wanted else None
 
     async def _append(self, connection: Connection, inverted: Inverted) -> None:
         """Append postings to the pieces that are there."""

@@ -124,6 +124,7 @@ class Bm25Search:
         tables: The tables of the vector DB.
         wanted: The terms of the query, at least one.
         where: The filter, on a table `c` of chunks.
+        beside: The terms beside the words of the query: one that no chunk holds is not missed.
         shared: The statistics to rank by; None for the vector DB's own.
 
     Attributes:
@@ -140,6 +141,7 @@ class Bm25Search:
         tables: Tables,
         wanted: Sequence[str],
         where: sql.Composable | None,
+        beside: Iterable[str] = (),
         shared: TermStatistics | None = None,
     ) -> None:
         self._tables = tables
@@ -147,6 +149,7 @@ class Bm25Search:
         self._where = where
         self._terms = {term_key(term): term for term in wanted}
         self._times = Counter(map(term_key, wanted))
+        self._beside = frozenset(map(term_key, beside))
         self._asked = False
         self._count = self._length = 0
         self._chunks: dict[int, int] = {}  # by key
@@ -333,7 +336,9 @@ class Bm25Search:
             key: UNIT * self._times[key] * (K1 + 1.0) * one
             for key, one in zip(chunks, share, strict=True)
         }
-        self.greatest = sum(weights.values()) / UNIT
+        held_by = dict(zip(chunks, frequencies, strict=True))
+        told = (weights[key] for key in chunks if held_by[key] or key not in self._beside)
+        self.greatest = sum(told) / UNIT
         absent = {key for key, number in chunks.items() if not number}
         read = frozenset(key for _, key, _ in held) | absent
         average = numbers.average or (length / count if count and length else 1.0)

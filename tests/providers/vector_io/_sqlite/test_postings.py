@@ -159,7 +159,7 @@ def test_a_transaction_that_was_overtaken_is_refused(tmp_path: Path) -> None:
                 "INSERT INTO chunks(row, chunk_id, content, metadata) VALUES (?, ?, '', '')",
                 (row, str(row)),
             )
-            index.add(other, [(row, ("word",))])
+            index.add(other, [(row, ("word", ""))])
             count_up(other, 1)
 
     write(1)
@@ -180,7 +180,7 @@ def test_a_snapshot_is_left_alone_by_later_states() -> None:
     If this fails: a query that runs beside a deletion misses chunks that it began with.
     """
     herd = Herd(10)
-    cache = CachedPostings((1.0, 2.0), 2**20)
+    cache = CachedPostings((1.0, 2.0, 0.5, 1.0), 2**20)
     before = cache.follow(herd.connection)
     lengths = before.lengths[:11].tolist()
     assert all(lengths[1:])
@@ -257,7 +257,7 @@ def test_a_word_is_read_once_for_all_who_ask_for_it(
         prepare(connection, index)
         with transaction(connection):
             connection.execute("INSERT INTO chunks(chunk_id, content, metadata) VALUES (1, '', '')")
-            index.add(connection, [(1, ("word word",))])
+            index.add(connection, [(1, ("word word", ""))])
             count_up(connection, 1)
     monkeypatch.setattr(CachedPostings, "_all", counted)
     with ThreadPoolExecutor(8) as pool:
