@@ -291,13 +291,18 @@ class EmbeddingIndex(LegSearch):
     async def term_statistics(self, query: IndexQuery) -> TermStatistics:
         """Return the numbers by which BM25 ranks the chunks for a checked query.
 
-        They count hidden chunks, too, as BM25 does: rank by them, but show them to nobody.
-        Only if `has_term_statistics`.
+        They count hidden chunks, too, as BM25 does: rank by them, but show them to nobody. Of a
+        vector DB in which the principal sees no chunk they are all 0, so that its words play no
+        part in what is seen elsewhere. Only if `has_term_statistics`.
 
         Raises:
             ProviderError: The backend failed.
         """
-        with self._calls, self._scope.reading():
+        scope = self._scope
+        with self._calls, scope.reading():
+            seen = scope.visible()
+            if seen is not None and not await self._count_passing(seen):
+                return TermStatistics(0, 0)
             return await self._term_statistics(query.text, query.fuzzy)
 
     async def get_chunks(

@@ -247,6 +247,27 @@ async def test_a_reader_gets_what_one_vector_db_shows(tmp_path: Path) -> None:
                 assert bool(hidden) == (who is ann)
 
 
+async def test_words_of_a_vector_db_that_is_hidden_play_no_part(tmp_path: Path) -> None:
+    """Searched beside a vector DB in which a reader sees nothing, another answers as alone.
+
+    If this fails: scores tell how common a word is in a vector DB that only others may read.
+    """
+    async with opened(tmp_path) as stack:
+        await made(stack, "open", {"a": "hay and straw", "b": "oats"}, default_acl=["tenant:*"])
+        secret = {f"s{n}": f"hay {WORDS[n]}" for n in range(1, 20)}
+        registration = {"embedding_model": "hashing", "default_acl": ["group:sales"]}
+        await stack.register(VectorDBRegistration(vector_db_id="closed", **registration))
+        chunks = [Chunk(chunk_id=i, content=text) for i, text in secret.items()]
+        await store(stack, "closed", chunks)
+        reader = Retrieval(stack.for_principal(Principal(user="ben", role=Role.READER)))
+        for mode in MODES:
+            alone, both = [
+                await reader.search_many(some, "hay oats", k=5, mode=mode)
+                for some in (["open"], ["open", "closed"])
+            ]
+            assert answer(both) == [(x.hit.chunk.chunk_id, x.hit.score) for x in alone.hits]
+
+
 async def test_what_does_not_compare_is_merged_by_confidence(tmp_path: Path) -> None:
     """Another model: a score is multiplied by the confidence of the search that found it.
 

