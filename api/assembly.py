@@ -54,6 +54,6 @@ class AssemblyOptions(Strict):
     vector_db_weights: dict[Identifier, VectorDBWeight] = Field(
         default_factory=dict,
         max_length=1000,
-        description="Weight of each vector DB when the results of several are merged, in (0, "
-        "1000]; default 1.",
+        description="Weight of each vector DB, in (0, 1000], default 1: scores are multiplied by "
+        "it, divided by the largest.",
     )

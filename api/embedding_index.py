@@ -36,6 +36,7 @@ from corral.api.filters import Filter, parse_filter
 from corral.api.hits import Candidate, Leg, QueryChunksResponse, TermStatistics
 from corral.api.leg_search import IndexQuery, LegSearch
 from corral.api.principal import UNRESTRICTED, Principal
+from corral.api.rankers import LegName
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.api.writes import Keeper, Write, kept
@@ -248,30 +249,16 @@ class EmbeddingIndex(LegSearch):
 
     # --- the legs of a query over several vector DBs -------------------------------------------
 
-    async def vector_leg(self, query: IndexQuery, size: int) -> Leg:
-        """Return the candidates nearest to a checked query's embedding; `chunks_of` reads them.
+    async def leg(
+        self, name: LegName, query: IndexQuery, size: int, statistics: TermStatistics | None = None
+    ) -> Leg:
+        """Return the candidates of one leg of a checked query; `chunks_of` reads their chunks.
 
         Args:
             query: Its `filters` are the caller's; the scope of the principal is applied here.
             size: Most candidates wanted, >= 1.
-
-        Raises:
-            InvalidFilter, ProviderError, ContractViolation: As for `query`.
-        """
-        scope = self._scope
-        narrowed = replace(query, filters=scope.narrowed(query.filters))
-        with self._calls, scope.reading():
-            return await self._one_vector_leg(narrowed, size)
-
-    async def keyword_leg(
-        self, query: IndexQuery, size: int, statistics: TermStatistics | None
-    ) -> Leg:
-        """Return the candidates that contain a word of a checked query; `chunks_of` reads them.
-
-        Args:
-            query, size: As for `vector_leg`.
-            statistics: The sum of `term_statistics` of several vector DBs, this one included: raw
-                scores then compare with theirs. None ranks by the index's own.
+            statistics: For the keyword leg the sum of `term_statistics` of several vector DBs, this
+                one included: raw scores then compare with theirs. None ranks by the index's own.
 
         Raises:
             InvalidFilter, InvalidRequest, ProviderError, ContractViolation: As for `query`.
@@ -279,7 +266,9 @@ class EmbeddingIndex(LegSearch):
         scope = self._scope
         narrowed = replace(query, filters=scope.narrowed(query.filters))
         with self._calls, scope.reading():
-            return await self._one_keyword_leg(narrowed, size, statistics)
+            if name == "vector":
+                return await self._leg_by_vector(narrowed, size)
+            return await self._leg_by_words(narrowed, size, statistics)
 
     async def chunks_of(
         self, candidates: Sequence[Candidate], *, include_embeddings: bool = False

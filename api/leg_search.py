@@ -108,7 +108,7 @@ class LegSearch(ScopedHooks):
             legs["vector"], legs["keyword"] = await hybrid(vector, text, size, filters)
         return legs
 
-    async def _one_vector_leg(self, query: IndexQuery, size: int) -> Leg:
+    async def _leg_by_vector(self, query: IndexQuery, size: int) -> Leg:
         if query.vector is None:
             raise InvalidEmbedding("A vector leg needs an embedding.", field="embedding")
         provider = self.vector_db.provider_id
@@ -118,7 +118,7 @@ class LegSearch(ScopedHooks):
         check_leg(self.vector_db, "vector", leg, size)
         return Leg(leg, await self._cosine(query.vector, leg))
 
-    async def _one_keyword_leg(
+    async def _leg_by_words(
         self, query: IndexQuery, size: int, statistics: TermStatistics | None
     ) -> Leg:
         text, filters = query.text, query.filters

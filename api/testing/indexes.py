@@ -155,7 +155,7 @@ class Handle:
 
     def keyword_leg(self, text: str, statistics: TermStatistics, k: int = 10) -> dict[str, float]:
         """Return the raw keyword scores by chunk id, ranked by these statistics, best first."""
-        leg: Leg = self._run(self.index.keyword_leg(self._words(text, k), k, statistics))
+        leg: Leg = self._run(self.index.leg("keyword", self._words(text, k), k, statistics))
         return {one.chunk_id: one.raw_score for one in leg.candidates}
 
     def _words(self, text: str, k: int) -> IndexQuery:

@@ -17,7 +17,7 @@ import asyncio
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -39,9 +39,6 @@ from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.plan import Plan, SearchPlan
 from corral.providers.rag.searching import run_all
-
-AskLeg = Callable[[EmbeddingIndex, int], Coroutine[Any, Any, Leg]]
-"""Called with the index of a vector DB and the number of candidates wanted."""
 
 SPARE = 8
 """Candidates of a vector DB beyond twice its share of a leg: enough if the best of random parts
@@ -131,26 +128,22 @@ class Corpus:
         """Return by leg the legs of the vector DBs, for the legs that count."""
         searches: dict[LegName, Any] = {}
         if "vector" in query.legs:
-            searches["vector"] = self._vector_legs(query)
+            searches["vector"] = self._asked("vector", query, None)
         if "keyword" in query.legs:
             searches["keyword"] = self._keyword_legs(query)
         return dict(zip(searches, await run_all(searches.values()), strict=True))
 
-    async def _vector_legs(self, query: IndexQuery) -> dict[str, Leg]:
-        return await self._asked(query, lambda index, size: index.vector_leg(query, size))
-
     async def _keyword_legs(self, query: IndexQuery) -> dict[str, Leg]:
-        statistics = await self._statistics.of(query)
-        return await self._asked(
-            query, lambda index, size: index.keyword_leg(query, size, statistics)
-        )
+        return await self._asked("keyword", query, await self._statistics.of(query))
 
     @property
     def _is_weighted(self) -> bool:
         return len(set(self._weights.values())) > 1
 
-    async def _asked(self, query: IndexQuery, leg: AskLeg) -> dict[str, Leg]:
-        """Return the legs of all vector DBs, which hold the best candidates of all.
+    async def _asked(
+        self, name: LegName, query: IndexQuery, statistics: TermStatistics | None
+    ) -> dict[str, Leg]:
+        """Return one leg of all vector DBs, which hold the best candidates of all.
 
         Each is first asked for twice its share and `SPARE` more; again for all only if what it
         left out could be among the best. With weights each is asked for all.
@@ -158,18 +151,22 @@ class Corpus:
         size = query.leg_size
         share = size if self._is_weighted else math.ceil(size / len(self.members))
         first = min(size, SPARE + 2 * share)
-        found = await run_all(leg(index, first) for index in self.members.values())
+        found = await run_all(
+            index.leg(name, query, first, statistics) for index in self.members.values()
+        )
         legs = dict(zip(self.members, found, strict=True))
         if first == size:
             return legs
         scores = [one.raw_score for each in found for one in each.candidates]
         least = sorted(scores, reverse=True)[size - 1] if len(scores) >= size else -math.inf
         more = [
-            name
-            for name, each in legs.items()
+            owner
+            for owner, each in legs.items()
             if len(each.candidates) == first and each.candidates[-1].raw_score >= least
         ]
-        deeper = await run_all(leg(self.members[name], size) for name in more)
+        deeper = await run_all(
+            self.members[owner].leg(name, query, size, statistics) for owner in more
+        )
         return legs | dict(zip(more, deeper, strict=True))
 
     def _merged(self, legs: Mapping[str, Leg], size: int) -> list[Candidate]:

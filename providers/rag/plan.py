@@ -28,7 +28,7 @@ class SearchPlan:
     Attributes:
         k: How many hits are wanted.
         rerank: None for no re-ranking.
-        weight: How much the vector DB counts when the hits of several are merged.
+        weight: What the scores of the vector DB are multiplied by, relative to the largest.
         max_chunks_per_document: Most chunks of one document in a context; None for no bound.
         expand: How many adjacent chunks join a chunk in a context, on each side.
     """

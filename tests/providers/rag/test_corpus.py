@@ -104,8 +104,8 @@ def split(texts: Mapping[str, str], parts: int, seed: int | None) -> list[dict[s
     return [{i: texts[i] for i in ids[start:end]} for start, end in pairwise(bounds)]
 
 
-def answer(found: Retrieved) -> list[tuple[str, float]]:
-    """Return (chunk id, score) of each hit."""
+def answer(found: Retrieved) -> list[tuple[str, Any]]:
+    """Return (chunk id, about the score) of each hit."""
     return [
         (each.hit.chunk.chunk_id, pytest.approx(each.hit.score, abs=EXACT)) for each in found.hits
     ]
