@@ -104,7 +104,7 @@ class Corral:
             settings: Other fields of `VectorDBRegistration`, such as `search_mode`, `language`,
                 `provider_id` or `ranker`.
         """
-        fields = {"embedding_model": embedding_model or self._stack.default_model(), **settings}
+        fields = {"embedding_model": embedding_model, **settings}
         return await self._stack.register(
             checked(VectorDBRegistration, {"vector_db_id": vector_db_id, **fields})
         )

@@ -27,6 +27,7 @@ from starlette.routing import Match
 
 from corral.api import errors
 from corral.api.spans import span
+from corral.server.missing import add_values
 from corral.server.telemetry import logs
 from corral.server.validation import InvalidBody, from_framework
 
@@ -204,6 +205,8 @@ def install(app: FastAPI) -> None:
 
 async def _corral_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.CorralError)  # noqa: S101 - what the handler is installed for
+    if isinstance(error, InvalidBody):
+        await add_values(error, request)
     if isinstance(error, errors.NotFound):
         return response_of(error, getattr(request.scope.get("route"), "not_found_status", None))
     return response_of(error)

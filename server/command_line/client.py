@@ -68,14 +68,8 @@ class Client:
         return await self.call("GET", f"{vector_db_path(vector_db_id)}{'?counts=true' * counts}")
 
     async def register(self, vector_db_id: str, settings: JSON) -> JSON:
-        """Register a vector DB and return it; where `settings` names no model, with the default.
-
-        The wire requires a model; the default is the one that `/v1/models` marks so, and the
-        first one where the server marks none.
-        """
-        model = settings.get("embedding_model") or await self._default_model()
-        body = {**settings, "vector_db_id": vector_db_id, "embedding_model": model}
-        return await self.call("POST", "/v1/vector-dbs", body)
+        """Register a vector DB and return it."""
+        return await self.call("POST", "/v1/vector-dbs", {**settings, "vector_db_id": vector_db_id})
 
     async def export(self, vector_db_id: str) -> AsyncIterator[bytes]:
         """Yield a snapshot of a vector DB, piece by piece."""
@@ -200,20 +194,6 @@ class Client:
         """Return the embedding models that can be registered."""
         found = await self.rows("/v1/models")
         return [model for model in found if model.get("model_type") == "embedding"]
-
-    async def _default_model(self) -> str:
-        models = await self.models()
-        if not models:
-            raise CommandError("No embedding model is configured.", hint=await self._why_no_model())
-        marked = [m for m in models if (m.get("metadata") or {}).get("default")]
-        return str((marked or models)[0]["identifier"])
-
-    async def _why_no_model(self) -> str:
-        """Return what the embedding providers say is wrong."""
-        configured = await self.rows("/v1/providers")
-        embedding = [one for one in configured if one.get("kind") == "embedding"]
-        said = [(one.get("health") or {}).get("message") for one in embedding]
-        return " ".join(filter(None, said)) or "Configure one: providers.embedding in run.yaml."
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
