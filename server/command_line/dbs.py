@@ -52,7 +52,7 @@ async def list_dbs(client: Client, orphans: bool, as_json: bool) -> None:
         display.show_json(found) if as_json else _show_orphans(found)
         return
     vector_dbs = await client.vector_dbs(counts=True)
-    none = "No vector DB is registered. Create one: corral dbs create NAME"
+    none = display.as_run("No vector DB is registered. Create one: corral dbs create NAME")
     table = display.vector_dbs_table(vector_dbs) if vector_dbs else none
     display.answer(vector_dbs, table, as_json=as_json)
 

@@ -7,10 +7,14 @@ read as markup, so a text can neither move the cursor nor color the terminal.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -29,12 +33,30 @@ LEGS = ("vector", "keyword")
 # Control characters, and the marks that turn the direction of writing: both can forge a display.
 _UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+_COMMAND = re.compile(r"(?<![\w./-])corral (?=[a-z])")
+
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def clean(text: object) -> str:
     """Return a text with every character that a terminal would act upon made a space."""
     return _UNPRINTABLE.sub(" ", str(text))
+
+
+def as_run(text: str) -> str:
+    """Return a text whose commands work as they are printed, even if `corral` is not on PATH."""
+    program = _program()
+    return _COMMAND.sub(lambda _: f"{program} ", text)
+
+
+def _program() -> str:
+    """Return what runs this installation's command line: its name, else its path from here."""
+    beside = Path(sys.executable).with_name("corral")
+    on_path = shutil.which("corral")
+    if not beside.exists() or (on_path and os.path.samefile(on_path, beside)):
+        return "corral"
+    here = Path.cwd()
+    return shlex.quote(str(beside.relative_to(here) if beside.is_relative_to(here) else beside))
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -107,7 +107,7 @@ def list_keys(target: Target, as_json: bool) -> None:
     """List API keys: their owners, rights and last use."""
     target.local_only("keys list")
     rows = [_row(key) for key in _with_store(target.home, lambda store: store.all())]
-    none = "No keys yet. Create one: corral keys create NAME --role admin"
+    none = display.as_run("No keys yet. Create one: corral keys create NAME --role admin")
     display.answer(rows, _table(rows) if rows else none, as_json=as_json)
 
 
