@@ -144,16 +144,19 @@ class Client:
         batch_id: str | None,
         *,
         replace_others: bool = False,
+        chunk_size: int | None = None,
+        overlap: int | None = None,
     ) -> JSON:
         """Queue documents and return their jobs; unchanged documents are left alone.
 
-        They are split as the vector DB was registered. Text stays text, addresses too.
+        Text stays text, addresses too.
 
         Args:
             vector_db_id: Where to.
             documents: As the wire has them.
             batch_id: The batch that they belong to; None makes one.
             replace_others: Whether stored documents of another origin are replaced.
+            chunk_size, overlap: In tokens; None: as the vector DB was registered.
         """
         body = {
             "documents": [
@@ -163,6 +166,8 @@ class Client:
             "batch_id": batch_id,
             "skip_unchanged": True,
             "same_origin_only": not replace_others,
+            "chunk_size_in_tokens": chunk_size,
+            "overlap_in_tokens": overlap,
         }
         return await self.call("POST", "/v1/jobs", body)
 

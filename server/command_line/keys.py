@@ -161,7 +161,7 @@ def _row(key: ApiKey) -> JSON:
 
 def _table(rows: list[JSON]) -> Table:
     table = display.new_table(
-        "key", "user", "tenant", "groups", "role", "state", "expires", "last used"
+        "key#", "user", "tenant", "groups", "role", "state", "expires", "last used"
     )
     for row in rows:
         names = (row["key_id"], row["user"], row["tenant"], ", ".join(row["groups"]))
