@@ -34,6 +34,9 @@ COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 BINARY = (PDF, DOCX, PPTX, XLSX, ODS, XLS, EPUB)
 """What is read of bytes alone."""
 
+TITLED = (MARKDOWN, HTML, EPUB, MAIL, NOTEBOOK)
+"""Formats with a title, which is read from them. Others are named after their file."""
+
 SUFFIXES: dict[str, str] = {
     ".txt": TEXT, ".text": TEXT, ".log": TEXT, ".rst": "text/x-rst",
     ".md": MARKDOWN, ".markdown": MARKDOWN, ".html": HTML, ".htm": HTML, ".xhtml": HTML,

@@ -16,13 +16,11 @@ from typing import Any
 from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.detecting import (
     BINARY,
-    EPUB,
     HTML,
-    MAIL,
-    MARKDOWN,
     NOTEBOOK,
     SUFFIXES,
     TEXT,
+    TITLED,
     stated,
     stated_in,
     type_of,
@@ -32,9 +30,6 @@ from corral.server.command_line.folders import DEFAULT_SELECTION, Selection, wal
 
 _LOG = ".log"
 """What is taken only if asked for."""
-
-_TITLED = {MARKDOWN, HTML, EPUB, MAIL, NOTEBOOK}
-"""Formats with a title: the server takes it from there. Others get their file's name."""
 
 _AS_BYTES = {*BINARY, NOTEBOOK}
 """A notebook's pictures are characters of its JSON, which are no part of its text."""
@@ -214,7 +209,7 @@ def read_document(
         raise SkippedFileError("empty")
     mime_type = _kind(file, data, options)
     metadata: JSON = {"source": file.source}
-    if mime_type not in _TITLED:
+    if mime_type not in TITLED:
         metadata["title"] = file.path.stem
     metadata |= options.metadata
     if options.title is not None:
@@ -325,7 +320,7 @@ def _encoding(data: bytes, kind: str) -> tuple[str, bool]:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        declared = _DECLARED.search(data[:2048]) if kind in _TITLED else None
+        declared = _DECLARED.search(data[:2048]) if kind in TITLED else None
         return (declared[1].decode("ascii"), True) if declared else ("windows-1252", False)
     return "utf-8", True
 
