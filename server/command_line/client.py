@@ -158,7 +158,9 @@ class Client:
             replace_others: Whether stored documents of another origin are replaced.
             chunk_size, overlap: In tokens; None: as the vector DB was registered.
         """
+        sizes = {"chunk_size_in_tokens": chunk_size, "overlap_in_tokens": overlap}
         body = {
+            **{name: size for name, size in sizes.items() if size is not None},
             "documents": [
                 {**document, "content": _text_item(document["content"])} for document in documents
             ],
@@ -166,8 +168,6 @@ class Client:
             "batch_id": batch_id,
             "skip_unchanged": True,
             "same_origin_only": not replace_others,
-            "chunk_size_in_tokens": chunk_size,
-            "overlap_in_tokens": overlap,
         }
         return await self.call("POST", "/v1/jobs", body)
 

@@ -30,7 +30,7 @@ def test_a_registration_without_a_model_takes_the_default(app: InProcess) -> Non
     assert app.ok("POST", REGISTER, {"vector_db_id": "new", "embedding_model": "hashing"}) == made
 
 
-BROKEN_MODEL = {
+BROKEN_MODEL: Json = {
     "provider_id": "away",
     "provider_type": "inline::onnx",
     "config": {"models": [{"model": "away", "path": "/nonexistent"}]},
@@ -52,7 +52,9 @@ def test_without_a_default_model_the_refusal_names_the_models(
 
     If this fails: look at `usable_default_model` in `providers/configured.py`.
     """
-    entries = [{"provider_id": name, "provider_type": f"inline::{name}"} for name in others]
+    entries: list[Json] = [
+        {"provider_id": name, "provider_type": f"inline::{name}"} for name in others
+    ]
     if others:
         entries.insert(0, BROKEN_MODEL)
     named = {"default_embedding_model": "away"} if others else {}

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def test_a_document_gets_its_metadata_title_and_chunk_sizes(
 
     If this fails: look at `read_document` in `files.py` and at `Client.submit`.
     """
-    to = (lambda *words: invoke("--url", server_url, *words)) if over_http else corral
+    to: Corral = partial(invoke, "--url", server_url) if over_http else corral
     (tmp_path / "long.txt").write_text(TEXT)
     ingest = ["ingest", "farm", tmp_path / "long.txt", "--create", "--title", "Words of the farm"]
     ingest += ["--metadata", "year=2026", "--metadata", "team=sheep"]
