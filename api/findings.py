@@ -165,13 +165,26 @@ def path_of(location: Location) -> str:
 
 def known_keys(model: type[BaseModel], location: Location, data: Any) -> list[str]:
     """Return the keys that the model's schema allows in the object at a location."""
+    nodes = _nodes(model, location, data)
+    return list(dict.fromkeys(key for node in nodes for key in node.get("properties", ())))
+
+
+def known_values(model: type[BaseModel], location: Location, data: Any) -> list[str]:
+    """Return the values that the model's schema allows at a location; empty if it lists none."""
+    nodes = _nodes(model, location, data)
+    values = [value for node in nodes for value in node.get("enum", [node.get("const")])]
+    return [value for value in values if isinstance(value, str)]
+
+
+def _nodes(model: type[BaseModel], location: Location, data: Any) -> list[Json]:
+    """Return the schemas at a location of a body; what is missing there has some, too."""
     schema = _schema(model)
     nodes = list(_alternatives(schema, data, schema))
     for part in location:
-        data = data[part]
+        data = data[part] if holds(data, part) else None
         children = [_child(node, part) for node in nodes]
         nodes = [a for child in children if child for a in _alternatives(child, data, schema)]
-    return list(dict.fromkeys(key for node in nodes for key in node.get("properties", ())))
+    return nodes
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Literal
 
 from corral.api.chunks import Chunk
@@ -115,6 +116,10 @@ class Hit:
     score: float
     explanation: Explanation
 
+    def _repr_html_(self) -> str:
+        """Return it as a notebook shows it."""
+        return _table([self])
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -169,3 +174,30 @@ class QueryChunksResponse:
     def scores(self) -> list[float]:
         """Their scores in [0, 1], never increasing."""
         return [hit.score for hit in self.hits]
+
+    def _repr_html_(self) -> str:
+        """Return the hits as a notebook shows them."""
+        about = [*self.notes] if self.hits else [*self.notes, "Nothing found."]
+        if self.confidence is not None:
+            about.append(f"Confidence: {self.confidence:.2f}")
+        return _table(self.hits) + "".join(f"<p>{escape(line)}</p>" for line in about)
+
+
+SHOWN_CHARACTERS = 300
+"""Most characters of a chunk in a table of hits."""
+
+
+def _table(hits: Sequence[Hit]) -> str:
+    """Return hits as an HTML table; everything that a document holds is escaped."""
+    head = "<tr><th>#</th><th>score</th><th>document</th><th>text</th></tr>"
+    rows = [_row(rank, hit) for rank, hit in enumerate(hits, start=1)]
+    return f"<table>{head}{''.join(rows)}</table>" if rows else ""
+
+
+def _row(rank: int, hit: Hit) -> str:
+    text = " ".join(hit.chunk.content.split())
+    shown = text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+    name = hit.chunk.document_id or hit.chunk.chunk_id
+    cells = [str(rank), f"{hit.score:.3f}", str(name), shown]
+    style = ' style="text-align: left"'
+    return f"<tr>{''.join(f'<td{style}>{escape(cell)}</td>' for cell in cells)}</tr>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 from string import Formatter
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -264,3 +265,11 @@ class RAGQueryResult(Strict):
     def text(self) -> str:
         """The context as one string; empty where nothing was found or nothing fits."""
         return "".join(item.text for item in self.content or ())
+
+    def _repr_html_(self) -> str:
+        """Return the context as a notebook shows it, with its tokens; its text is escaped."""
+        tokens, most = (self.metadata.get(name, 0) for name in ("token_count", "max_tokens"))
+        about = f"{tokens} of {most} tokens" if self.text else "Nothing found."
+        style = "white-space: pre-wrap; text-align: left"
+        context = f'<pre style="{style}">{escape(self.text)}</pre>' if self.text else ""
+        return f"{context}<p>{escape(about)}</p>"

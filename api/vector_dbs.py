@@ -189,9 +189,15 @@ class VectorDBRegistration(SearchSettings):
     """A request to register a vector DB, with Llama Stack's fields and Corral's."""
 
     vector_db_id: Identifier
-    embedding_model: str = Field(min_length=1, max_length=255)
-    embedding_dimension: int | None = Field(default=None, ge=1, le=16_000)
-    provider_id: str | None = None
+    embedding_model: str | None = Field(
+        default=None, min_length=1, max_length=255, description="null: the default model."
+    )
+    embedding_dimension: int | None = Field(
+        default=None, ge=1, le=16_000, description="null: the model's."
+    )
+    provider_id: str | None = Field(
+        default=None, description="null: the first vector_io provider in run.yaml."
+    )
     provider_vector_db_id: str | None = Field(
         default=None,
         max_length=255,

@@ -246,8 +246,9 @@ def users(target: Target, /, **options: Any) -> None:
 def tune(target: Target, /, **options: Any) -> None:
     """Find the search mode, fusion and re-ranker for your data.
 
-    Tries about 60 settings on one half of the questions. Recommends the simplest one that is as
-    good as the best, and compares it on the other half with vector and keyword search alone.
+    Tries about 60 settings on one half of the questions, and compares the simplest one that is as
+    good as the best with the registered search on the other half. Recommends to change only if the
+    95 % interval of the gain lies above 0; with --data, the default settings count as registered.
 
     A line of FILE: {"query": "...", "relevant": ["chunk or document id", ...]}. With judged
     questions it also recommends a min_confidence, which --apply registers too.

@@ -15,10 +15,11 @@ from typing import Any
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
 from corral.bench.fidelity.run import make_fidelity_plan, run_fidelity
+from corral.bench.options import commands
 from corral.bench.quality.plan import make_plan
 from corral.bench.quality.run import run_quality, work_of
 from corral.bench.quality.split import SplitPlan, run_split, split_table
-from corral.bench.report import HTML_NAME, MARKDOWN_NAME, terminal, write_reports
+from corral.bench.report import HTML_NAME, terminal, write_reports
 from corral.bench.report.blocks import Block
 from corral.bench.report.quality_sections import quality_table, tune_table
 from corral.bench.report.report import REPORT_NAME, Report, begin_report, write_report
@@ -28,8 +29,6 @@ from corral.bench.report.speed_sections import build_tables, speed_tables
 from corral.bench.report.views import quality_by_set
 from corral.bench.run import refuse_existing
 from corral.bench.speed.plan import make_speed_plan
-from corral.bench.speed.run import run_speed
-from corral.bench.speed.users import UsersPlan, run_users
 from corral.bench.tuning.confidence_sets import table, tell
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.providers.config import data_home, load_config
@@ -83,6 +82,7 @@ def speed(
         CorralError: The plan cannot work, or nothing could be measured in the time given.
         CommandError: Something could not be measured; the report says what.
     """
+    run = commands("speed.run")  # it measures memory with psutil, of the extra `bench`
     plan = make_speed_plan(
         backends=[*backends, *peers],
         sizes=sizes or ([] if data else [SIZES]),
@@ -91,7 +91,7 @@ def speed(
     )
     number = len(plan.sources)
     with progress(number, number * plan.work, work="Measuring", things="sizes") as advance:
-        report = asyncio.run(run_speed(plan, advance))
+        report = asyncio.run(run.run_speed(plan, advance))
     tables = (table for _, table in speed_tables(report))
     _finish(report, plan.out, (*build_tables(report), *tables))
 
@@ -141,19 +141,19 @@ def tune(home: Path | None, config: Path | None, *, out: Path | None, **options:
     }
     report = report.model_copy(update=about).with_rows(data, section).done()
     write_report(report, target / REPORT_NAME)
-    write_reports(report, target)
+    written = write_reports(report, target)
     judged = [t for t in section.trials if t.held_out or t.label == section.chosen]
     terminal.show([tune_table(section, judged[:TRIALS])])
-    verb = "Registered" if plan.apply else "Recommended registration"
+    kept = section.chosen == section.registered
+    verb = "Registered" if plan.apply else f"Recommended registration{' (as it is)' * kept}"
     registration = f"{verb}: {json.dumps(section.settings)}"
-    terminal.line(section.statement, *section.notes, registration, f"Report: {target / HTML_NAME}")
+    terminal.line(section.statement, *section.notes, registration, _reports(target, written))
 
 
 def bounds(*, count: int, server_count: int, only: str | None) -> bool:
     """Print figures beside their bounds; return whether all of them hold."""
-    from corral.bench.speed.bounds import run_bounds  # noqa: PLC0415 - it imports FAISS
-
-    return run_bounds(count, server_count, only)
+    kept: bool = commands("speed.bounds").run_bounds(count, server_count, only)
+    return kept
 
 
 def users(**options: Any) -> bool:
@@ -166,7 +166,9 @@ def users(**options: Any) -> bool:
         if min(options[name], default=1 if name == "rates" else 0) < 1:
             given = ",".join(map(str, options[name]))
             raise InvalidRequest(f"--{name} takes numbers >= 1 (got {given!r}).", field=name)
-    return run_users(UsersPlan(**options))
+    measuring = commands("speed.users")
+    kept: bool = measuring.run_users(measuring.UsersPlan(**options))
+    return kept
 
 
 def confidence(
@@ -264,16 +266,23 @@ def _finish(report: Report, out: Path, blocks: Iterable[Block]) -> None:
     Raises:
         CommandError: There are failures.
     """
-    write_reports(report, out)
+    written = write_reports(report, out)
     terminal.show(blocks)
     if report.failures:
         terminal.show([failures_table(report.failures)])
-    names = ", ".join((HTML_NAME, MARKDOWN_NAME, REPORT_NAME))
-    terminal.line(*report.notes, f"Reports in {out}: {names}")
+    terminal.line(*report.notes, _reports(out, written))
     if report.failures:
         count = len(report.failures)
         failures = f"{count} failure{'s' if count > 1 else ''}"
         raise CommandError(f"Not everything could be measured: {failures}.")
+
+
+def _reports(folder: Path, written: Sequence[Path]) -> str:
+    """Return a line about the files of a report: where they are, and how to get the page."""
+    names = [*(path.name for path in reversed(written)), REPORT_NAME]
+    page = f"pip install 'corral-rag[bench]', then corral bench report {shlex.quote(str(folder))}"
+    hint = "" if HTML_NAME in names else f". For {HTML_NAME}: {page}"
+    return f"Reports in {folder}: {', '.join(names)}{hint}"
 
 
 def _watch(questions: int) -> AbstractContextManager[Callable[[int, int], None]]:

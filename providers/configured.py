@@ -101,6 +101,31 @@ class ConfiguredProviders:
             return model
         return served[0]
 
+    def usable_default_model(self) -> str:
+        """Return the default model, which a provider serves.
+
+        Raises:
+            InvalidRequest: None does, and others are served; the message names them.
+            CorralError: None is served at all; the message says what to do.
+        """
+        model, served = self.default_model(), [info.model for _, info in self.models()]
+        if model in served:
+            return model
+        broken = self._buildable(Api.EMBEDDING)[1]
+        if not broken:
+            raise InvalidRequest(
+                "embedding_model is missing, and no embedding model is configured.",
+                hint="Configure one: providers.embedding in run.yaml.",
+                field="embedding_model",
+            )
+        if not served:
+            raise broken[0]
+        raise InvalidRequest(
+            f"embedding_model is missing, and the default, {model}, cannot be used: {broken[0]}",
+            hint=f"Or send another embedding_model: {', '.join(served)}.",
+            field="embedding_model",
+        )
+
     async def embedder(self, model: str) -> Embedder:
         """Return the embedder of a model.
 

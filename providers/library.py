@@ -12,17 +12,24 @@ The server and the command line read the same folder through the same code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from corral.api.errors import InvalidRequest
+from corral.api.documents import DocumentCount
+from corral.api.errors import InvalidRequest, NotFound
 from corral.api.hits import QueryChunksResponse
 from corral.api.options import checked
 from corral.api.rag import RAGDocument, RAGQueryConfig, RAGQueryResult
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.api.wire import NullsAreDefaults
 from corral.providers.config import RunConfig, data_home, load_config
+from corral.providers.documents import WHOLE, StoredDocument, delete_document, read_document
+from corral.providers.files.store import StoredFile
+from corral.providers.ingestion.detecting import TITLED, type_of
 from corral.providers.loop_thread import LoopThread, closed
 from corral.providers.rag.tool import InsertReport, RagTool
 from corral.providers.stack import Stack
@@ -104,7 +111,7 @@ class Corral:
             settings: Other fields of `VectorDBRegistration`, such as `search_mode`, `language`,
                 `provider_id` or `ranker`.
         """
-        fields = {"embedding_model": embedding_model or self._stack.default_model(), **settings}
+        fields = {"embedding_model": embedding_model, **settings}
         return await self._stack.register(
             checked(VectorDBRegistration, {"vector_db_id": vector_db_id, **fields})
         )
@@ -117,12 +124,107 @@ class Corral:
         """Return the registered vector DBs, by identifier."""
         return await self._stack.vector_dbs()
 
-    async def insert(self, vector_db_id: str, documents: Documents) -> InsertReport:
+    async def insert(self, vector_db_id: str, documents: Documents, **options: Any) -> InsertReport:
         """Parse, split, embed and store documents, all or none; return what was stored.
 
         A document whose id is stored already is replaced.
+
+        Args:
+            vector_db_id: Where to.
+            documents: Texts by document id, or whole documents.
+            options: `chunk_size_in_tokens` (1 to 8192) and `overlap_in_tokens` (at most half of
+                it), by default as registered; `skip_unchanged` (default False) leaves documents
+                alone that are stored as they would be now.
         """
-        return await self._tool.insert(_listed(documents), _name(vector_db_id))
+        chosen = checked(InsertSettings, options)
+        return await self._tool.insert(
+            _listed(documents),
+            _name(vector_db_id),
+            chosen.chunk_size_in_tokens,
+            chosen.overlap_in_tokens,
+            skip_unchanged=chosen.skip_unchanged,
+        )
+
+    async def insert_files(
+        self,
+        vector_db_id: str,
+        *paths: str | Path,
+        metadata: Mapping[str, Any] | None = None,
+        title: str | None = None,
+        **options: Any,
+    ) -> InsertReport:
+        """Store files of this machine as documents, each under its name, all or none.
+
+        Args:
+            vector_db_id: Where to.
+            paths: Files of any format that Corral reads; no folders.
+            metadata: Of each document.
+            title: Of the only file; None for the one in it, or its name.
+            options: As for `insert`.
+        """
+        if title is not None and len(paths) != 1:
+            raise InvalidRequest(f"title is for one file (got {len(paths)}).", field="title")
+        about = {**(metadata or {}), **({} if title is None else {"title": title})}
+        documents = [await asyncio.to_thread(_file_document, Path(path), about) for path in paths]
+        return await self.insert(vector_db_id, documents, **options)
+
+    async def documents(self, vector_db_id: str) -> list[DocumentCount]:
+        """Return the documents of a vector DB with their numbers of chunks, by id."""
+        index, found = await self._stack.index(_name(vector_db_id)), list[DocumentCount]()
+        while page := await index.documents(found[-1].document_id if found else "", 10_000):
+            found += page
+        return found
+
+    async def document(self, vector_db_id: str, document_id: str) -> StoredDocument:
+        """Return a document's metadata and chunks; raises NotFound for an unknown one."""
+        index = await self._stack.index(_name(vector_db_id))
+        found = await read_document(index, document_id, WHOLE)
+        if found is None:
+            raise _unknown(vector_db_id, document_id)
+        return found
+
+    async def delete_document(self, vector_db_id: str, document_id: str) -> int:
+        """Delete a document in one write and return its number of chunks; NotFound if unknown."""
+        deleted = await delete_document(await self._stack.index(_name(vector_db_id)), document_id)
+        if not deleted:
+            raise _unknown(vector_db_id, document_id)
+        return deleted
+
+    async def add_file(self, path: str | Path, *, purpose: str = "assistants") -> StoredFile:
+        """Store a file of this machine among the uploaded files, and return what was stored.
+
+        To search in it, use `insert_files`, or attach it to a vector store of the server.
+        """
+        data = await asyncio.to_thread(_bytes, Path(path))
+
+        async def content() -> AsyncIterator[bytes]:
+            yield data
+
+        name = Path(path).name
+        return await self._stack.files.add(content(), filename=name, purpose=purpose)
+
+    async def files(self) -> list[StoredFile]:
+        """Return the uploaded files, oldest first."""
+        found: list[StoredFile] = []
+        more = True
+        while more:
+            after = found[-1].file_id if found else None
+            page, more = await self._stack.files.page(after=after, order="asc", tenant="")
+            found += page
+        return found
+
+    async def file(self, file_id: str) -> StoredFile:
+        """Return an uploaded file; raises NotFound for an unknown one."""
+        return await self._stack.files.get(file_id)
+
+    async def read_file(self, file_id: str) -> bytes:
+        """Return the content of an uploaded file; raises NotFound for an unknown one."""
+        store = self._stack.files
+        return await asyncio.to_thread(store.path(await store.get(file_id)).read_bytes)
+
+    async def delete_file(self, file_id: str) -> None:
+        """Delete an uploaded file; documents that were made of it stay."""
+        await self._stack.files.delete((await self.file(file_id)).file_id)
 
     async def query(
         self, question: str, vector_db_id: str, *, k: int = 5, **options: Any
@@ -152,6 +254,38 @@ class Corral:
         """
         names = [_name(each) for each in vector_db_ids]
         return await self._tool.query(_text(question), names, _config(max_tokens, options))
+
+
+class InsertSettings(NullsAreDefaults):
+    """Options of an insert; see `Corral.insert`."""
+
+    chunk_size_in_tokens: int | None = None
+    overlap_in_tokens: int | None = None
+    skip_unchanged: bool = False
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}.", field="paths") from None
+
+
+def _file_document(path: Path, metadata: Mapping[str, Any]) -> RAGDocument:
+    """Return a file as a document: under its name, which is its title if its format has none."""
+    kind = type_of(path.name) or ""
+    data = base64.b64encode(_bytes(path)).decode("ascii")
+    about = {"source": path.name} | ({} if kind in TITLED else {"title": path.stem})
+    fields = {"content": {"uri": f"data:{kind};base64,{data}"}, "metadata": {**about, **metadata}}
+    return checked(RAGDocument, {"document_id": path.name, **fields})
+
+
+def _unknown(vector_db_id: str, document_id: str) -> NotFound:
+    return NotFound(
+        f"There is no document {document_id!r} in vector DB {vector_db_id!r}.",
+        hint="`documents` lists them.",
+        field="document_id",
+    )
 
 
 def _text(question: object) -> str:
@@ -257,9 +391,53 @@ class SyncCorral:
         """Return the registered vector DBs, by identifier."""
         return self._run(self._herd.vector_dbs())
 
-    def insert(self, vector_db_id: str, documents: Documents) -> InsertReport:
+    def insert(self, vector_db_id: str, documents: Documents, **options: Any) -> InsertReport:
         """Store documents, all or none; see `Corral.insert`."""
-        return self._run(self._herd.insert(vector_db_id, documents))
+        return self._run(self._herd.insert(vector_db_id, documents, **options))
+
+    def insert_files(
+        self,
+        vector_db_id: str,
+        *paths: str | Path,
+        metadata: Mapping[str, Any] | None = None,
+        title: str | None = None,
+        **options: Any,
+    ) -> InsertReport:
+        """Store files as documents, all or none; see `Corral.insert_files`."""
+        about: dict[str, Any] = {"metadata": metadata, "title": title, **options}
+        return self._run(self._herd.insert_files(vector_db_id, *paths, **about))
+
+    def documents(self, vector_db_id: str) -> list[DocumentCount]:
+        """Return the documents of a vector DB, by id."""
+        return self._run(self._herd.documents(vector_db_id))
+
+    def document(self, vector_db_id: str, document_id: str) -> StoredDocument:
+        """Return a document's metadata and chunks; see `Corral.document`."""
+        return self._run(self._herd.document(vector_db_id, document_id))
+
+    def delete_document(self, vector_db_id: str, document_id: str) -> int:
+        """Delete a document and return its number of chunks; see `Corral.delete_document`."""
+        return self._run(self._herd.delete_document(vector_db_id, document_id))
+
+    def add_file(self, path: str | Path, *, purpose: str = "assistants") -> StoredFile:
+        """Store a file among the uploaded files; see `Corral.add_file`."""
+        return self._run(self._herd.add_file(path, purpose=purpose))
+
+    def files(self) -> list[StoredFile]:
+        """Return the uploaded files, oldest first."""
+        return self._run(self._herd.files())
+
+    def file(self, file_id: str) -> StoredFile:
+        """Return an uploaded file; see `Corral.file`."""
+        return self._run(self._herd.file(file_id))
+
+    def read_file(self, file_id: str) -> bytes:
+        """Return the content of an uploaded file."""
+        return self._run(self._herd.read_file(file_id))
+
+    def delete_file(self, file_id: str) -> None:
+        """Delete an uploaded file; documents that were made of it stay."""
+        self._run(self._herd.delete_file(file_id))
 
     def query(
         self, question: str, vector_db_id: str, *, k: int = 5, **options: Any

@@ -33,11 +33,12 @@ def resolved(
     Raises:
         UnknownProvider: The provider is not configured.
         NotFound: No provider serves the embedding model.
-        InvalidRequest: A setting that the provider or the model cannot have.
+        InvalidRequest: A setting that the provider or the model cannot have, or no model where the
+            default one cannot be used.
     """
     provider_id = registration.provider_id or providers.config.providers.vector_io[0].provider_id
     spec = providers.spec(provider_id)
-    _, info = providers.model(registration.embedding_model)
+    _, info = providers.model(registration.embedding_model or providers.usable_default_model())
     _check_dimension(registration.embedding_dimension, info)
     providers.check_reranker(registration.rerank)
     resource_id = registration.provider_vector_db_id or registration.vector_db_id
@@ -47,6 +48,7 @@ def resolved(
     settings = registration.model_dump(
         exclude={"vector_db_id", "provider_id", "provider_vector_db_id", "embedding_dimension"}
     )
+    settings["embedding_model"] = info.model
     if registration.unrelated_cosine is None:
         settings["unrelated_cosine"] = info.unrelated_cosine
     if spec.default_ranker and "ranker" not in registration.model_fields_set:

@@ -27,6 +27,8 @@ from starlette.routing import Match
 
 from corral.api import errors
 from corral.api.spans import span
+from corral.server.absent import instead_of
+from corral.server.missing import add_values
 from corral.server.telemetry import logs
 from corral.server.validation import InvalidBody, from_framework
 
@@ -204,6 +206,8 @@ def install(app: FastAPI) -> None:
 
 async def _corral_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, errors.CorralError)  # noqa: S101 - what the handler is installed for
+    if isinstance(error, InvalidBody):
+        await add_values(error, request)
     if isinstance(error, errors.NotFound):
         return response_of(error, getattr(request.scope.get("route"), "not_found_status", None))
     return response_of(error)
@@ -248,7 +252,8 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - as above
     message, headers = str(error.detail), dict(error.headers or {})
     if error.status_code == 404:
-        message = f"There is no route {request.method} {shorten(request.url.path, 200)}. See /docs."
+        route = f"{request.method} {shorten(request.url.path, 200)}"
+        message = f"There is no route {route}. {instead_of(request) or 'See /docs.'}"
     elif error.status_code == 405:
         allowed = ", ".join(_allowed(request))
         message = f"{request.method} is not allowed here. Use {allowed}."

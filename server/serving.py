@@ -18,6 +18,7 @@ from corral.api.errors import ConfigError
 from corral.api.provider import Api
 from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
 from corral.providers.registry import find_spec
+from corral.server.address import record
 from corral.server.app import create_app
 from corral.server.connection import Connection
 from corral.server.telemetry.logs import JsonFormatter
@@ -65,6 +66,7 @@ def serve(
     if workers > 1:
         _check_engines(settings)
         os.environ[WORKER_VARIABLE] = _told(settings, folder, config_file)
+    record(settings.server, folder)
     with shared(workers):
         uvicorn.run(
             app if workers == 1 else f"{__name__}:worker_app",

@@ -22,6 +22,7 @@ from corral.api.findings import (
     Location,
     holds,
     known_keys,
+    known_values,
     path_of,
     said,
     sent_location,
@@ -124,6 +125,8 @@ def _finding(found: Any, data: Any, model: type[BaseModel], first: int) -> _Find
         message = unknown_key(location, known_keys(model, in_piece[:-1], data))
         return _Finding(location, message, "extra_forbidden")
     message = sentence(path_of(location) or "The body", found, found["input"])
+    if found["type"] == "missing" and (values := known_values(model, in_piece, data)):
+        message = f"{message} Send {' or '.join(values)}."
     return _Finding(location, message, found["type"])
 
 

@@ -1,4 +1,4 @@
-"""How good is a ranking? trec_eval's measures, by way of `ir-measures`.
+"""How good is a ranking? trec_eval's measures, which the tests compare with trec_eval itself.
 
 * nDCG@10: linear gains, log2 discount, ideal ranking of all judged documents; Järvelin and
   Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002, in the form of
@@ -13,13 +13,13 @@ A judgement above 0 is relevant. What was not judged is not relevant. A query wi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-
-from corral.api.errors import MissingDependency
 
 NDCG = "nDCG@10"
 NAMES = (NDCG, "R@10", "R@100", "RR@10", "AP@10")
 """As ir-measures writes them; the first one decides comparisons."""
+DEPTH, DEEPEST = 10, 100
 
 
 def measured(k: int) -> list[str]:
@@ -32,28 +32,34 @@ def measure(
 ) -> dict[str, dict[str, float]]:
     """Return, for each of `NAMES`, the value of every query in the qrels.
 
-    trec_eval sorts by score and breaks ties by document id, so the scores that it is given here are
-    made from the ranks and fall strictly: what is judged is the order as it was answered.
-
     Args:
         qrels: Relevance by query id and document id.
         run: Document ids by query id, best first; a query that is absent found nothing.
-
-    Raises:
-        MissingDependency: ir-measures is not installed.
     """
-    try:
-        import ir_measures  # noqa: PLC0415 - of the extra `bench`
-    except ModuleNotFoundError:
-        command = "pip install 'corral-rag[bench]'"
-        raise MissingDependency("The benchmark", "ir-measures", command) from None
-    measures = {name: ir_measures.parse_measure(name) for name in NAMES}
-    scored = {
-        query_id: {document: float(len(ranked) - at) for at, document in enumerate(ranked)}
-        for query_id, ranked in run.items()
-    }
-    found: dict[str, dict[str, float]] = {name: dict.fromkeys(qrels, 0.0) for name in NAMES}
-    plain = {query_id: dict(judged) for query_id, judged in qrels.items()}
-    for one in ir_measures.iter_calc(list(measures.values()), plain, scored):
-        found[str(one.measure)][one.query_id] = one.value
+    found: dict[str, dict[str, float]] = {name: {} for name in NAMES}
+    for query_id, judged in qrels.items():
+        for name, value in zip(NAMES, _values(judged, run.get(query_id, ())), strict=True):
+            found[name][query_id] = value
     return found
+
+
+def _values(judged: Mapping[str, int], ranked: Sequence[str]) -> tuple[float, ...]:
+    """Return the measures of one query, in the order of `NAMES`."""
+    grades = [max(judged.get(document, 0), 0) for document in ranked[:DEEPEST]]
+    ideal = sorted((grade for grade in judged.values() if grade > 0), reverse=True)
+    if not ideal:
+        return (0.0,) * len(NAMES)
+    places = [place for place, grade in enumerate(grades, start=1) if grade]
+    top = [place for place in places if place <= DEPTH]
+    precisions = [number / place for number, place in enumerate(top, start=1)]
+    return (
+        _gain(grades[:DEPTH]) / _gain(ideal[:DEPTH]),
+        len(top) / len(ideal),
+        len(places) / len(ideal),
+        1 / top[0] if top else 0.0,
+        sum(precisions) / len(ideal),
+    )
+
+
+def _gain(grades: Sequence[int]) -> float:
+    return sum(grade / math.log2(place + 1) for place, grade in enumerate(grades, start=1))

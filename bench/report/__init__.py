@@ -9,8 +9,10 @@ pure functions of the report. `wording` writes figures; `charts` draws SVG.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
+from corral.api.errors import MissingDependency
 from corral.bench.report.html import render as render_html
 from corral.bench.report.markdown import render as render_markdown
 from corral.bench.report.report import Report
@@ -21,9 +23,14 @@ MARKDOWN_NAME = "report.md"
 HTML_NAME = "report.html"
 
 
-def write_reports(report: Report, folder: Path) -> tuple[Path, Path]:
-    """Write both reports into an existing folder; return the paths of report.md and report.html."""
-    paths = folder / MARKDOWN_NAME, folder / HTML_NAME
-    for path, text in zip(paths, (render_markdown(report), render_html(report)), strict=True):
-        path.write_text(text, encoding="utf-8")
-    return paths
+def write_reports(report: Report, folder: Path) -> list[Path]:
+    """Write report.md and report.html into an existing folder, and return their paths.
+
+    Without Jinja2, of the extra `bench`, writes and returns report.md alone.
+    """
+    texts = {MARKDOWN_NAME: render_markdown(report)}
+    with suppress(MissingDependency):
+        texts[HTML_NAME] = render_html(report)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]

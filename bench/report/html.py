@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import jinja2
-
+from corral.api.errors import MissingDependency
 from corral.bench.report import views, wording
 from corral.bench.report.markup import Html, clean
 from corral.bench.report.report import Report
 from corral.bench.report.sections import sections
+
+if TYPE_CHECKING:
+    import jinja2
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 """What the page may load: nothing. A browser holds it to that, whatever a text has smuggled in."""
 
 
 def render(report: Report) -> str:
-    """Return the page of a report."""
+    """Return the page of a report.
+
+    Raises:
+        MissingDependency: Jinja2 is not installed.
+    """
     figures = {
         "backends": str(len(views.backends(report))),
         "data sets": str(len(report.data_sets)),
@@ -39,6 +46,11 @@ def render(report: Report) -> str:
 
 @cache
 def _template() -> jinja2.Template:
+    try:
+        import jinja2  # noqa: PLC0415 - of the extra `bench`
+    except ModuleNotFoundError:
+        command = "pip install 'corral-rag[bench]'"
+        raise MissingDependency("The page of a report", "jinja2", command) from None
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,

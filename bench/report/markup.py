@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-
-from markupsafe import Markup, escape
+from html import escape
 
 VOID = frozenset({"meta", "br", "hr", "link", "input"})
 """Elements that have no end tag."""
@@ -21,8 +20,15 @@ _UNPRINTABLE = re.compile(
 )
 
 
-Html = Markup
-"""Markup; made by `tag` and `joined` only."""
+class Html(str):
+    """Markup; made by `tag` and `joined` only."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        """Return it as it is; Jinja escapes what has no such method."""
+        return self
+
 
 Content = str | Html | Iterable["Content"] | None
 Attribute = str | int | float | bool | None
@@ -50,7 +56,7 @@ def joined(content: Content) -> Html:
     if isinstance(content, Html):
         return content
     if isinstance(content, str):
-        return escape(clean(content))
+        return Html(escape(clean(content)))
     return Html("".join(joined(part) for part in content))
 
 

@@ -165,7 +165,7 @@ def tune_table(found: TuneSection, trials: Iterable[TuneTrial]) -> Table:
     ]
     rows: list[list[Cell | str]] = [
         [
-            Cell(t.label, "← chosen" if t.label == found.chosen else ""),
+            Cell(t.label, _marks(t, found)),
             wording.estimate(t.train),
             wording.estimate(t.held_out),
             "" if t.complete_at_5 is None else f"{t.complete_at_5:.3f}",
@@ -176,6 +176,12 @@ def tune_table(found: TuneSection, trials: Iterable[TuneTrial]) -> Table:
     title = f"{found.data_set} on {found.backend}"
     halves = f"{found.n_train} questions choose, {found.n_held_out} judge"
     return Table(f"{title}: {halves}", columns, rows)
+
+
+def _marks(trial: TuneTrial, found: TuneSection) -> str:
+    marks = {"chosen": found.chosen, "registered": found.registered}
+    names = ", ".join(name for name, label in marks.items() if label == trial.label)
+    return f"← {names}" if names else ""
 
 
 def mode_cell(mode: str) -> Cell:

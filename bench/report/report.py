@@ -17,7 +17,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import psutil
 from pydantic import ValidationError
 
 from corral.api.errors import InvalidRequest
@@ -195,10 +194,19 @@ def hardware() -> Hardware:
     return Hardware(
         cpu=_cpu(),
         cores=os.cpu_count() or 1,
-        memory_mib=psutil.virtual_memory().total // 2**20,
+        memory_mib=_memory() // 2**20,
         system=f"{platform.system()} {platform.release()}",
         threads={name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
     )
+
+
+def _memory() -> int:
+    """Return the machine's memory in bytes."""
+    if hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    import psutil  # noqa: PLC0415 - of the extra `bench`, for Windows alone
+
+    return int(psutil.virtual_memory().total)
 
 
 def _cpu() -> str:

@@ -246,6 +246,7 @@ class TuneSection(Row):
     Attributes:
         generated: Whether the queries were made from the chunks (known-item queries).
         chosen: Label of the recommended trial.
+        registered: Label of the search that was registered; empty in older reports.
         registration: The recommended search, as `POST /v1/vector-dbs` takes it.
         min_confidence: The recommended one; None where the questions do not tell.
     """
@@ -257,6 +258,7 @@ class TuneSection(Row):
     n_held_out: int
     trials: tuple[TuneTrial, ...]
     chosen: str
+    registered: str = ""
     registration: dict[str, Any]
     statement: str
     min_confidence: float | None = None

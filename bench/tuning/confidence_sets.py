@@ -85,10 +85,9 @@ def auroc(higher: Sequence[float], lower: Sequence[float], seed: int = 0) -> Est
 
 
 def _area(above: NDArray[Any], below: NDArray[Any]) -> float:
-    from scipy import stats  # noqa: PLC0415 - start-up time
-
-    ranks = stats.rankdata(np.concatenate([above, below]))[: len(above)]
-    return float((ranks.sum() - len(above) * (len(above) + 1) / 2) / (len(above) * len(below)))
+    ordered = np.sort(below)
+    lower, not_higher = (np.searchsorted(ordered, above, side) for side in ("left", "right"))
+    return float((lower + not_higher).mean() / (2 * len(below)))
 
 
 def table(told: Sequence[QuestionConfidences], least: float, seed: int = 0) -> list[str]:

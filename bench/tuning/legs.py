@@ -12,7 +12,7 @@ from corral.api.chunks import Chunk
 from corral.api.fusion import Explanation, FusedHit, Leg, fuse, single_leg
 from corral.api.hits import Hit
 from corral.api.rankers import LegName, WeightedRanker
-from corral.api.reranker import MMRRerank, NoRerank
+from corral.api.reranker import MMRRerank, ModelRerank, NoRerank, Reranker
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.tuning.space import Trial
 from corral.providers.rag.retrieval import Retrieval
@@ -35,6 +35,7 @@ class Answers:
         chunks: By id, the chunks that were found, with their embeddings.
         embeddings: By question id, the question's.
         reads: By question id, how much of it the embedding model reads.
+        reranker: The model that the vector DB is registered with, if any.
     """
 
     vector_db: VectorDB
@@ -43,6 +44,7 @@ class Answers:
     chunks: dict[str, Chunk] = field(default_factory=dict)
     embeddings: dict[str, Any] = field(default_factory=dict)
     reads: dict[str, float] = field(default_factory=dict)
+    reranker: Reranker | None = None
 
     async def ranked(self, key: str, trial: Trial) -> list[str]:
         """Return the chunk ids of a question under a trial's settings, best first."""
@@ -72,7 +74,11 @@ class Answers:
             for hit in hits[: rerank.candidates]
         ]
         embedding = self.embeddings[key] if isinstance(rerank, MMRRerank) else None
-        reranker = reranker_for(rerank, self.vector_db)
+        if isinstance(rerank, ModelRerank):
+            assert self.reranker is not None
+            reranker = self.reranker
+        else:
+            reranker = reranker_for(rerank, self.vector_db)
         ordered = await reranker.rerank(self.texts[key], first, len(first), embedding=embedding)
         found = [FusedHit(hit.chunk.chunk_id, hit.score, Explanation({})) for hit in ordered]
         return [*found, *hits[rerank.candidates :]]
@@ -90,6 +96,8 @@ async def search_legs(
         CorralError: The embedder or the backend failed.
     """
     answers = Answers(vector_db, texts)
+    if isinstance(vector_db.rerank, ModelRerank):
+        answers.reranker = await retrieval.library.reranker(vector_db.rerank.model)
     embedder = await retrieval.library.embedder(vector_db.embedding_model)
     for key, text in texts.items():
         legs: dict[LegName, Leg] = {"vector": [], "keyword": []}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from corral.api.checks import AnyRanker
 from corral.api.rankers import DEFAULT_RANKER, LegWeights, MaxRanker, RRFRanker, WeightedRanker
-from corral.api.reranker import BM25Rerank, MMRRerank, NoRerank
-from corral.api.vector_dbs import SearchMode
+from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
+from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.quality.fusions import label_of
 
 ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -16,6 +16,7 @@ CANDIDATES = (40, 100, 200)
 CONSTANTS = (1.0, 10.0, 60.0)
 LAMBDAS = (0.5, 0.7, 0.9)
 NO_RERANK = NoRerank()
+AnyRerank: TypeAlias = MMRRerank | BM25Rerank | ModelRerank | NoRerank
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Trial:
 
     mode: SearchMode
     ranker: AnyRanker = DEFAULT_RANKER
-    rerank: MMRRerank | BM25Rerank | NoRerank = NO_RERANK
+    rerank: AnyRerank = NO_RERANK
 
     @property
     def label(self) -> str:
@@ -56,6 +57,13 @@ class Trial:
         if self.mode is not SearchMode.HYBRID:
             return 0
         return 1 if self.ranker == DEFAULT_RANKER else 2
+
+
+def registered(vector_db: VectorDB) -> Trial:
+    """Return the search that a vector DB is registered with."""
+    is_hybrid = vector_db.search_mode is SearchMode.HYBRID
+    ranker = vector_db.ranker if is_hybrid else DEFAULT_RANKER
+    return Trial(vector_db.search_mode, ranker, vector_db.rerank or NO_RERANK)
 
 
 def single_modes() -> list[Trial]:
@@ -93,7 +101,9 @@ def re_ranked(trial: Trial) -> list[Trial]:
     return [Trial(trial.mode, trial.ranker, rerank) for rerank in rerankers]
 
 
-def _short(rerank: MMRRerank | BM25Rerank) -> str:
+def _short(rerank: MMRRerank | BM25Rerank | ModelRerank) -> str:
     if isinstance(rerank, BM25Rerank):
         return "bm25"
+    if isinstance(rerank, ModelRerank):
+        return f"model({rerank.model})"
     return f"mmr(lambda={rerank.lambda_:g},relevance={rerank.relevance})"

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from corral.api.vector_dbs import VectorDB
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.quality.statistics import LEVEL, SAME, bootstrap, compare, holm
-from corral.bench.report.rows import TuneSection, TuneTrial
+from corral.bench.report.rows import Estimate, TuneSection, TuneTrial
 from corral.bench.tuning.legs import Answers
 from corral.bench.tuning.questions import GENERATED_NOTE, Questions, halves
-from corral.bench.tuning.space import Trial, fusions, re_ranked, single_modes
+from corral.bench.tuning.space import Trial, fusions, re_ranked, registered, single_modes
 
 REPORTED = 10
 """Best trials of the training half that the report shows, beside the single modes."""
@@ -29,12 +30,15 @@ Values = dict[str, float]
 async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSection:
     """Try every trial on half of the questions, and judge the best on the other half.
 
-    What is chosen is the simplest trial that is as good as the best one on the training half: one
+    The candidate is the simplest trial that is as good as the best one on the training half: one
     leg before the default hybrid, that before another fusion, that before a re-ranker. As good is
     a mean nDCG@10 within `SAME`, or within one standard error of the paired difference (after the
-    rule of Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3). Its
-    difference to both single modes on the held-out half is tested as `statistics.compare` does,
-    with Holm's correction over the two.
+    rule of Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3).
+
+    The candidate is chosen if it gains on the registered search: if the 95 % interval of the
+    paired difference on the held-out half lies above 0. Otherwise the registered search is.
+    The difference of the chosen one to both single modes on the held-out half is tested as
+    `statistics.compare` does, with Holm's correction over the two.
 
     Args:
         answers: The legs of every question.
@@ -42,15 +46,18 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
         seed: Of halves, intervals and tests.
     """
     train, held_out = halves(list(questions.texts), seed)
-    trials = [*single_modes(), *fusions()]
+    trials, current = _with_registered([*single_modes(), *fusions()], answers.vector_db)
     trained = {trial: await _values(answers, questions, trial, train) for trial in trials}
-    again = re_ranked(_best(trained))
+    labels = {trial.label for trial in trials}
+    again = [trial for trial in re_ranked(_best(trained)) if trial.label not in labels]
     for trial in again:
         trained[trial] = await _values(answers, questions, trial, train)
-    best = simplest(trained)
+    candidate = simplest(trained)
     order = sorted(trained, key=lambda trial: -_mean(trained[trial]))
-    shown = dict.fromkeys([best, *single_modes(), *order[:REPORTED], *again])
+    shown = dict.fromkeys([candidate, current, *single_modes(), *order[:REPORTED], *again])
     judged = {trial: await _values(answers, questions, trial, held_out) for trial in shown}
+    gain = _gain(candidate, current, judged, seed)
+    best = candidate if gain is not None and gain.low > 0 else current
     complete = {trial: await _complete(answers, questions, trial) for trial in shown}
     rows = [_row(trial, trained[trial], judged, complete, seed) for trial in trained]
     chunks = await _enough(answers, questions, best, train)
@@ -62,10 +69,39 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
         n_held_out=len(held_out),
         trials=_compared(rows, judged, seed),
         chosen=best.label,
+        registered=current.label,
         registration=best.settings(),
-        statement=_statement(best, judged, seed),
+        statement=f"{_choice(candidate, current, gain)} {_statement(best, judged, seed)}",
         notes=_notes(questions, len(held_out), chunks),
     )
+
+
+def _with_registered(trials: Sequence[Trial], vector_db: VectorDB) -> tuple[list[Trial], Trial]:
+    """Return the trials with the registered search among them, and that one."""
+    current = registered(vector_db)
+    same = next((trial for trial in trials if trial.label == current.label), None)
+    return ([*trials], same) if same else ([current, *trials], current)
+
+
+def _gain(
+    candidate: Trial, current: Trial, judged: Mapping[Trial, Values], seed: int
+) -> Estimate | None:
+    """Return what the candidate gains on the registered search; None if it is that one."""
+    if candidate == current:
+        return None
+    compared = compare({candidate.label: judged[candidate]}, current.label, judged[current], seed)
+    return compared[candidate.label].difference
+
+
+def _choice(candidate: Trial, current: Trial, gain: Estimate | None) -> str:
+    """Return the recommendation, and why."""
+    if gain is None:
+        return f"Stay with {current.label}, as registered: nothing simpler or better was found."
+    told = f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+    if gain.low > 0:
+        return f"Change from {current.label} to {candidate.label}: {told} held out."
+    what = "no gain" if gain.mean <= 0 else "no gain that these questions can resolve"
+    return f"Stay with {current.label}, as registered: {candidate.label} has {what} ({told})."
 
 
 async def _values(

@@ -18,6 +18,7 @@ HTML = "text/html"
 CSV = "text/csv"
 TSV = "text/tab-separated-values"
 JSON = "application/json"
+NOTEBOOK = "application/x-ipynb+json"
 MAIL = "message/rfc822"
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -33,12 +34,15 @@ COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 BINARY = (PDF, DOCX, PPTX, XLSX, ODS, XLS, EPUB)
 """What is read of bytes alone."""
 
+TITLED = (MARKDOWN, HTML, EPUB, MAIL, NOTEBOOK)
+"""Formats with a title, which is read from them. Others are named after their file."""
+
 SUFFIXES: dict[str, str] = {
     ".txt": TEXT, ".text": TEXT, ".log": TEXT, ".rst": "text/x-rst",
     ".md": MARKDOWN, ".markdown": MARKDOWN, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
     ".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".xlsm": XLSX, ".xls": XLS,
     ".ods": ODS, ".epub": EPUB, ".eml": MAIL, ".csv": CSV, ".tsv": TSV, ".json": JSON,
-    ".jsonl": "application/jsonl", ".ndjson": "application/jsonl",
+    ".ipynb": NOTEBOOK, ".jsonl": "application/jsonl", ".ndjson": "application/jsonl",
     ".xml": "application/xml", ".yaml": "application/yaml", ".yml": "application/yaml",
     ".toml": "application/toml", ".sql": "application/sql",
     ".py": "text/x-python", ".pyi": "text/x-python", ".js": "text/javascript",
@@ -67,6 +71,7 @@ _PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*+<(?:!doctype\s+html|html)\b",
     re.IGNORECASE | re.DOTALL,
 )  # `*+`: comments have one reading; tried in every grouping they would take forever
+_CELLS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:cells|worksheets|metadata|nbformat\w*)"\s*:')
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*\S|[ \t]+\S")
 _MAIL = {b"from", b"to", b"subject", b"date", b"received", b"message-id", b"mime-version"}
 _HEAD = 4096
@@ -108,12 +113,15 @@ def detected(data: bytes, named: str, charset: str | None = None) -> str:
 def stated(data: bytes, named: str) -> str:
     """Return the MIME type that the bytes of a file state, "" where they leave it open.
 
-    A web page is one under the name of a text or of Markdown, too.
+    A web page is one under the name of a text or of Markdown, too, and a notebook one under that of
+    JSON.
 
     Raises:
         InvalidRequest: It is of a kind that cannot be read, or a broken archive.
     """
     found = _signed(data, named)
+    if not found and named in ("", TEXT, JSON) and _is_notebook(data):
+        return NOTEBOOK
     is_page = not found and named in _OPEN and _PAGE.match(data[:_HEAD])
     return HTML if is_page else found
 
@@ -134,7 +142,7 @@ def stated_in(path: Path) -> str | None:
 
 def unsupported(what: str) -> InvalidRequest:
     """Return the error of a file that cannot be read."""
-    known = ", ".join(["text/*", JSON, MAIL, *BINARY])
+    known = ", ".join(["text/*", JSON, NOTEBOOK, MAIL, *BINARY])
     return InvalidRequest(
         f"{what}.", hint=f"Supported: {known}. Or send the text itself.", field="mime_type"
     )
@@ -154,6 +162,11 @@ def _signed(data: bytes, named: str) -> str:
         if data.startswith(signature):
             raise unsupported(f"The file is {what}")
     return ""
+
+
+def _is_notebook(data: bytes) -> bool:
+    """Return True for JSON whose first key is a notebook's, and that states a notebook format."""
+    return _CELLS.match(data) is not None and b'"nbformat"' in data[:_HEAD] + data[-_HEAD:]
 
 
 def _packed(file: IO[bytes], named: str) -> str:

@@ -8,12 +8,12 @@ import codecs
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from corral.api.errors import InvalidRequest
-from corral.providers.ingestion.detecting import HTML, MARKDOWN, TEXT, type_of
+from corral.providers.ingestion.detecting import HTML, MARKDOWN, NOTEBOOK, TEXT, type_of
 from corral.providers.ingestion.readers import code
 
 _ALIASES = {
     "text/x-markdown": MARKDOWN, "application/xhtml+xml": HTML, "application/csv": "text/csv",
-    "application/x-ndjson": "application/jsonl",
+    "application/x-ndjson": "application/jsonl", "application/ipynb+json": NOTEBOOK,
     "application/javascript": "text/javascript", "application/x-javascript": "text/javascript",
     "text/x-script.python": "text/x-python", "application/typescript": "text/x-typescript",
     "text/x-golang": "text/x-go", "text/x-rustsrc": "text/x-rust", "text/x-csrc": "text/x-c",

@@ -24,6 +24,7 @@ from corral.providers.ingestion.detecting import (
     JSON,
     MAIL,
     MARKDOWN,
+    NOTEBOOK,
     ODS,
     PDF,
     PPTX,
@@ -47,6 +48,7 @@ from corral.providers.ingestion.readers import (
     code,
     html,
     mail,
+    notebook,
     pdf,
     rows,
     sheets,
@@ -164,6 +166,8 @@ def parse_file(path: str, mime_type: str | None, limits: DocumentLimits) -> Pars
 def _textual(text: str, kind: str, limits: DocumentLimits) -> ParsedDocument:
     if kind == HTML:
         return _document(html.read(text), limits)
+    if kind == NOTEBOOK:
+        return _document(notebook.read(text), limits)
     if kind in {CSV, TSV}:
         return _document(rows.read_csv(_trimmed(text), limits), limits)
     text = _checked(_trimmed(rows.read_json(text) if kind == JSON else text), limits)

@@ -267,8 +267,8 @@ async def _made(stack: Stack) -> EmbeddingIndex:
     """Return the index of LibreChat's files; register it if the operator has not."""
     if index := await _index(stack):
         return index
-    name, model = _name(stack), stack.default_model()
-    await stack.register(VectorDBRegistration(vector_db_id=name, embedding_model=model))
+    name = _name(stack)
+    await stack.register(VectorDBRegistration(vector_db_id=name))
     return await stack.index(name)
 
 

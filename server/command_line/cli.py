@@ -129,7 +129,8 @@ def serve(target: Target, host: str | None, port: int | None, workers: int) -> N
     flag_value="mcpservers",
     type=click.Choice(["mcpservers", "vscode", "http"]),
     help="Print what to paste into an agent's configuration, and exit. mcpservers: Claude Desktop, "
-    "Cursor and most others; vscode: VS Code; http: agents that take an address. "
+    "Cursor and most others; vscode: VS Code; http: agents that take an address, that of --url, "
+    "of the running server, or as configured. "
     "[default: mcpservers]",
 )
 @click.pass_obj
@@ -139,7 +140,8 @@ def mcp(target: Target, print_config: str | None) -> None:
     Uses standard input and output, and opens the data folder in this process. A running server
     offers the same tools at /mcp.
     """
-    target.local_only("mcp", of_a_tenant=True)
+    if print_config != "http":
+        target.local_only("mcp", of_a_tenant=True)
     from corral.server.command_line.connecting import operator_of  # noqa: PLC0415 - start-up time
 
     operator = operator_of(target.tenant)
@@ -150,7 +152,8 @@ def mcp(target: Target, print_config: str | None) -> None:
     if print_config:
         from corral.server.mcp import snippets  # noqa: PLC0415 - start-up time
 
-        made = snippets.snippet(print_config, target.config, target.home, operator.tenant)
+        where = target.config, target.home, operator.tenant, target.url
+        made = snippets.snippet(print_config, *where)
         click.echo(made)
         return
     from corral.server.mcp import stdio  # noqa: PLC0415 - start-up time

@@ -68,14 +68,8 @@ class Client:
         return await self.call("GET", f"{vector_db_path(vector_db_id)}{'?counts=true' * counts}")
 
     async def register(self, vector_db_id: str, settings: JSON) -> JSON:
-        """Register a vector DB and return it; where `settings` names no model, with the default.
-
-        The wire requires a model; the default is the one that `/v1/models` marks so, and the
-        first one where the server marks none.
-        """
-        model = settings.get("embedding_model") or await self._default_model()
-        body = {**settings, "vector_db_id": vector_db_id, "embedding_model": model}
-        return await self.call("POST", "/v1/vector-dbs", body)
+        """Register a vector DB and return it."""
+        return await self.call("POST", "/v1/vector-dbs", {**settings, "vector_db_id": vector_db_id})
 
     async def export(self, vector_db_id: str) -> AsyncIterator[bytes]:
         """Yield a snapshot of a vector DB, piece by piece."""
@@ -152,18 +146,23 @@ class Client:
         batch_id: str | None,
         *,
         replace_others: bool = False,
+        chunk_size: int | None = None,
+        overlap: int | None = None,
     ) -> JSON:
         """Queue documents and return their jobs; unchanged documents are left alone.
 
-        They are split as the vector DB was registered. Text stays text, addresses too.
+        Text stays text, addresses too.
 
         Args:
             vector_db_id: Where to.
             documents: As the wire has them.
             batch_id: The batch that they belong to; None makes one.
             replace_others: Whether stored documents of another origin are replaced.
+            chunk_size, overlap: In tokens; None: as the vector DB was registered.
         """
+        sizes = {"chunk_size_in_tokens": chunk_size, "overlap_in_tokens": overlap}
         body = {
+            **{name: size for name, size in sizes.items() if size is not None},
             "documents": [
                 {**document, "content": _text_item(document["content"])} for document in documents
             ],
@@ -202,20 +201,6 @@ class Client:
         """Return the embedding models that can be registered."""
         found = await self.rows("/v1/models")
         return [model for model in found if model.get("model_type") == "embedding"]
-
-    async def _default_model(self) -> str:
-        models = await self.models()
-        if not models:
-            raise CommandError("No embedding model is configured.", hint=await self._why_no_model())
-        marked = [m for m in models if (m.get("metadata") or {}).get("default")]
-        return str((marked or models)[0]["identifier"])
-
-    async def _why_no_model(self) -> str:
-        """Return what the embedding providers say is wrong."""
-        configured = await self.rows("/v1/providers")
-        embedding = [one for one in configured if one.get("kind") == "embedding"]
-        said = [(one.get("health") or {}).get("message") for one in embedding]
-        return " ".join(filter(None, said)) or "Configure one: providers.embedding in run.yaml."
 
     @contextmanager
     def _answered(self) -> Iterator[None]:

@@ -16,8 +16,11 @@ from corral.server.command_line.options import (
     RANKERS,
     Target,
     batch_option,
+    chunk_size_option,
     json_option,
     on_client,
+    overlap_option,
+    typed,
     weights_option,
     yes_option,
 )
@@ -49,7 +52,7 @@ async def list_dbs(client: Client, orphans: bool, as_json: bool) -> None:
         display.show_json(found) if as_json else _show_orphans(found)
         return
     vector_dbs = await client.vector_dbs(counts=True)
-    none = "No vector DB is registered. Create one: corral dbs create NAME"
+    none = display.as_run("No vector DB is registered. Create one: corral dbs create NAME")
     table = display.vector_dbs_table(vector_dbs) if vector_dbs else none
     display.answer(vector_dbs, table, as_json=as_json)
 
@@ -116,8 +119,7 @@ def _show_orphans(found: JSON) -> None:
 
 
 def _show_table(orphans: list[JSON]) -> None:
-    table = display.new_table("provider", "vector DB", "name")
-    table.columns[-1].min_width = max(len(one["name"]) for one in orphans)  # to be copied
+    table = display.new_table("provider#", "vector DB#", "name#")
     for one in orphans:
         display.add_row(table, one["provider_id"], one["vector_db_id"] or "?", one["name"])
     display.show(table)
@@ -154,6 +156,12 @@ def _short(part: str) -> str:
 @click.option("--metric", type=METRICS, help="Distance metric. [default: cosine]")
 @click.option("--ranker", type=RANKERS, help="Fusion of hybrid results. [default: weighted]")
 @weights_option("Keyword weight of a field; repeatable. [default: content=1 title=2]")
+@click.option("--rerank", help="Re-ranking: mmr, bm25, or JSON. [default: none]")
+@click.option(
+    "--min-confidence", type=click.FloatRange(0, 1), help="Minimum confidence. [default: 0]"
+)
+@chunk_size_option
+@overlap_option
 @json_option
 @on_client
 async def create_db(
@@ -161,16 +169,31 @@ async def create_db(
     /,
     db: str,
     ranker: str | None,
+    rerank: str | None,
     weights: dict[str, float] | None,
+    chunk_size_in_tokens: int | None,
+    overlap_in_tokens: int | None,
     as_json: bool,
-    **settings: str | None,
+    **settings: Any,
 ) -> None:
     """Register a vector DB. Repeating it with the same settings changes nothing."""
     kind = None if ranker is None else {"type": ranker}
     given: JSON = {**settings, "ranker": kind, "field_weights": weights}
+    given["rerank"] = typed(rerank) if rerank else None
+    given["chunking"] = _chunking(chunk_size_in_tokens, overlap_in_tokens)
     asked = {name: value for name, value in given.items() if value is not None}
     created = await client.register(db, asked)
     display.answer(created, display.describe(created), as_json=as_json)
+
+
+def _chunking(size: int | None, overlap: int | None) -> JSON | None:
+    """Return the sizes to register; an overlap that is not given is an eighth of the size."""
+    if size is None and overlap is None:
+        return None
+    given = {"chunk_size_in_tokens": size, "overlap_in_tokens": overlap}
+    if size is not None and overlap is None:
+        given["overlap_in_tokens"] = size // 8
+    return {name: value for name, value in given.items() if value is not None}
 
 
 @dbs.command("change")

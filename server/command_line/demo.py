@@ -162,5 +162,7 @@ def _next_commands() -> Text:
         'corral query notes "QUESTION" --explain': "ask them, and see why each hit is there",
         "corral serve": "the same over HTTP; see http://127.0.0.1:8321/docs",
     }
-    lines = [f"  {command:<41}{purpose}" for command, purpose in commands.items()]
+    shown = {display.as_run(command): purpose for command, purpose in commands.items()}
+    width = max(map(len, shown)) + 2
+    lines = [f"  {command:<{width}}{purpose}" for command, purpose in shown.items()]
     return Text("\n".join(["Next:", *lines]))

@@ -7,10 +7,14 @@ read as markup, so a text can neither move the cursor nor color the terminal.
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -24,10 +28,15 @@ if TYPE_CHECKING:
 WIDTH = 100
 """Columns where the output is no terminal: what a README and a log can hold."""
 
+MIN_TEXT = 16
+"""Columns that a text beside an id gets at least, unless it is shorter."""
+
 LEGS = ("vector", "keyword")
 
 # Control characters, and the marks that turn the direction of writing: both can forge a display.
 _UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_COMMAND = re.compile(r"(?<![\w./-])corral (?=[a-z])")
 
 _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -35,6 +44,22 @@ _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]
 def clean(text: object) -> str:
     """Return a text with every character that a terminal would act upon made a space."""
     return _UNPRINTABLE.sub(" ", str(text))
+
+
+def as_run(text: str) -> str:
+    """Return a text whose commands work as they are printed, even if `corral` is not on PATH."""
+    program = _program()
+    return _COMMAND.sub(lambda _: f"{program} ", text)
+
+
+def _program() -> str:
+    """Return what runs this installation's command line: its name, else its path from here."""
+    beside = Path(sys.executable).with_name("corral")
+    on_path = shutil.which("corral")
+    if not beside.exists() or (on_path and os.path.samefile(on_path, beside)):
+        return "corral"
+    here = Path.cwd()
+    return shlex.quote(str(beside.relative_to(here) if beside.is_relative_to(here) else beside))
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -54,28 +79,49 @@ def console(*, stderr: bool = False) -> Console:
 def show(*renderables: RenderableType) -> None:
     """Print to stdout; in a pipe without the spaces that pad the lines of a table.
 
-    Several renderables are kept apart by an empty line. In a pipe a table is as wide as the
-    `min_width` of its columns asks for.
+    Several renderables are kept apart by an empty line. A table with ids is as wide as they need,
+    even beyond the terminal's width. In a pipe any table is as wide as the `min_width` of its
+    columns asks for.
     """
+    from rich.console import ConsoleDimensions  # noqa: PLC0415 - start-up time
     from rich.table import Table  # noqa: PLC0415 - start-up time
 
     screen = console()
     apart = [part for renderable in renderables for part in ("", renderable)][1:]
+    tables = [part for part in renderables if isinstance(part, Table)]
+    with_ids = [table for table in tables if _widen_ids(table)]
+    needed = (_least_width(table, screen.width) for table in with_ids)
     if screen.is_terminal:
-        screen.print(*apart, sep="\n")
+        # With the height, or rich takes a dumb terminal for 80 columns wide.
+        screen.size = ConsoleDimensions(max([screen.width, *needed]), screen.height)
+        screen.print(*apart, sep="\n", crop=False)
         return
-    tables = (part for part in renderables if isinstance(part, Table))
-    screen.width = max([WIDTH, *map(_least_width, tables)])
+    screen.width = max([WIDTH, *needed, *(_least_width(table, WIDTH) for table in tables)])
     with screen.capture() as captured:
         screen.print(*apart, sep="\n")
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
 
-def _least_width(table: Table) -> int:
-    """Return the width that a table needs; beyond `WIDTH`, its columns get their least."""
+def _widen_ids(table: Table) -> bool:
+    """Set the least widths of a table that has ids, and return whether it has any.
+
+    Ids and figures get their whole width. Other columns get room for `MIN_TEXT` characters.
+    """
+    from rich.cells import cell_len  # noqa: PLC0415 - start-up time
+
+    if not any(column.no_wrap and column.overflow == "ignore" for column in table.columns):
+        return False
+    for column in table.columns:
+        widest = max(map(cell_len, map(str, [column.header, *column.cells])))
+        column.min_width = widest if column.no_wrap else min(widest, MIN_TEXT)
+    return True
+
+
+def _least_width(table: Table, available: int) -> int:
+    """Return the width that a table needs; if it is not available, its columns get their least."""
     padding = sum(table.padding[1::2]) + 1
     needed = sum((column.min_width or 0) + padding for column in table.columns)
-    if needed > WIDTH:
+    if needed > available:
         for column in table.columns:  # rich takes from all columns alike, figures included
             column.width = column.min_width
     return needed
@@ -107,7 +153,7 @@ def describe(vector_db: JSON) -> str:
 def vector_dbs_table(vector_dbs: Sequence[JSON]) -> RenderableType:
     """Return the table of vector DBs."""
     table = new_table(
-        "vector DB", "chunks>", "documents>", "provider", "mode", "ranker", "language", "model",
+        "vector DB#", "chunks>", "documents>", "provider#", "mode", "ranker", "language", "model#",
         "dimension>",
     )  # fmt: skip
     for db in vector_dbs:
@@ -149,7 +195,7 @@ def settings_table(values: Mapping[str, Any]) -> RenderableType:
 
 def documents_table(documents: Sequence[JSON], *, names: bool = False) -> RenderableType:
     """Return the table of documents, with their names if `names` is true."""
-    table = new_table("document", "chunks>", *(["name"] if names else []))
+    table = new_table("document#", "chunks>", *(["name"] if names else []))
     for document in documents:
         cells = [document.get("document_id", ""), _count(document.get("chunk_count"))]
         add_row(table, *cells, *([document.get("name") or ""] if names else []))
@@ -170,7 +216,7 @@ def chunks_table(chunks: Sequence[JSON]) -> RenderableType:
 
 def models_table(models: Sequence[JSON]) -> RenderableType:
     """Return the table of embedding models."""
-    table = new_table("model", "provider", "dimension>", "default")
+    table = new_table("model#", "provider#", "dimension>", "default")
     for model in models:
         more = model.get("metadata") or {}
         cells = [more.get("embedding_dimension", ""), "yes" if more.get("default") else ""]
@@ -180,7 +226,7 @@ def models_table(models: Sequence[JSON]) -> RenderableType:
 
 def providers_table(providers: Sequence[JSON]) -> RenderableType:
     """Return the table of configured providers with their health."""
-    table = new_table("provider", "kind", "type", "health")
+    table = new_table("provider#", "kind", "type#", "health")
     for provider in providers:
         health = provider.get("health") or {}
         said = f"{health.get('status', '')} {health.get('message') or ''}".strip()
@@ -191,7 +237,9 @@ def providers_table(providers: Sequence[JSON]) -> RenderableType:
 
 def types_table(types: Sequence[JSON]) -> RenderableType:
     """Return the table of provider types with their capabilities."""
-    table = new_table("type", "kind", "vector", "keyword", "hybrid", "exact", "persistent", "dim.>")
+    table = new_table(
+        "type#", "kind", "vector", "keyword", "hybrid", "exact", "persistent", "dim.>"
+    )
     for entry in types:
         can = entry.get("capabilities") or {}
         cells = [can.get(leg, "") for leg in (*LEGS, "hybrid")]
@@ -220,18 +268,24 @@ def note(text: str) -> None:
 
 
 def new_table(*headers: str) -> Table:
-    """Return an empty table; a header that ends with `>` heads a column of numbers.
+    """Return an empty table; a header that ends with `>` heads a column of numbers, `#` of ids.
 
-    What is too wide goes on in the next line: an id that is cut cannot be copied.
+    A text that is too wide goes on in the next line. An id stays in one line, so that it can be
+    copied.
     """
     from rich import box  # noqa: PLC0415 - start-up time
     from rich.table import Table  # noqa: PLC0415 - start-up time
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for header in headers:
-        right = header.endswith(">")
+        right, is_id = header.endswith(">"), header.endswith("#") and len(header) > 1
         side: Literal["left", "right"] = "right" if right else "left"
-        table.add_column(header.rstrip(">"), justify=side, no_wrap=right, overflow="fold")
+        table.add_column(
+            header.removesuffix("#") if is_id else header.rstrip(">"),
+            justify=side,
+            no_wrap=right or is_id,
+            overflow="ignore" if is_id else "fold",
+        )
     return table
 
 

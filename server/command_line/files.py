@@ -6,21 +6,21 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.detecting import (
     BINARY,
-    EPUB,
     HTML,
-    MAIL,
-    MARKDOWN,
+    NOTEBOOK,
     SUFFIXES,
     TEXT,
+    TITLED,
     stated,
     stated_in,
     type_of,
@@ -31,8 +31,8 @@ from corral.server.command_line.folders import DEFAULT_SELECTION, Selection, wal
 _LOG = ".log"
 """What is taken only if asked for."""
 
-_TITLED = {MARKDOWN, HTML, EPUB, MAIL}
-"""Formats with a title: the server takes it from there. Others get their file's name."""
+_AS_BYTES = {*BINARY, NOTEBOOK}
+"""A notebook's pictures are characters of its JSON, which are no part of its text."""
 
 MIB = 1024 * 1024
 _MARKS = (("utf-8-sig", b"\xef\xbb\xbf"), ("utf-16", b"\xff\xfe"), ("utf-16", b"\xfe\xff"))
@@ -78,6 +78,10 @@ class ReadOptions:
         selection: Which files of a folder go in.
         acl: Tokens that open the documents; none for the vector DB's default.
         replace: Whether documents of the same ids from other places are replaced.
+        metadata: Of each document, beside its source and title.
+        title: Of the only file; None for its own, or its name.
+        chunk_size: Most tokens of a chunk; None for the vector DB's.
+        overlap: Tokens repeated from the chunk before; None for the vector DB's.
     """
 
     as_text: tuple[str, ...] = ()
@@ -87,6 +91,10 @@ class ReadOptions:
     selection: Selection = DEFAULT_SELECTION
     acl: tuple[str, ...] = ()
     replace: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    title: str | None = None
+    chunk_size: int | None = None
+    overlap: int | None = None
 
     def is_text(self, path: Path) -> bool:
         """Return True if a file is plain text because somebody says so."""
@@ -200,11 +208,14 @@ def read_document(
     if not data.strip():
         raise SkippedFileError("empty")
     mime_type = _kind(file, data, options)
-    metadata = {"source": file.document_id}  # the rest of the path is this machine's
-    if mime_type not in _TITLED:
+    metadata: JSON = {"source": file.document_id}  # the rest of the path is this machine's
+    if mime_type not in TITLED:
         metadata["title"] = file.path.stem
+    metadata |= options.metadata
+    if options.title is not None:
+        metadata["title"] = options.title
     content: str | JSON
-    if mime_type in BINARY:  # it travels as a `data:` URI
+    if mime_type in _AS_BYTES:  # it travels as a `data:` URI
         content = {"uri": f"data:{mime_type};base64,{base64.b64encode(data).decode('ascii')}"}
     else:
         content = _text(file, data, mime_type, options, report)
@@ -223,7 +234,7 @@ def _kind(file: SourceFile, data: bytes, options: ReadOptions) -> str:
     found = ""
     with suppress(InvalidRequest):  # the server says so of what is named as such
         found = stated(data, file.mime_type)
-    insisted = found == HTML and options.is_text(file.path)
+    insisted = found in (HTML, NOTEBOOK) and options.is_text(file.path)
     return file.mime_type if insisted else found or file.mime_type
 
 
@@ -271,7 +282,7 @@ def _most_bytes(options: ReadOptions, file: SourceFile) -> float:
     """Return how large a file can be and still fit into a request."""
     if options.max_body_mib is None:
         return float("inf")
-    share = 0.75 if file.mime_type in BINARY else 1  # base64 makes four bytes of three
+    share = 0.75 if file.mime_type in _AS_BYTES else 1  # base64 makes four bytes of three
     return options.max_body_mib * MIB * share
 
 
@@ -309,7 +320,7 @@ def _encoding(data: bytes, kind: str) -> tuple[str, bool]:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
-        declared = _DECLARED.search(data[:2048]) if kind in _TITLED else None
+        declared = _DECLARED.search(data[:2048]) if kind in TITLED else None
         return (declared[1].decode("ascii"), True) if declared else ("windows-1252", False)
     return "utf-8", True
 

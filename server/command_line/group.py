@@ -18,6 +18,7 @@ from corral.api.errors import (
     MissingDependency,
     NotFound,
 )
+from corral.server.command_line.display import as_run
 
 
 class _Failure(click.ClickException):
@@ -30,9 +31,9 @@ class _Failure(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print both to stderr."""
-        click.echo(f"Error: {self.message}", file=file or sys.stderr)
+        click.echo(as_run(f"Error: {self.message}"), file=file or sys.stderr)
         if self.hint:
-            click.echo(f"Hint: {self.hint}", file=file or sys.stderr)
+            click.echo(as_run(f"Hint: {self.hint}"), file=file or sys.stderr)
 
 
 class Corral(click.Group):

@@ -60,7 +60,7 @@ async def ingest(
         CancelledError: It was interrupted; the same holds, and the report says how many.
     """
     started = time.monotonic()
-    following = _Following(client, vector_db["identifier"], report, bars, options.replace)
+    following = _Following(client, vector_db["identifier"], report, bars, options)
     try:
         for batch in _batches(files):
             await following.until(AHEAD_DOCUMENTS, AHEAD_BYTES)
@@ -112,7 +112,7 @@ class _Following:
     vector_db_id: str
     report: Report
     bars: IngestProgress
-    replace: bool
+    options: ReadOptions
     batch_id: str | None = None
     version: int = -1
     waiting: dict[str, SourceFile] = field(default_factory=dict)
@@ -125,7 +125,12 @@ class _Following:
         bodies = [document for _, document in documents]
         try:
             reply = await self.client.submit(
-                self.vector_db_id, bodies, self.batch_id, replace_others=self.replace
+                self.vector_db_id,
+                bodies,
+                self.batch_id,
+                replace_others=self.options.replace,
+                chunk_size=self.options.chunk_size,
+                overlap=self.options.overlap,
             )
         except CommandError as error:
             if error.status not in _ABOUT_ONE_DOCUMENT:

@@ -57,10 +57,17 @@ async def ingest(
     options = await _limited(client, options)
     files = within_limits(collect(paths, report, options), report, options)
     said = say_passed_over(report)
+    if options.title is not None and len(files) > 1:
+        raise CommandError(
+            f"--title is for one file (got {len(files)}).",
+            hint="Ingest that file by itself, or leave --title out.",
+            exit_code=BAD_INPUT,
+        )
     if not files and not report.failed and not sync and not watch:
         raise CommandError("There is nothing to ingest.", exit_code=BAD_INPUT)
     if vector_db is None:
         vector_db = await client.register(db, {})
+    _check_overlap(vector_db, options)
     follow = _Watch(client, vector_db, paths, options, sync, ask)
     follow.changed(files)
     await _put_in(client, vector_db, files, report, options)
@@ -75,6 +82,17 @@ async def ingest(
         await follow.run()
     if report.failed:
         raise CommandError(f"Files that were not ingested: {len(report.failed)}.")
+
+
+def _check_overlap(vector_db: JSON, options: ReadOptions) -> None:
+    """Refuse an overlap that the server would refuse, for each document."""
+    registered = (vector_db.get("chunking") or {}).get("chunk_size_in_tokens", 0)
+    size = options.chunk_size or registered
+    if options.overlap is not None and options.overlap * 2 > size:
+        raise CommandError(
+            f"--overlap must be at most half of the chunk size, {size} (got {options.overlap}).",
+            exit_code=BAD_INPUT,
+        )
 
 
 async def _limited(client: Client, options: ReadOptions) -> ReadOptions:

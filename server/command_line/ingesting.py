@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from corral.server.command_line.options import EXISTING, Target, encoding_of, json_option
+from corral.server.command_line.options import (
+    EXISTING,
+    Target,
+    chunk_size_option,
+    encoding_of,
+    json_option,
+    named_option,
+    overlap_option,
+)
 
 
 @click.command()
@@ -41,6 +49,15 @@ from corral.server.command_line.options import EXISTING, Target, encoding_of, js
     metavar="TOKEN",
     help="Who may read the documents, such as group:sales; repeatable.",
 )
+@click.option(
+    "--metadata",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Metadata of every document, such as year=2026; a value is JSON or text; repeatable.",
+)
+@click.option("--title", help="Title of the document, if there is only one file.")
+@chunk_size_option
+@overlap_option
 @click.option("--hidden", is_flag=True, help="Also ingest files and folders that begin with a dot.")
 @click.option("--no-ignore", is_flag=True, help="Also ingest files that .gitignore excludes.")
 @click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
@@ -62,6 +79,10 @@ def ingest(
     include: tuple[str, ...],
     exclude: tuple[str, ...],
     acl: tuple[str, ...],
+    metadata: tuple[str, ...],
+    title: str | None,
+    chunk_size_in_tokens: int | None,
+    overlap_in_tokens: int | None,
     hidden: bool,
     no_ignore: bool,
     yes: bool,
@@ -70,11 +91,11 @@ def ingest(
 ) -> None:
     """Ingest files and folders into a vector DB.
 
-    Reads text, Markdown, HTML, PDF, Office files, e-books, mail, tables and source code; see
-    docs/documents.md. Includes subfolders, but not hidden files, files that .gitignore excludes,
-    and links that lead out of the folder. A file's document id is its path relative to the folder
-    you name. Files over the server's limits (rag.document_limits and server.limits in run.yaml)
-    fail before anything is sent.
+    Reads text, Markdown, HTML, PDF, Office files, notebooks, e-books, mail, tables and source
+    code; see docs/documents.md. Includes subfolders, but not hidden files, files that .gitignore
+    excludes, and links that lead out of the folder. A file's document id is its path relative to
+    the folder you name. Files over the server's limits (rag.document_limits and server.limits in
+    run.yaml) fail before anything is sent.
 
     Run the command again after an interruption or after you edit files: it skips unchanged files
     and replaces changed ones. `corral jobs` lists and retries failures. Globs work as in
@@ -95,6 +116,14 @@ def ingest(
     except ValueError as error:
         raise click.UsageError(f"--acl: {error}.") from None
     options = ReadOptions(
-        as_text, encoding_of(encoding), selection=selection, acl=acl, replace=replace
+        as_text,
+        encoding_of(encoding),
+        selection=selection,
+        acl=acl,
+        replace=replace,
+        metadata=dict(named_option(each, "--metadata") for each in metadata),
+        title=title,
+        chunk_size=chunk_size_in_tokens,
+        overlap=overlap_in_tokens,
     )
     target.run(ingest_commands.ingest, db, paths, options=options, ask=not yes, **chosen)

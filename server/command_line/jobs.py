@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -41,7 +42,7 @@ async def list_jobs(client: Client, db: str, status: str | None, limit: int, as_
     """
     await client.vector_db(db)
     found = await client.jobs(db, status, limit)
-    table = display.new_table("document", "status", "progress", "message")
+    table = display.new_table("document#", "status", "progress", "message")
     for job in found:
         row = (job["document_id"], job["status"], _progress(job), job["error_message"] or "")
         display.add_row(table, *row)
@@ -76,11 +77,14 @@ async def retry(client: Client, db: str, as_json: bool) -> None:
 
 @jobs.command("cancel")
 @click.argument("db")
+@click.option("--yes", is_flag=True, help="Cancel without asking; only a terminal is asked.")
 @json_option
 @on_client
-async def cancel(client: Client, db: str, as_json: bool) -> None:
-    """Cancel all unfinished jobs."""
+async def cancel(client: Client, db: str, yes: bool, as_json: bool) -> None:
+    """Cancel all unfinished jobs. `corral jobs retry` queues them again."""
     await client.vector_db(db)
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Cancel all unfinished jobs of {db!r}?", abort=True)
     count = await client.change_jobs(db, "cancel")
     said = display.clean(f"{db}: cancelled {display.counted(count, 'job')}")
     display.answer({"cancelled": count}, said, as_json=as_json)

@@ -107,7 +107,7 @@ def list_keys(target: Target, as_json: bool) -> None:
     """List API keys: their owners, rights and last use."""
     target.local_only("keys list")
     rows = [_row(key) for key in _with_store(target.home, lambda store: store.all())]
-    none = "No keys yet. Create one: corral keys create NAME --role admin"
+    none = display.as_run("No keys yet. Create one: corral keys create NAME --role admin")
     display.answer(rows, _table(rows) if rows else none, as_json=as_json)
 
 
@@ -161,7 +161,7 @@ def _row(key: ApiKey) -> JSON:
 
 def _table(rows: list[JSON]) -> Table:
     table = display.new_table(
-        "key", "user", "tenant", "groups", "role", "state", "expires", "last used"
+        "key#", "user", "tenant", "groups", "role", "state", "expires", "last used"
     )
     for row in rows:
         names = (row["key_id"], row["user"], row["tenant"], ", ".join(row["groups"]))

@@ -57,6 +57,24 @@ batch_option = click.option(
 """On every command that goes through all chunks."""
 
 
+chunk_size_option = click.option(
+    "--chunk-size",
+    "chunk_size_in_tokens",
+    type=click.IntRange(1, 8192),
+    metavar="TOKENS",
+    help="Maximum number of cl100k tokens per chunk (1-8192). [default: DB's own, else 256]",
+)
+overlap_option = click.option(
+    "--overlap",
+    "overlap_in_tokens",
+    type=click.IntRange(0, 4096),
+    metavar="TOKENS",
+    help="Tokens repeated from the previous chunk, at most half of --chunk-size. [default: DB's "
+    "own share, else 32]",
+)
+"""On commands that split documents, or register how to."""
+
+
 def _check_terminal(_: click.Context, __: click.Parameter, yes: bool) -> bool:
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("Not a terminal; pass --yes.")
@@ -184,11 +202,11 @@ def typed(given: str) -> Any:
     return json.loads(given) if _is_json(given) else {"type": given}
 
 
-def named_option(given: str) -> tuple[str, Any]:
+def named_option(given: str, flag: str = "--option") -> tuple[str, Any]:
     """Return the field and value of `NAME=VALUE`; a value that is not JSON is text."""
     name, separator, value = given.partition("=")
     if not name or not separator:
-        raise click.UsageError(f"--option must be NAME=VALUE (got {given!r}).")
+        raise click.UsageError(f"{flag} must be NAME=VALUE (got {given!r}).")
     return name, json.loads(value) if _is_json(value) else value
 
 

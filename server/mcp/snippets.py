@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from corral.providers.config import data_home, load_config
+from corral.server.address import address_of
 
 
-def snippet(kind: str, config: Path | None, home: Path | None, tenant: str = "") -> str:
+def snippet(
+    kind: str, config: Path | None, home: Path | None, tenant: str = "", url: str | None = None
+) -> str:
     """Return a part of an agent's configuration, as JSON.
 
     Args:
@@ -19,13 +22,13 @@ def snippet(kind: str, config: Path | None, home: Path | None, tenant: str = "")
         config: The configuration file, None for the one in the data folder.
         home: The data folder, None for the default.
         tenant: Whose vector DBs the command serves; not for http, where the key says so.
+        url: The server's address, for http; None: of the server on the data folder.
     """
     folder = home or data_home()
     made: dict[str, Any]
     if kind == "http":
-        server = load_config(config, folder).server
-        url = (server.tools.public_url or f"http://{server.host}:{server.port}").rstrip("/")
-        made = {"mcpServers": {"corral": {"url": f"{url}/mcp"}}}
+        address = url or address_of(load_config(config, folder).server, folder)
+        made = {"mcpServers": {"corral": {"url": f"{address.rstrip('/')}/mcp"}}}
     elif kind == "vscode":
         made = {"servers": {"corral": {"type": "stdio", **_command(config, folder, tenant)}}}
     else:

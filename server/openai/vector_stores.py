@@ -106,7 +106,7 @@ async def created(
 
 def registration(request: CreateVectorStore, stack: Stack) -> VectorDBRegistration:
     """Return the registration that a request for a store means, under a new identifier."""
-    model = request.embedding_model or stack.default_model()
+    model = request.embedding_model or stack.usable_default_model()
     given: dict[str, Any] = {
         "provider_id": request.provider_id,
         "provider_vector_db_id": request.provider_vector_db_id or request.provider_vector_store_id,

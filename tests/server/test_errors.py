@@ -300,7 +300,7 @@ def sentence(app: InProcess, body: Any) -> str:
 
 SENTENCES: list[tuple[Any, str]] = [
     ([], "The body must be an object (got a list)."),
-    ({"content": "x"}, "vector_db_ids is missing."),
+    ({"content": "x"}, "vector_db_ids is missing. Send one of: db."),
     (
         {"content": "x", "vector_db_ids": "db"},
         "vector_db_ids must be a list (got a string).",

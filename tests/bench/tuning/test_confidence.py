@@ -9,8 +9,10 @@ import pytest
 from corral.api.vector_dbs import SearchMode
 from corral.bench.tuning.confidence import proposal
 from corral.bench.tuning.confidence_sets import QuestionConfidences, auroc, table, tell
-from corral.bench.tuning.run import TunePlan, run_tune
+from corral.bench.tuning.run import TunePlan
 from corral.providers.config import ProviderEntry, Providers, RunConfig
+
+from .test_tuning import filled, lines, run, text_of
 
 HASHING = ProviderEntry(provider_id="hashing", provider_type="inline::hashing")
 CONFIG = RunConfig(providers=Providers(embedding=[HASHING]), default_embedding_model="hashing")
@@ -66,7 +68,9 @@ async def test_judged_questions_are_told_from_removed_ones(tmp_path: Path) -> No
 
 async def test_a_tuning_proposes_a_least_confidence(tmp_path: Path) -> None:
     """For judged questions, in a note and among the settings that it recommends."""
-    section = (await run_tune(TunePlan(CONFIG, tmp_path, data="miniature"))).section
+    await filled(tmp_path)
+    rows = [{"query": text_of(n), "relevant": [f"c{n}"]} for n in range(40)]
+    section = await run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
     [said] = [note for note in section.notes if note.startswith("min_confidence ")]
     assert "min_confidence" not in section.registration
     least = section.settings["min_confidence"]

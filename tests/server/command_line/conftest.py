@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import subprocess
 import sys
@@ -32,6 +33,14 @@ def make_home(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.yaml").write_text(RUN_YAML, encoding="utf-8")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def on_path() -> Iterator[None]:
+    """Put `corral` on PATH, so that hints name it without its folder."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -348,3 +349,27 @@ def test_only_a_document_from_another_folder_is_told_how_to_replace_it() -> None
     assert _reason(changed) == "The model is another one. Embed it again."
     other = CommandError("Document 'a' is already stored from another place.", status=409)
     assert _reason(other).endswith("--replace.")
+
+
+def test_a_notebook_goes_in_by_its_cells(corral: Corral, tmp_path: Path) -> None:
+    """Of a folder, a notebook is taken and its cells are stored; a broken one fails by itself.
+
+    If this fails: look at `SUFFIXES` in `providers/ingestion/detecting.py`. Notebooks are skipped.
+    """
+    cells = [
+        {"cell_type": "markdown", "source": ["# Sheep\n", "The ewe eats grass."]},
+        {"cell_type": "code", "source": "count = 42", "outputs": []},
+    ]
+    folder = tmp_path / "farm"
+    folder.mkdir()
+    whole = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    (folder / "sheep.ipynb").write_text(whole)
+    (folder / "broken.ipynb").write_text("{")
+    done = corral("ingest", "farm", folder, "--create")
+    assert done.exit_code == 1
+    assert "broken.ipynb: " in done.stderr
+    assert "The notebook cannot be read: it is not valid JSON at line 1" in done.stderr
+    found = stored(corral)
+    assert set(found["document_ids"]) == {"sheep.ipynb"}
+    assert "count = 42" in str(found["chunks"])
+    assert "cell_type" not in str(found["chunks"])

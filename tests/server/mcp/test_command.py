@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.stack import Stack
 from corral.server.command_line.cli import main
 
-from ..harness import run_config
+from ..harness import run_config, wait_until
 
 
 def corral(home: Path, *arguments: str) -> Result:
@@ -78,3 +81,57 @@ def test_a_kind_need_not_be_named(tmp_path: Path) -> None:
     """`--print-config` alone prints what most agents take."""
     named = printed(tmp_path, "mcp", "--print-config", "mcpservers")
     assert printed(tmp_path, "mcp", "--print-config") == named
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def url_of(told: dict[str, Any]) -> str:
+    """Return the address in a printed configuration."""
+    url: str = told["mcpServers"]["corral"]["url"]
+    return url
+
+
+def test_the_printed_address_is_that_of_the_running_server(tmp_path: Path) -> None:
+    """While `serve --port` runs its port is printed, and as configured when it has ended.
+
+    If this fails: look at `server/address.py`. An agent is given an address where nothing listens.
+    """
+    (tmp_path / "run.yaml").write_text(
+        'server: {port: "${env.CORRAL_TEST_PORT:=8400}"}\n'
+        'providers: {embedding: [{provider_id: hashing, provider_type: "inline::hashing"}]}\n'
+    )
+    http = ("mcp", "--print-config", "http")
+    assert url_of(printed(tmp_path, *http)) == "http://127.0.0.1:8400/mcp"
+    port = free_port()
+    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(tmp_path)]
+    with subprocess.Popen(
+        [*command, "serve", "--port", str(port)], stderr=subprocess.DEVNULL
+    ) as up:
+        try:
+            wait_until(lambda: url_of(printed(tmp_path, *http)) == f"http://127.0.0.1:{port}/mcp")
+        finally:
+            up.terminate()
+    assert url_of(printed(tmp_path, *http)) == "http://127.0.0.1:8400/mcp"
+
+
+def test_an_address_can_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--url names the server; a port that only the system knows is refused with that hint."""
+    named = CliRunner().invoke(
+        main, ["--url", "http://fence:9000/", "mcp", "--print-config", "http"]
+    )
+    assert url_of(json.loads(named.stdout)) == "http://fence:9000/mcp"
+    refused = CliRunner().invoke(main, ["--url", "http://fence:9000", "mcp"])
+    assert (refused.exit_code, "leave out --url" in refused.stderr) == (2, True)
+    (tmp_path / "run.yaml").write_text('server: {port: "${env.CORRAL_TEST_PORT}", host: "0.0.0.0"}')
+    monkeypatch.setenv("CORRAL_TEST_PORT", "8500")
+    told = printed(tmp_path, "mcp", "--print-config", "http")
+    assert url_of(told) == "http://127.0.0.1:8500/mcp"
+    monkeypatch.setenv("CORRAL_TEST_PORT", "0")
+    refused = corral(tmp_path, "mcp", "--print-config", "http")
+    assert refused.exit_code == 2
+    assert "--url http://127.0.0.1:PORT mcp --print-config http" in refused.stderr

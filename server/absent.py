@@ -1,0 +1,150 @@
+"""What to use instead of a route that other servers have, and this one does not."""
+
+from __future__ import annotations
+
+import re
+
+from fastapi import Request
+from starlette.routing import Match
+
+_CONTEXT = (
+    "Ask your model's server for that, with the context that POST /v1/tool-runtime/rag-tool/query "
+    "returns, or with the tools of GET /v1/tools/openai or /mcp."
+)
+_NO_MODEL = f"Corral retrieves; it answers with no language model. {_CONTEXT}"
+_NO_CONVERSATION = f"Corral retrieves; it keeps no conversations. {_CONTEXT}"
+_INGEST = (
+    "To add documents, use POST /v1/tool-runtime/rag-tool/insert, POST /v1/jobs, or POST /v1/files "
+    "and POST /v1/vector_stores/{vector_store_id}/files."
+)
+_SEARCH = (
+    "To search, use POST /v1/vector-io/query or POST /v1/vector_stores/{vector_store_id}/search; "
+    "for a context, POST /v1/tool-runtime/rag-tool/query."
+)
+_EMBED = "To embed texts, use POST /v1/embeddings."
+_RERANK = "To re-rank, use POST /v1/rerank, POST /v2/rerank or POST /rerank."
+_FILES = "To upload a file, use POST /v1/files."
+_BATCHES = "To embed or ingest many texts, use POST /v1/embeddings or POST /v1/jobs."
+_TOOLS = "For tools, use GET /v1/tool-runtime/list-tools, GET /v1/tools/openai or /mcp."
+_VECTOR_DBS = "A collection is a vector DB here: see GET /v1/vector-dbs and POST /v1/vector-dbs."
+_HEALTH = "See GET /v1/health and GET /v1/ready."
+_MODELS = "See GET /v1/models."
+_MCP = "The Model Context Protocol is at /mcp, as Streamable HTTP."
+_NOT_SERVED = "Corral retrieves, and serves vector stores, files, embeddings and re-ranking only."
+
+INSTEAD: dict[str, str] = {
+    # OpenAI, and Llama Stack (OGX) under the same names
+    "/v1/responses": _NO_MODEL,
+    "/v1/chat": _NO_MODEL,
+    "/v1/completions": _NO_MODEL,
+    "/v1/messages": _NO_MODEL,
+    "/v1/realtime": _NO_MODEL,
+    "/v1/conversations": _NO_CONVERSATION,
+    "/v1/assistants": _NO_CONVERSATION,
+    "/v1/threads": _NO_CONVERSATION,
+    "/v1/uploads": _FILES,
+    "/v1/batches": _BATCHES,
+    "/v1/moderations": _NOT_SERVED,
+    "/v1/images": _NOT_SERVED,
+    "/v1/audio": _NOT_SERVED,
+    "/v1/videos": _NOT_SERVED,
+    "/v1/fine_tuning": _NOT_SERVED,
+    "/v1/evals": _NOT_SERVED,
+    "/v1/containers": _NOT_SERVED,
+    "/v1/organization": _NOT_SERVED,
+    # Llama Stack and OGX
+    "/v1/agents": _NO_CONVERSATION,
+    "/v1/inference/embeddings": _EMBED,
+    "/v1/inference/rerank": _RERANK,
+    "/v1/inference": _NO_MODEL,
+    "/v1/toolgroups": _TOOLS,
+    "/v1/tools": _TOOLS,
+    "/v1/tool-runtime": _TOOLS,
+    "/v1/connectors": _TOOLS,
+    "/v1/inspect": "See GET /v1/version and GET /openapi.json.",
+    "/v1/memory": f"{_INGEST} {_SEARCH}",
+    "/v1/memory-banks": _VECTOR_DBS,
+    "/v1/safety": _NOT_SERVED,
+    "/v1/shields": _NOT_SERVED,
+    "/v1/datasets": _NOT_SERVED,
+    "/v1/datasetio": _NOT_SERVED,
+    "/v1/scoring": _NOT_SERVED,
+    "/v1/scoring-functions": _NOT_SERVED,
+    "/v1/eval": _NOT_SERVED,
+    "/v1/post-training": _NOT_SERVED,
+    "/v1/prompts": _NOT_SERVED,
+    "/v1/telemetry": "For metrics, use GET /metrics; server.tracing in run.yaml sends traces.",
+    # Ollama
+    "/api/chat": _NO_MODEL,
+    "/api/generate": _NO_MODEL,
+    "/api/embed": _EMBED,
+    "/api/embeddings": _EMBED,
+    "/api/tags": _MODELS,
+    # Cohere, Text Embeddings Inference
+    "/v1/embed": _EMBED,
+    "/v2/embed": _EMBED,
+    "/v2/chat": _NO_MODEL,
+    "/embed": _EMBED,
+    "/generate": _NO_MODEL,
+    "/info": "See GET /v1/version and GET /v1/models.",
+    # Vector databases
+    "/api/v1/collections": _VECTOR_DBS,
+    "/api/v2": _VECTOR_DBS,
+    "/v1/collections": _VECTOR_DBS,
+    "/v1/indexes": _VECTOR_DBS,
+    "/indexes": _VECTOR_DBS,
+    # What people try
+    "/v1/documents": f"Stored documents: GET /v1/vector-dbs/{{vector_db_id}}/documents. {_INGEST}",
+    "/v1/ingest": _INGEST,
+    "/v1/insert": _INGEST,
+    "/v1/upload": _FILES,
+    "/ingest": _INGEST,
+    "/insert": _INGEST,
+    "/upload": _FILES,
+    "/v1/query": _SEARCH,
+    "/v1/search": _SEARCH,
+    "/v1/retrieve": _SEARCH,
+    "/v1/rag": _SEARCH,
+    "/v1/ask": _SEARCH,
+    "/query": _SEARCH,
+    "/search": _SEARCH,
+    "/retrieve": _SEARCH,
+    "/ask": _SEARCH,
+    "/v1/mcp": _MCP,
+    "/sse": _MCP,
+    "/messages": _MCP,
+    "/healthz": _HEALTH,
+    "/livez": _HEALTH,
+    "/readyz": _HEALTH,
+}
+"""By the beginning of a path, whole segments; the longest one counts."""
+
+_PREFIX = re.compile(r"^/(?:v1/openai/v1|v1alpha|v1beta)(?=/)")
+
+
+def instead_of(request: Request) -> str:
+    """Return what to use instead of a route that does not exist, "" if that is unknown."""
+    path = request.url.path
+    sent = _PREFIX.sub("/v1", path)
+    for end in [len(sent), *(m.start() for m in reversed([*re.finditer("/", sent)]))]:
+        if instead := INSTEAD.get(sent[:end]):
+            return instead
+    for near in _nearest(path):
+        if _is_served(request, near):
+            hint = " A client of OpenAI needs a base_url that ends in /v1."
+            return f"Did you mean {near}?{hint if near == f'/v1{path}' else ''}"
+    return ""
+
+
+def _nearest(path: str) -> list[str]:
+    """Return the paths that differ in the version, or in how their first part is written."""
+    first, slash, rest = path.removeprefix("/v1/").partition("/")
+    spellings = [first.replace("_", "-"), first.replace("-", "_")]
+    near = [f"/v1{path}", path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/")]
+    near += [f"/v1/{spelled}{slash}{rest}" for spelled in spellings]
+    return [each for each in near if each != path]
+
+
+def _is_served(request: Request, path: str) -> bool:
+    scope = {**request.scope, "path": path, "raw_path": path.encode()}
+    return any(route.matches(scope)[0] is not Match.NONE for route in request.app.routes)

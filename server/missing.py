@@ -1,0 +1,60 @@
+"""What to send for a required field that is missing, if the server knows the possible values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import Request
+
+from corral.api.findings import Location
+from corral.providers.stack import Stack
+from corral.server.routing import stack_of
+from corral.server.validation import InvalidBody
+
+MAX_LISTED = 10
+"""Most values that a hint lists."""
+
+_VECTOR_DBS = ("vector_db_id", "vector_db_ids", "knowledge_id")
+_FIXED = {
+    ("/v1/vector-dbs", "vector_db_id"): "Send a name for the new vector DB.",
+    ("/copy", "target_id"): "Send a name for the copy.",
+    ("/v1/files", "purpose"): "Send assistants to attach the file to a vector store.",
+    ("/files", "file_id"): "Send the id that POST /v1/files returned; GET /v1/files lists all.",
+}
+"""By the end of a path and the field."""
+
+
+async def add_values(refused: InvalidBody, request: Request) -> None:
+    """Add the values that a missing field can have to the refusal of a request, as its hint."""
+    first = refused.details[0] if refused.details else {}
+    if first.get("type") == "missing":
+        place = tuple(first["loc"])
+        refused.hint = await _hint(place, request.url.path, stack_of(request.scope))
+
+
+async def _hint(place: Location, path: str, stack: Stack) -> str:
+    field = str(place[-1])
+    for (ending, name), hint in _FIXED.items():
+        if place == (name,) and path.endswith(ending):
+            return hint
+    if field in _VECTOR_DBS:
+        known = [each.identifier for each in await stack.vector_dbs()]
+        none = "No vector DB is registered: register one with POST /v1/vector-dbs."
+        return _one_of(known, "GET /v1/vector-dbs", none)
+    if field == "model":
+        models = {"rerank": stack.rerank_models, "query_generator_config": stack.inference_models}
+        parent = str(place[-2]) if len(place) > 1 else ""
+        known = [name for _, name in models[parent]()] if parent in models else _embedding(stack)
+        return _one_of(known, "GET /v1/models", "No such model is configured in run.yaml.")
+    return ""
+
+
+def _embedding(stack: Stack) -> list[str]:
+    return [info.model for _, info in stack.models()]
+
+
+def _one_of(values: Sequence[str], route: str, none: str) -> str:
+    if not values:
+        return none
+    more = f" {route} lists all {len(values)}." if len(values) > MAX_LISTED else ""
+    return f"Send one of: {', '.join(values[:MAX_LISTED])}.{more}"
