@@ -100,7 +100,10 @@ def test_the_loop_answers_and_cites(addresses: dict[str, str]) -> None:
     """The model's call reaches Corral, the answer cites the document's title and address."""
     answer = said(sys.executable, "agent_loop.py", addresses)
     assert "A fence keeps the cattle in." in answer
-    assert f"[Fences]({addresses['CORRAL_URL']}/v1/vector-dbs/notes/documents/fence.md)" in answer
+    assert (
+        f"[Fences]({addresses['CORRAL_URL']}/document?vector_db_id=notes&document_id=fence.md"
+        in answer
+    )
 
 
 def test_the_agents_sdk_answers_and_cites(addresses: dict[str, str]) -> None:

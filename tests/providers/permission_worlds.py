@@ -28,8 +28,8 @@ TOKENS = (
     "tenant:acme", "tenant:other", "tenant:*",
 )  # fmt: skip
 NAMES: Mapping[str, Sequence[str]] = {
-    "user": ("", "ann", "bob", "cem", "an", "sales", "*"),
-    "group": ("sales", "staff", "it's", "ann", "sale", "*"),
+    "user": ("", "ann", "bob", "cem", "an", "sales", "all"),
+    "group": ("sales", "staff", "it's", "ann", "sale", "all"),
 }
 MARK = re.compile(r"\bm\d{5}x|\bd\d{5}x")
 """The mark of a chunk, in its id and its text, and of a document."""

@@ -39,6 +39,7 @@ def requests() -> list[tuple[str, str, Any]]:
         ("GET", "/v1/vector-dbs", None),
         ("GET", f"/v1/vector-dbs/{db}", None),
         ("GET", f"/v1/vector-dbs/{SECRET}", None),
+        ("GET", f"/document?vector_db_id={db}&document_id={SECRET}", None),
         ("POST", "/v1/vector-io/insert", {"vector_db_id": db, "chunks": [chunk]}),
         ("POST", "/v1/vector-io/insert", {"vector_db_id": db, "chunks": [{**chunk, "x": SECRET}]}),
         (

@@ -104,7 +104,7 @@ def test_a_role_includes_those_below_it(app: InProcess) -> None:
     If this fails: a reader writes, or a tenant's admin does what the operator alone may.
     """
     holders = [
-        holder(app, f"{role} of {tenant}", role, tenant=tenant)
+        holder(app, f"{role} of {tenant or 'all'}", role, tenant=tenant)
         for role in Role
         for tenant in ("acme", "")
     ]

@@ -139,9 +139,11 @@ def test_null_is_absent(farm: InProcess, nulls: Json) -> None:
 
 def test_null_is_no_knowledge(farm: InProcess) -> None:
     """What is required is missing where it is null, and the refusal names it."""
-    for name in ("knowledge_id", "query"):
+    hints = {"knowledge_id": " Send one of: farm.", "query": ""}
+    for name, hint in hints.items():
         refused = farm.send("POST", "/v1/dify/retrieval", {**RECORDED, name: None})
-        assert (refused.status_code, refused.json()["error_msg"]) == (400, f"{name} is missing.")
+        said = f"{name} is missing.{hint}"
+        assert (refused.status_code, refused.json()["error_msg"]) == (400, said)
 
 
 def test_refusals_are_difys(app: InProcess) -> None:

@@ -152,6 +152,8 @@ def test_json_is_all_that_is_printed(corral: Corral, documents: Path) -> None:
     assert {p["kind"] for p in read(corral("providers", "--json"))["data"]} == {
         "vector_io",
         "embedding",
+        "files",
+        "rag",
     }
     assert read(corral("config", "show", "--json"))["server"]["port"] == 8321
     gone = read(corral("documents", "delete", "copy", "fences.md", "--yes", "--json"))

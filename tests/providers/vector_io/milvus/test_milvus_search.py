@@ -13,6 +13,7 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError
 from corral.api.testing.oracle import Oracle
+from corral.providers.ranking.text import Analysis
 from corral.providers.vector_io.milvus import collection as collection_module
 from corral.providers.vector_io.milvus import index as index_module
 from corral.providers.vector_io.milvus import keyword as keywords_module
@@ -218,6 +219,10 @@ class Reversed:
     def terms(self, text: str) -> list[str]:
         """Return terms."""
         return [word[::-1] for word in text.split()]
+
+    def analyze(self, text: str) -> Analysis:
+        """Return terms, none of them beside the words."""
+        return Analysis(self.terms(text), [])
 
 
 async def test_a_newer_layout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

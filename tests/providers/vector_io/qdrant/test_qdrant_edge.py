@@ -18,6 +18,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, NotFound, ProviderError
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
+from corral.providers.ranking.text import Analysis
 from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.qdrant import index as index_module
 from corral.providers.vector_io.qdrant import keyword as keyword_module
@@ -211,6 +212,9 @@ async def test_another_analyzer_finds_all_terms_anew(
 
         def terms(self, text: str) -> list[str]:
             return text.upper().split()
+
+        def analyze(self, text: str) -> Analysis:
+            return Analysis(self.terms(text), [])
 
     monkeypatch.setattr(keyword_module, "analyzer", lambda _: Shouting())
     index = await opened(tmp_path, **settings)
