@@ -477,7 +477,6 @@ class ScopedIndex(EmbeddingIndex):
     _query_keyword = _shared("_query_keyword")
     _query_fuzzy = _shared("_query_fuzzy")
     _query_hybrid = _shared("_query_hybrid")
-    _query_keyword_by = _shared("_query_keyword_by")
     _term_statistics = _shared("_term_statistics")
     _get = _shared("_get")
     _count = _shared("_count")

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
 from corral.api.documents import READ_AT_ONCE, DocumentCount
-from corral.api.errors import InvalidRequest
+from corral.api.errors import ContractViolation, InvalidRequest
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
@@ -24,8 +24,8 @@ class IndexHooks(ABC):
 
     Attributes:
         vector_db: The registration that the index serves.
-        has_term_statistics: Whether the provider implements `_term_statistics` and
-            `_query_keyword_by`, so that its keyword scores compare with those of other vector DBs.
+        has_term_statistics: True if the provider implements `_term_statistics`, and ranks words by
+            the statistics that it is given: its scores then compare with those of others.
     """
 
     vector_db: VectorDB
@@ -48,9 +48,14 @@ class IndexHooks(ABC):
 
     @abstractmethod
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        """Return the k best chunks that hold a word of the query and pass, best first."""
+        """Return the k best chunks that hold a word of the query and pass, best first.
+
+        Args:
+            by: The statistics to rank by, of several vector DBs, this one included; None for the
+                index's own. Passed only to an index that `has_term_statistics`.
+        """
 
     @abstractmethod
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
@@ -92,7 +97,7 @@ class IndexHooks(ABC):
         return vector, keyword
 
     async def _query_fuzzy(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         """Return what `_query_keyword` does, words spelled nearly like the query's included.
 
@@ -105,28 +110,14 @@ class IndexHooks(ABC):
         )
 
     async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
-        """Return the numbers that BM25 needs to rank the chunks for this query.
+        """Return the numbers by which BM25 ranks the chunks for this query.
 
-        A provider whose keyword leg is BM25 overrides this and `_query_keyword_by`, and sets
-        `has_term_statistics`: then several vector DBs are ranked as one, whatever their providers.
+        A provider overrides this if it sets `has_term_statistics`: then several vector DBs are
+        ranked as one, whatever their providers.
         """
-        raise NotImplementedError
-
-    async def _query_keyword_by(
-        self,
-        query_string: str,
-        k: int,
-        filters: Filter | None,
-        statistics: TermStatistics,
-        fuzzy: bool,
-    ) -> Sequence[Candidate]:
-        """Return what `_query_keyword` does, or `_query_fuzzy`, scored by these statistics.
-
-        Args:
-            statistics: Of several vector DBs, this one included, for this query.
-            fuzzy: A provider without fuzzy search refuses it as `_query_fuzzy` does.
-        """
-        raise NotImplementedError
+        raise ContractViolation(
+            f"{self.vector_db.provider_id}: has_term_statistics is set without _term_statistics."
+        )
 
     async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
         """Return the first `limit` documents above `after`, ascending by code point.

@@ -124,11 +124,9 @@ class LegSearch(ScopedHooks):
         text, filters = query.text, query.filters
         provider = self.vector_db.provider_id
         with span("engine", provider=provider, mode="keyword", k=size) as seen:
-            if statistics is not None:
-                leg = await self._query_keyword_by(text, size, filters, statistics, query.fuzzy)
-            else:
-                words = self._query_fuzzy if query.fuzzy else self._query_keyword
-                leg = await words(text, size, filters)
+            words = self._query_fuzzy if query.fuzzy else self._query_keyword
+            by = () if statistics is None else (statistics,)
+            leg = await words(text, size, filters, *by)
             seen["candidates"] = len(leg)
         check_leg(self.vector_db, "keyword", leg, size)
         return Leg(leg, self._share(leg, alone="vector" not in query.legs))

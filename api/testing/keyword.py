@@ -121,7 +121,7 @@ class KeywordTests(Suite):
         An index without `has_term_statistics` makes no such promise: its hits are merged by
         confidence.
 
-        If this fails: `_query_keyword_by` uses its own number of chunks, average length or
+        If this fails: `_query_keyword` uses its own number of chunks, average length or
         frequencies somewhere; an engine that proposes candidates must bound what it left out by
         the statistics that it was given.
         """

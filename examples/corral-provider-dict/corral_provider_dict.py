@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.filters import Filter, matches
-from corral.api.hits import Candidate, KeywordLeg
+from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.provider import (
     ENGINE_DEFAULTS,
     Api,
@@ -26,7 +25,7 @@ from corral.api.provider import (
     VectorIOProvider,
 )
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.bm25 import greatest, idf, term_weight
+from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.exact import effective_metric, exact_scores
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.text import analyzer
@@ -42,6 +41,8 @@ class Entry(NamedTuple):
 
 class DictIndex(EmbeddingIndex):
     """Chunks by id. Every write makes a new dict, so that readers see whole calls only."""
+
+    has_term_statistics = True
 
     def __init__(self, vector_db: VectorDB, forget: Callable[[], object]) -> None:
         super().__init__(vector_db)
@@ -72,22 +73,29 @@ class DictIndex(EmbeddingIndex):
         scores = exact_scores(matrix, embedding, effective_metric(self.vector_db))
         return self._best(dict(zip(self._entries, scores.tolist(), strict=True)), k, filters)
 
+    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        everything = [entry.terms for entry in self._entries.values()]
+        holding = {
+            term: sum(term in terms.frequencies for terms in everything)
+            for term in self._analyzer.query(query_string).times
+        }
+        return TermStatistics(len(everything), sum(one.length for one in everything), holding)
+
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        everything = {i: entry.terms for i, entry in self._entries.items()}
-        average = sum(terms.length for terms in everything.values()) / max(len(everything), 1)
+        asked = self._analyzer.query(query_string)
+        own = await self._term_statistics(query_string, fuzzy=False)
+        by = by or own
         raw: dict[str, float] = {}
-        held: list[tuple[int, int]] = []
-        for term, times in sorted(Counter(self._analyzer.terms(query_string)).items()):
-            holding = {i: terms for i, terms in everything.items() if term in terms.frequencies}
-            held.append((times, len(holding)))
-            for chunk_id, terms in holding.items():
-                weight = term_weight(terms.frequencies[term], terms.length, average)
-                score = times * idf(len(holding), len(everything)) * weight
-                raw[chunk_id] = raw.get(chunk_id, 0.0) + score
+        for term, times in sorted(asked.times.items()):
+            worth = times * idf(by.frequency(term, own.holding[term]), by.count)
+            for chunk_id, entry in self._entries.items():
+                if frequency := entry.terms.frequencies.get(term):
+                    weight = term_weight(frequency, entry.terms.length, by.average)
+                    raw[chunk_id] = raw.get(chunk_id, 0.0) + worth * weight
         # The greatest score that the query allows: what the confidence of an answer is made of.
-        return KeywordLeg(self._best(raw, k, filters), greatest(held, len(everything)))
+        return KeywordLeg(self._best(raw, k, filters), asked.greatest(by.holding, by.count))
 
     def _best(self, raw: Mapping[str, float], k: int, filters: Filter | None) -> list[Candidate]:
         passing = [i for i in raw if matches(filters, self._entries[i].chunk.metadata)]

@@ -32,7 +32,7 @@ from functools import cache, lru_cache, partial
 import numpy as np
 
 from corral.api.hits import Candidate, TermStatistics
-from corral.providers.ranking.bm25 import greatest, idf, term_weight
+from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.candidates import Proposals, best_candidates
 from corral.providers.ranking.fields import ChunkTerms
 from corral.providers.ranking.text import Analyzer
@@ -201,10 +201,8 @@ class SparseQuery:
     """
 
     def __init__(self, text: str, analyzer: Analyzer) -> None:
-        self._wanted: dict[str, int] = {}
-        for term in sorted(analyzer.terms(text)):
-            self._wanted[term] = self._wanted.get(term, 0) + 1
-        self._beside = frozenset(analyzer.analyze(text).beside)
+        self._query = query = analyzer.query(text)
+        self._wanted = dict(sorted(query.times.items()))
         self.terms = tuple(self._wanted)
         self.keys = tuple(term_key(term) for term in self.terms)
         self._by_key = dict(zip(self.keys, self.terms, strict=True))
@@ -219,15 +217,15 @@ class SparseQuery:
         found = dict(zip(self.terms, holding, strict=True))
         return TermStatistics(known.count, known.length, found)
 
-    def frequencies(self, shared: TermStatistics, holding: Sequence[int]) -> list[int]:
+    def frequencies(self, by: TermStatistics, holding: Sequence[int]) -> list[int]:
         """Return for each of `keys` the number of chunks that hold it, in several vector DBs.
 
         Args:
-            shared: The statistics of these vector DBs.
+            by: The statistics of these vector DBs.
             holding: The numbers in the one that is searched.
         """
         pairs = zip(self.terms, holding, strict=True)
-        return [shared.frequency(term, number) for term, number in pairs]
+        return [by.frequency(term, number) for term, number in pairs]
 
     def weights(self, document_frequencies: Sequence[int], count: int) -> dict[int, float]:
         """Return by key the weight, idf times repetitions, of the terms that some chunk holds.
@@ -246,10 +244,7 @@ class SparseQuery:
 
     def greatest(self, document_frequencies: Sequence[int], count: int) -> float:
         """Return the score that no chunk can exceed; arguments as of `weights`."""
-        held = zip(self._wanted.items(), document_frequencies, strict=True)
-        return greatest(
-            ((times, n) for (term, times), n in held if n or term not in self._beside), count
-        )
+        return self._query.greatest(dict(zip(self.terms, document_frequencies, strict=True)), count)
 
     def held(self, keys: Iterable[int]) -> tuple[str, ...]:
         """Return the terms among these keys."""

@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from functools import cache, partial
 from itertools import chain
 from typing import NamedTuple, TypeVar
@@ -37,6 +38,7 @@ import Stemmer
 from corral.api.unseen import clean_text
 from corral.api.vector_dbs import LANGUAGES
 from corral.providers.ranking.beside import Beside, Rules, hinted, is_marked
+from corral.providers.ranking.bm25 import greatest
 from corral.providers.ranking.stop_words import CLITICS, STOP_WORDS
 from corral.providers.ranking.words import (
     characters,
@@ -177,6 +179,30 @@ class Analysis(NamedTuple):
     beside: list[str]
 
 
+class QueryTerms(NamedTuple):
+    """The index terms of a query.
+
+    Attributes:
+        times: By term, how often the query has it, above 0.
+        beside: The terms beside the words: a chunk that answers the query need not contain them.
+    """
+
+    times: Counter[str]
+    beside: frozenset[str]
+
+    def greatest(self, frequencies: Mapping[str, int], count: int) -> float:
+        """Return the score that no chunk can exceed (`bm25.greatest`).
+
+        A term beside the words that no chunk contains does not count.
+
+        Args:
+            frequencies: By term, the number of chunks that contain it.
+            count: The number of chunks.
+        """
+        numbers = ((times, term, frequencies.get(term, 0)) for term, times in self.times.items())
+        return greatest(((t, n) for t, term, n in numbers if n or term not in self.beside), count)
+
+
 class Analyzer:
     """Turns text into index terms for one language; use `analyzer` to get one.
 
@@ -242,6 +268,16 @@ class Analyzer:
             return Analysis(words, [])
         held = frozenset(words)
         return Analysis(words, [one.term for one in beside if one.term not in held])
+
+    def query(self, text: str) -> QueryTerms:
+        """Return the terms of a query, counted: those of `terms`, which one analysis finds.
+
+        Cost: as `terms`.
+        """
+        times = Counter(self._words_of(text))
+        beside = [one for one in self._beside_of(text) if one.term not in times]
+        times.update({one.term: one.times for one in beside})
+        return QueryTerms(times, frozenset(one.term for one in beside))
 
     def _words_of(self, text: str) -> list[str]:
         if text.isascii():

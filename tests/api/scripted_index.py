@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, KeywordLeg
+from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
 
 
@@ -68,7 +68,7 @@ class ScriptedIndex(EmbeddingIndex):
         return self.vector[:k] if self.cut else self.vector
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         self.calls.append(("keyword", (query_string, k, filters)))
         if not self.cut:

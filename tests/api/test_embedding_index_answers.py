@@ -15,7 +15,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ContractViolation, ProviderError
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, QueryChunksResponse
+from corral.api.hits import Candidate, QueryChunksResponse, TermStatistics
 from corral.api.leg_search import MAX_SEARCHES
 
 from .scripted_index import ScriptedIndex, candidates
@@ -239,7 +239,7 @@ class Rendezvous(ScriptedIndex):
         return await super()._query_vector(embedding, k, filters)
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         self.begun["keyword"].set()
         await asyncio.wait_for(self.begun["vector"].wait(), timeout=30)
@@ -258,7 +258,7 @@ class Failing(ScriptedIndex):
     """The keyword leg fails."""
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         raise ProviderError("scripted: out of order.")
 

@@ -161,7 +161,7 @@ class KeysArePaths(ToyIndex):
 @caught_by("test_a_filter_changes_no_score", "test_filtered_keyword_search_equals_the_definition")
 class StatisticsOfWhatPasses(ToyIndex):
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         passing = {i: e for i, e in self._load().items() if matches(filters, e.chunk.metadata)}
         return self._best(self._bm25(self._terms(query_string), passing), k, passing, None)
@@ -185,26 +185,20 @@ class GreatestOfWordsThatAreThere(ToyIndex):
 
 @caught_by("test_several_vector_dbs_rank_as_one")
 class OwnStatisticsOnly(ToyIndex):
-    async def _query_keyword_by(
-        self, query_string: str, k: int, filters: Filter | None, *rest: Any
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await self._query_keyword(query_string, k, filters)
+        return await super()._query_keyword(query_string, k, filters)
 
 
 @caught_by("test_several_vector_dbs_rank_as_one")
 class OwnAverageLength(ToyIndex):
-    async def _query_keyword_by(
-        self,
-        query_string: str,
-        k: int,
-        filters: Filter | None,
-        statistics: TermStatistics,
-        fuzzy: bool,
-    ) -> Sequence[Candidate]:
-        own = await self._term_statistics(query_string, fuzzy)
-        length = round(own.average * statistics.count)
-        mixed = TermStatistics(statistics.count, length, statistics.holding)
-        return await super()._query_keyword_by(query_string, k, filters, mixed, fuzzy)
+    def _bm25_by(
+        self, by: TermStatistics, terms: Sequence[str], entries: Entries
+    ) -> dict[str, float]:
+        average = sum(e.length for e in entries.values()) / max(len(entries), 1)
+        mixed = TermStatistics(by.count, round(average * by.count), by.holding)
+        return super()._bm25_by(mixed, terms, entries)
 
 
 @caught_by("test_words_are_joined_by_or", "test_the_longest_query")

@@ -17,7 +17,7 @@ from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
 from corral.api.errors import ProviderError
 from corral.api.filters import Compound, Filter, matches
-from corral.api.hits import Candidate, QueryChunksResponse
+from corral.api.hits import Candidate, QueryChunksResponse, TermStatistics
 from corral.api.vector_dbs import VectorDB
 
 Row = NDArray[np.float32]
@@ -263,7 +263,7 @@ class AnswersKept(ToyIndex):
         self._answers: dict[str, Sequence[Candidate]] = {}
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         if query_string not in self._answers:
             found = await super()._query_keyword(query_string, k, filters)

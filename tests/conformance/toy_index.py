@@ -91,10 +91,12 @@ class ToyIndex(EmbeddingIndex):
         return self._best(dict(zip(entries, raw, strict=True)), k, entries, filters)
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         entries = self._load()
         terms = sorted(set(self._terms(query_string)))
+        if by is not None:
+            return self._best(self._bm25_by(by, terms, entries), k, entries, filters)
         best = self._best(self._bm25(terms, entries), k, entries, filters)
         return KeywordLeg(best, self._greatest(terms, entries))
 
@@ -106,26 +108,8 @@ class ToyIndex(EmbeddingIndex):
         }
         return TermStatistics(len(entries), sum(e.length for e in entries.values()), holding)
 
-    async def _query_keyword_by(
-        self,
-        query_string: str,
-        k: int,
-        filters: Filter | None,
-        statistics: TermStatistics,
-        fuzzy: bool,
-    ) -> Sequence[Candidate]:
-        entries = self._load()
-        raw: dict[str, float] = {}
-        for term in sorted(self._terms(query_string)):
-            for chunk_id, entry in entries.items():
-                if term in entry.frequency:
-                    worth = idf(statistics.frequency(term, 0), statistics.count)
-                    weight = term_weight(entry.frequency[term], entry.length, statistics.average)
-                    raw[chunk_id] = raw.get(chunk_id, 0.0) + worth * weight
-        return self._best(raw, k, entries, filters)
-
     async def _query_fuzzy(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         entries = self._load()
         vocabulary = {term for entry in entries.values() for term in entry.frequency}
@@ -186,6 +170,18 @@ class ToyIndex(EmbeddingIndex):
             for chunk_id, entry in holding.items():
                 weight = term_weight(entry.frequency[term], entry.length, average)
                 raw[chunk_id] = raw.get(chunk_id, 0.0) + idf(len(holding), len(entries)) * weight
+        return raw
+
+    def _bm25_by(
+        self, by: TermStatistics, terms: Sequence[str], entries: Entries
+    ) -> dict[str, float]:
+        raw: dict[str, float] = {}
+        for term in terms:
+            worth = idf(by.frequency(term, 0), by.count)
+            for chunk_id, entry in entries.items():
+                if term in entry.frequency:
+                    weight = term_weight(entry.frequency[term], entry.length, by.average)
+                    raw[chunk_id] = raw.get(chunk_id, 0.0) + worth * weight
         return raw
 
     def _greatest(self, terms: Sequence[str], entries: Entries) -> float:

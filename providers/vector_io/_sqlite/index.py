@@ -160,27 +160,17 @@ class ChunkFileIndex(EmbeddingIndex):
         return await self._vector_leg.ask((embedding, k, filters))
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await self._keyword_leg.ask((query_string, k, filters, False, None))
+        return await self._keyword_leg.ask((query_string, k, filters, False, by))
 
     async def _query_fuzzy(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await self._keyword_leg.ask((query_string, k, filters, True, None))
+        return await self._keyword_leg.ask((query_string, k, filters, True, by))
 
     async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         return await self._statistics.ask((query_string, fuzzy))
-
-    async def _query_keyword_by(
-        self,
-        query_string: str,
-        k: int,
-        filters: Filter | None,
-        statistics: TermStatistics,
-        fuzzy: bool,
-    ) -> Sequence[Candidate]:
-        return await self._keyword_leg.ask((query_string, k, filters, fuzzy, statistics))
 
     async def _query_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
@@ -287,14 +277,9 @@ class ChunkFileIndex(EmbeddingIndex):
     ) -> list[KeywordLeg]:
         return [
             self._keyword.candidates(
-                connection,
-                text,
-                k,
-                self._filters.passing(connection, filters),
-                fuzzy=fuzzy,
-                statistics=statistics,
+                connection, text, k, self._filters.passing(connection, filters), by, fuzzy=fuzzy
             )
-            for text, k, filters, fuzzy, statistics in asked
+            for text, k, filters, fuzzy, by in asked
         ]
 
     def _count_terms(self, asked: Sequence[tuple[str, bool]]) -> list[TermStatistics]:

@@ -22,7 +22,6 @@ The caller owns the connection, the transaction and the row numbers.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,7 +31,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
-from corral.providers.ranking.bm25 import greatest, idf
+from corral.providers.ranking.bm25 import idf
 from corral.providers.ranking.candidates import best_of
 from corral.providers.ranking.fields import BESIDE_WEIGHT, field_texts
 from corral.providers.ranking.max_score import TermScores, best_by_terms
@@ -134,14 +133,12 @@ class KeywordIndex:
         query: str,
         k: int,
         allowed: RowSet | None,
+        by: TermStatistics | None = None,
         *,
         fuzzy: bool = False,
-        statistics: TermStatistics | None = None,
     ) -> KeywordLeg:
         """Return the k best chunks, ties by id; arguments and errors as of `search`."""
-        hits, most = self.search(
-            connection, query, k, allowed=allowed, fuzzy=fuzzy, statistics=statistics
-        )
+        hits, most = self.search(connection, query, k, allowed, by, fuzzy=fuzzy)
         ids = chunk_ids_of(connection, [hit.row for hit in hits])
         found = (Candidate(ids[hit.row], hit.score, matched_terms=hit.terms) for hit in hits)
         return KeywordLeg(best_of(found, k), most)
@@ -151,10 +148,10 @@ class KeywordIndex:
         connection: apsw.Connection,
         query: str,
         k: int,
-        *,
         allowed: RowSet | None = None,
+        by: TermStatistics | None = None,
+        *,
         fuzzy: bool = False,
-        statistics: TermStatistics | None = None,
     ) -> tuple[list[KeywordHit], float]:
         """Return the best rows that hold a term of the query, and those tied with the last.
 
@@ -163,8 +160,8 @@ class KeywordIndex:
             query: Any text; its terms are joined by OR, a repeated one counts as often.
             k: How many rows are wanted, >= 1; more are returned where scores tie.
             allowed: The rows that may be returned; None for all.
+            by: The statistics to rank by; None for the index's own.
             fuzzy: Pass True to let a term stand for similar ones too; `similar.py` has the rules.
-            statistics: Those to rank by; None for the index's own.
 
         Returns:
             Hits, best first, ties in ascending order of rows; and the score that none could exceed
@@ -175,30 +172,20 @@ class KeywordIndex:
         """
         now = self._cache.follow(connection)
         own = TermStatistics(now.state.count, now.total)
-        numbers = statistics or own
-        average = numbers.average or own.average
-        wanted = Counter(self._analyzer.terms(query))
-        beside = frozenset(self._analyzer.analyze(query).beside)
-        held: dict[str, TermScores] = {}
-        parts: list[TermScores] = []
-        holding: list[tuple[int, int]] = []
-        for term, postings in self._postings_of(connection, now, wanted, fuzzy=fuzzy):
-            weights = self._cache.weights(average) if postings else _NOTHING
-            scores = {
-                word: (TermScores.of(posting.rows, weights, posting.shapes), similarity)
-                for word, (posting, similarity) in postings.items()
-            }
-            held |= {word: posting for word, (posting, _) in scores.items()}
-            part, frequency = _as_one(term, scores, numbers, wanted[term])
-            parts += [part] if len(part.rows) else []
-            if frequency or term not in beside:
-                holding.append((wanted[term], frequency))
-        most = greatest(holding, numbers.count)
-        if not parts:
+        by = by or own
+        terms = self._analyzer.query(query)
+        postings = dict(self._postings_of(connection, now, terms.times, fuzzy=fuzzy))
+        weights = self._cache.weights(by.average or own.average)
+        scores = {term: _scores(found, weights) for term, found in postings.items()}
+        parts = {term: _as_one(term, scores[term], by, terms.times[term]) for term in scores}
+        most = terms.greatest({term: number for term, (_, number) in parts.items()}, by.count)
+        held = [part for part, _ in parts.values() if len(part.rows)]
+        if not held:
             return [], most
-        rows, scores_of_rows = best_by_terms(parts, k, allowed)
-        terms = _matched(dict(sorted(held.items())), rows)
-        return list(map(KeywordHit, rows.tolist(), scores_of_rows.tolist(), terms)), most
+        rows, best = best_by_terms(held, k, allowed)
+        words = {word: one for found in scores.values() for word, (one, _) in found.items()}
+        matched = _matched(dict(sorted(words.items())), rows)
+        return list(map(KeywordHit, rows.tolist(), best.tolist(), matched)), most
 
     def statistics(
         self, connection: apsw.Connection, query: str, *, fuzzy: bool = False
@@ -207,7 +194,7 @@ class KeywordIndex:
         now = self._cache.follow(connection)
         holding: dict[str, int] = {}
         similar: dict[str, int] = {}
-        wanted = Counter(self._analyzer.terms(query))
+        wanted = self._analyzer.query(query).times
         for term, postings in self._postings_of(connection, now, wanted, fuzzy=fuzzy):
             holding[term] = len(postings[term][0].rows) if term in postings else 0
             if fuzzy:
@@ -249,8 +236,7 @@ class KeywordIndex:
         self._cache.forget()
 
 
-_NOTHING = np.empty(0)
-_NO_SCORES = TermScores.of(np.empty(0, np.int64), _NOTHING)
+_NO_SCORES = TermScores.of(np.empty(0, np.int64), np.empty(0))
 
 
 class _StoredVocabulary:
@@ -271,25 +257,35 @@ class _StoredVocabulary:
         return self._words
 
 
+def _scores(
+    postings: Mapping[str, tuple[Posting, float]], weights: NDArray[np.float64]
+) -> dict[str, tuple[TermScores, float]]:
+    """Return postings with the weights of their rows, as `TermScores`."""
+    return {
+        word: (TermScores.of(posting.rows, weights, posting.shapes), similarity)
+        for word, (posting, similarity) in postings.items()
+    }
+
+
 def _as_one(
     term: str,
     found: Mapping[str, tuple[TermScores, float]],
-    numbers: TermStatistics,
+    by: TermStatistics,
     times: int,
 ) -> tuple[TermScores, int]:
     """Return the scores of the rows with a query term or a similar one, and its frequency.
 
     The frequency is the number of rows with the term, or with a similar one if none has the term.
     """
-    own, count = found[term][0] if term in found else _NO_SCORES, numbers.count
-    frequency = numbers.frequency(term, len(own.rows))
+    own, count = found[term][0] if term in found else _NO_SCORES, by.count
+    frequency = by.frequency(term, len(own.rows))
     if len(found) == (term in found):
         return own.times(idf(frequency, count) * times), frequency
     every = np.concatenate([posting.rows for posting, _ in found.values()])
     worth = np.concatenate([posting.scores() * share for posting, share in found.values()])
     order = np.argsort(every, kind="stable")
     rows, starts = np.unique(every[order], return_index=True)
-    similar = numbers.similar_frequency(term, len(rows))
+    similar = by.similar_frequency(term, len(rows))
     scores = np.maximum.reduceat(worth[order], starts) * (idf(similar, count) * times)
     if term in found:
         place = np.searchsorted(rows, own.rows)

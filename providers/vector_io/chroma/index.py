@@ -106,41 +106,20 @@ class ChromaIndex(NotedIndex):
         return await best_candidates(k, propose, margin=MARGIN)
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        mirror = self._mirror
-        return await self._threads.run(mirror.read, mirror.search, query_string, k, filters)
+        read, search = self._mirror.read, self._mirror.search
+        return await self._threads.run(read, search, query_string, k, filters, by)
 
     async def _query_fuzzy(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        mirror = self._mirror
-        return await self._threads.run(
-            mirror.read, mirror.search, query_string, k, filters, fuzzy=True
-        )
+        read, search = self._mirror.read, self._mirror.search
+        return await self._threads.run(read, search, query_string, k, filters, by, fuzzy=True)
 
     async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         mirror = self._mirror
         return await self._threads.run(mirror.read, mirror.statistics, query_string, fuzzy=fuzzy)
-
-    async def _query_keyword_by(
-        self,
-        query_string: str,
-        k: int,
-        filters: Filter | None,
-        statistics: TermStatistics,
-        fuzzy: bool,
-    ) -> Sequence[Candidate]:
-        mirror = self._mirror
-        return await self._threads.run(
-            mirror.read,
-            mirror.search,
-            query_string,
-            k,
-            filters,
-            fuzzy=fuzzy,
-            statistics=statistics,
-        )
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await self._threads.run(self._read_chunks, chunk_ids, include_embeddings)

@@ -11,6 +11,7 @@ import asyncio
 import heapq
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -86,29 +87,18 @@ class MemoryIndex(EmbeddingIndex):
         return await asyncio.to_thread(self._search_vectors, embedding, k, filters)
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await asyncio.to_thread(self._search_words, query_string, k, filters)
+        return await asyncio.to_thread(self._search_words, query_string, k, filters, by)
 
     async def _query_fuzzy(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await asyncio.to_thread(self._search_words, query_string, k, filters, fuzzy=True)
+        search = partial(self._search_words, fuzzy=True)
+        return await asyncio.to_thread(search, query_string, k, filters, by)
 
     async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         return await asyncio.to_thread(self._count_terms, query_string, fuzzy=fuzzy)
-
-    async def _query_keyword_by(
-        self,
-        query_string: str,
-        k: int,
-        filters: Filter | None,
-        statistics: TermStatistics,
-        fuzzy: bool,
-    ) -> Sequence[Candidate]:
-        return await asyncio.to_thread(
-            self._search_words, query_string, k, filters, fuzzy=fuzzy, statistics=statistics
-        )
 
     async def _query_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
@@ -225,13 +215,13 @@ class MemoryIndex(EmbeddingIndex):
         text: str,
         k: int,
         filter_: Filter | None,
+        by: TermStatistics | None = None,
         *,
         fuzzy: bool = False,
-        statistics: TermStatistics | None = None,
     ) -> KeywordLeg:
         with self._lock:
             mask = self._selected(filter_) if filter_ else None
-            return self._words.search(text, k, mask, fuzzy=fuzzy, statistics=statistics)
+            return self._words.search(text, k, mask, by, fuzzy=fuzzy)
 
     def _count_terms(self, text: str, *, fuzzy: bool) -> TermStatistics:
         with self._lock:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
-from corral.providers.ranking.bm25 import greatest, idf, term_weight
+from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary
@@ -122,9 +121,9 @@ class KeywordIndex:
         query: str,
         k: int = sys.maxsize,
         mask: NDArray[np.bool_] | None = None,
+        by: TermStatistics | None = None,
         *,
         fuzzy: bool = False,
-        statistics: TermStatistics | None = None,
     ) -> KeywordLeg:
         """Return the chunks that hold a term of the query, best first, ties by id.
 
@@ -136,21 +135,19 @@ class KeywordIndex:
             query: Any text.
             k: Most chunks wanted, >= 1; by default all.
             mask: Which places may be returned; None for all.
+            by: The statistics to rank by; None for the index's own.
             fuzzy: Pass True to find chunks with similar terms too; a hit's terms are then those
                 that the chunk holds.
-            statistics: Those to rank by; None for the index's own.
         """
-        wanted = Counter(self._analyzer.terms(query))
-        beside = frozenset(self._analyzer.analyze(query).beside)
+        terms = self._analyzer.query(query)
+        wanted = terms.times
         variants = self._variants(wanted, fuzzy=fuzzy)
-        numbers = statistics or TermStatistics(len(self._terms), self._total_length)
+        by = by or TermStatistics(len(self._terms), self._total_length)
         scores = np.zeros(self._end)
-        holding: list[tuple[int, int]] = []
+        frequencies: dict[str, int] = {}
         for term in sorted(wanted):
-            places, worth, frequency = self._term_scores(term, variants.get(term), numbers)
+            places, worth, frequencies[term] = self._term_scores(term, variants.get(term), by)
             scores[places] += wanted[term] * worth
-            if frequency or term not in beside:
-                holding.append((wanted[term], frequency))
         found = np.flatnonzero(scores)
         if mask is not None:
             found = found[mask[found]]
@@ -161,11 +158,11 @@ class KeywordIndex:
             Candidate(self._ids[n], float(scores[n]), matched_terms=self._held_by(n, stand_for))
             for n in best
         )
-        return KeywordLeg(hits, greatest(holding, numbers.count))
+        return KeywordLeg(hits, terms.greatest(frequencies, by.count))
 
     def statistics(self, query: str, *, fuzzy: bool) -> TermStatistics:
         """Return what `search` ranks a query by."""
-        wanted = Counter(self._analyzer.terms(query))
+        wanted = self._analyzer.query(query).times
         holding = {term: len(self._postings.get(term, ())) for term in wanted}
         similar = {
             term: len(set().union(*(self._postings.get(word, ()) for word in (term, *words))))
@@ -195,7 +192,7 @@ class KeywordIndex:
         return dict(zip(terms, fuzzy_words.similar_terms(terms, list(self._postings)), strict=True))
 
     def _term_scores(
-        self, term: str, variants: Mapping[str, float] | None, numbers: TermStatistics
+        self, term: str, variants: Mapping[str, float] | None, by: TermStatistics
     ) -> tuple[NDArray[np.intp], NDArray[np.float64], int]:
         """Return the places with a term or a variant, its BM25 there, and its frequency.
 
@@ -203,10 +200,10 @@ class KeywordIndex:
         chunk is the largest of saturated weight times similarity. The frequency is the number of
         chunks that hold the term, or a variant if none holds the term.
         """
-        average = numbers.average or self._own_average
+        average = by.average or self._own_average
         places, weights = self._weights(term, average)
-        own = numbers.frequency(term, len(places))
-        exact = idf(own, numbers.count) * weights
+        own = by.frequency(term, len(places))
+        exact = idf(own, by.count) * weights
         if not variants:
             return places, exact, own
         best = np.zeros(self._end)
@@ -214,11 +211,11 @@ class KeywordIndex:
             holding, weights = self._weights(variant, average)
             best[holding] = np.maximum(best[holding], similarity * weights)
         held = np.flatnonzero(best)
-        similar = numbers.similar_frequency(term, len(held))
-        best *= idf(similar, numbers.count)
+        similar = by.similar_frequency(term, len(held))
+        best *= idf(similar, by.count)
         best[places] = np.maximum(best[places], exact)
         held = np.flatnonzero(best)
-        return held, best[held], own or numbers.similar_frequency(term, len(held))
+        return held, best[held], own or by.similar_frequency(term, len(held))
 
     @property
     def _own_average(self) -> float:

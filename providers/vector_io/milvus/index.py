@@ -111,26 +111,13 @@ class MilvusIndex(NotedIndex):
         return await best_candidates(k, propose, margin=_MARGIN, most=MOST_ROWS)
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         expression = await self._threads.run(self._expression, filters)
-        return await self._keywords.search(query_string, k, expression)
+        return await self._keywords.search(query_string, k, expression, by)
 
     async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         return await self._keywords.term_statistics(query_string)
-
-    async def _query_keyword_by(
-        self,
-        query_string: str,
-        k: int,
-        filters: Filter | None,
-        statistics: TermStatistics,
-        fuzzy: bool,
-    ) -> Sequence[Candidate]:
-        if fuzzy:
-            return await self._query_fuzzy(query_string, k, filters)
-        expression = await self._threads.run(self._expression, filters)
-        return await self._keywords.search(query_string, k, expression, statistics)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await self._threads.run(self._read, chunk_ids, include_embeddings)

@@ -81,27 +81,27 @@ class Keywords:
         return query.statistics(*await self._counts(query.keys))
 
     async def search(
-        self, query_string: str, k: int, expression: str, shared: TermStatistics | None = None
+        self, query_string: str, k: int, expression: str, by: TermStatistics | None = None
     ) -> KeywordLeg:
         """Return the k best chunks that pass an expression, best first.
 
         Args:
-            shared: The statistics to rank by; None for the vector DB's own.
+            by: The statistics to rank by; None for the vector DB's own.
         """
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
             return KeywordLeg([], 0.0)
         statistics, holding = await self._counts(query.keys)
-        ranked_by = shared or query.statistics(statistics, holding)
-        frequencies = query.frequencies(ranked_by, holding)
-        weights = query.weights(frequencies, ranked_by.count)
+        by = by or query.statistics(statistics, holding)
+        frequencies = query.frequencies(by, holding)
+        weights = query.weights(frequencies, by.count)
 
         async def fetch(references: Sequence[int] | None, limit: int) -> Sequence[Proposal]:
             return await self._threads.run(self._propose, weights, expression, references, limit)
 
-        average = ranked_by.average
+        average = by.average
         found = await best_matches(query, weights, statistics, k, fetch, average)
-        return KeywordLeg(found, query.greatest(frequencies, ranked_by.count))
+        return KeywordLeg(found, query.greatest(frequencies, by.count))
 
     def statistics(self) -> Statistics:
         """Return the statistics of now."""

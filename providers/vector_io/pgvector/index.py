@@ -114,9 +114,9 @@ class PgvectorIndex(EmbeddingIndex):
         return near
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        _, matching = await self._find(k, filters, None, query_string, whole=True)
+        _, matching = await self._find(k, filters, None, query_string, whole=by is None, by=by)
         return matching
 
     async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
@@ -131,21 +131,6 @@ class PgvectorIndex(EmbeddingIndex):
             return TermStatistics(count, length)
 
         return await self._database.run(work)
-
-    async def _query_keyword_by(
-        self,
-        query_string: str,
-        k: int,
-        filters: Filter | None,
-        statistics: TermStatistics,
-        fuzzy: bool,
-    ) -> Sequence[Candidate]:
-        if fuzzy:
-            return await self._query_fuzzy(query_string, k, filters)
-        _, matching = await self._find(
-            k, filters, None, query_string, whole=False, statistics=statistics
-        )
-        return matching
 
     async def _query_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
@@ -257,7 +242,7 @@ class PgvectorIndex(EmbeddingIndex):
         query_string: str | None,
         *,
         whole: bool,
-        statistics: TermStatistics | None = None,
+        by: TermStatistics | None = None,
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
         """Return what the vector leg and the keyword leg find, best first; none of a leg not asked.
 
@@ -267,7 +252,7 @@ class PgvectorIndex(EmbeddingIndex):
             embedding: For the vector leg.
             query_string: For the keyword leg.
             whole: Whether to bring the chunks, too.
-            statistics: Those to rank by; None for the vector DB's own.
+            by: The statistics to rank by; None for the vector DB's own.
         """
         parameters, where = _parameters(k, filters, embedding)
         legs = Legs(self._tables, self._vectors, self._database.config.scope_role, whole)
@@ -279,7 +264,7 @@ class PgvectorIndex(EmbeddingIndex):
             if embedding is not None:
                 searches = self._vectors.searches(where, parameters["candidates"])
             for vector in searches:
-                search = self._words(query_string, where, statistics)
+                search = self._words(query_string, where, by)
                 found = await legs.find(connection, vector, search, parameters)
                 if found is not None:
                     break
@@ -291,13 +276,13 @@ class PgvectorIndex(EmbeddingIndex):
         self,
         query_string: str | None,
         where: sql.Composable | None,
-        statistics: TermStatistics | None,
+        by: TermStatistics | None,
     ) -> KeywordSearch | None:
         """Return the search for the words of a query; None without a query or a term."""
         if query_string is None:
             return None
-        if statistics is not None and isinstance(self._keyword, Bm25):
-            return self._keyword.search(query_string, where, statistics)
+        if by is not None and isinstance(self._keyword, Bm25):
+            return self._keyword.search(query_string, where, by)
         return self._keyword.search(query_string, where)
 
     async def _rows(

@@ -151,24 +151,12 @@ class QdrantIndex(NotedIndex):
         return {names[one.id]: one.dense for one in found}
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await self._keywords.search(query_string, k, filters)
+        return await self._keywords.search(query_string, k, filters, by)
 
     async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         return await self._keywords.term_statistics(query_string)
-
-    async def _query_keyword_by(
-        self,
-        query_string: str,
-        k: int,
-        filters: Filter | None,
-        statistics: TermStatistics,
-        fuzzy: bool,
-    ) -> Sequence[Candidate]:
-        if fuzzy:
-            return await self._query_fuzzy(query_string, k, filters)
-        return await self._keywords.search(query_string, k, filters, statistics)
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         ids = [point_id(chunk_id) for chunk_id in dict.fromkeys(chunk_ids)]

@@ -77,21 +77,21 @@ class Keywords:
         query_string: str,
         k: int,
         filters: Filter | None,
-        shared: TermStatistics | None = None,
+        by: TermStatistics | None = None,
     ) -> KeywordLeg:
         """Return the k best chunks that pass, best first.
 
         Args:
-            shared: The statistics to rank by; None for the vector DB's own.
+            by: The statistics to rank by; None for the vector DB's own.
         """
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
             return KeywordLeg([], 0.0)
         statistics, numbers = await self._kept.read(query.keys)
-        ranked_by = shared or query.statistics(statistics, numbers)
-        frequencies = query.frequencies(ranked_by, numbers)
+        by = by or query.statistics(statistics, numbers)
+        frequencies = query.frequencies(by, numbers)
         narrowed = None if filters is None else native.translate(filters)
-        weights = query.weights(frequencies, ranked_by.count)
+        weights = query.weights(frequencies, by.count)
         vector = query_vector(weights)
         fields = ["chunk_id", "words", "length", *needed(filters)]
 
@@ -103,9 +103,9 @@ class Keywords:
                 return [_proposal(point) for point in found]
             return [_proposal(point, passes(filters, point.payload)) for point in found]
 
-        average = ranked_by.average
+        average = by.average
         found = await best_matches(query, weights, statistics, k, fetch, average)
-        return KeywordLeg(found, query.greatest(frequencies, ranked_by.count))
+        return KeywordLeg(found, query.greatest(frequencies, by.count))
 
     async def _reference(self, lengths: Sequence[int]) -> int:
         """Return the reference of chunks of these lengths that are about to be added.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +21,7 @@ from corral.api.chunks import Chunk
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.bm25 import greatest, idf, term_weight
+from corral.providers.ranking.bm25 import idf, term_weight
 from corral.providers.ranking.candidates import Proposals, best_candidates
 from corral.providers.ranking.fields import ChunkTerms, chunk_terms
 from corral.providers.ranking.text import Analyzer, analyzer
@@ -83,17 +82,17 @@ class Keywords:
         query_string: str,
         k: int,
         filters: Filter | None,
-        shared: TermStatistics | None = None,
+        by: TermStatistics | None = None,
     ) -> KeywordLeg:
         """Return the k best chunks that pass, best first.
 
         Args:
-            shared: The statistics to rank by; None for the vector DB's own.
+            by: The statistics to rank by; None for the vector DB's own.
         """
         query = Query(query_string, self._analyzer)
         if not query.wanted:
             return KeywordLeg([], 0.0)
-        search = _Search(self._collection, self._kept, query, filters, self._slack, shared)
+        search = _Search(self._collection, self._kept, query, filters, self._slack, by)
         margin = 3 * k // 2 + MARGIN
         found = await best_candidates(k, search.propose, margin=margin, most=MOST_RESULTS)
         return KeywordLeg(found, search.greatest() if found else 1.0)
@@ -128,7 +127,7 @@ class _Search:
     query: Query
     filters: Filter | None
     slack: float
-    shared: TermStatistics | None
+    by: TermStatistics | None
     statistics: Statistics = field(default_factory=partial(Statistics, 0, 0))
     holding: dict[str, int] = field(default_factory=dict)
 
@@ -144,9 +143,9 @@ class _Search:
             return Proposals([], None)
         found = [proposal(one, self.query) for one in objects]
         await self._count_new(held_terms(found))
-        ranked_by = self._ranked_by()
-        weights = self.query.weights(self._frequencies(), ranked_by.count)
-        exact = scores(found, weights, ranked_by.average or known.average)
+        by = self._ranked_by()
+        weights = self.query.weights(self._frequencies(), by.count)
+        exact = scores(found, weights, by.average or known.average)
         candidates = [
             Candidate(one.chunk_id, score, matched_terms=tuple(one.frequencies))
             for stored, one, score in zip(objects, found, exact, strict=True)
@@ -158,15 +157,11 @@ class _Search:
 
     def greatest(self) -> float:
         """Return the score that no chunk can exceed, going by all terms of the query."""
-        frequencies = self._frequencies()
-        wanted = self.query.wanted.items()
-        held = ((term, times, frequencies[term]) for term, times in wanted)
-        terms = ((times, n) for term, times, n in held if n or term not in self.query.beside)
-        return greatest(terms, self._ranked_by().count)
+        return self.query.terms.greatest(self._frequencies(), self._ranked_by().count)
 
     def _ranked_by(self) -> TermStatistics:
         known = self.statistics
-        return self.shared or TermStatistics(known.count, known.total_length)
+        return self.by or TermStatistics(known.count, known.total_length)
 
     def _frequencies(self) -> dict[str, int]:
         """Return by term the number of chunks that hold it, in all that is ranked together."""
@@ -179,7 +174,7 @@ class _Search:
         Its idf is that of its own chunks: by other statistics a chunk that was not proposed may
         hold the term that gains most.
         """
-        if self.shared is None:
+        if self.by is None:
             return 1.0
         own = self.query.weights(self.holding, self.statistics.count)
         ratios = [weights[term] / own[term] for term in own if term in weights]
@@ -209,8 +204,8 @@ class Query:
     """
 
     def __init__(self, text: str, analyzer: Analyzer) -> None:
-        self.wanted = dict(sorted(Counter(analyzer.terms(text)).items()))
-        self.beside = frozenset(analyzer.analyze(text).beside)
+        self.terms = analyzer.query(text)
+        self.wanted = dict(sorted(self.terms.times.items()))
 
     @property
     def text(self) -> str:

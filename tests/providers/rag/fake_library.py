@@ -14,7 +14,7 @@ from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound, Unavailable
 from corral.api.filters import Filter, matches
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, TermStatistics
 from corral.api.reranker import Reranker
 from corral.api.vector_dbs import VectorDB
 
@@ -50,7 +50,7 @@ class MemoryIndex(EmbeddingIndex):
         return self._best({i: float(self.rows[i] @ embedding) for i in self.chunks}, k, filters)
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         self.queries.append(("keyword", query_string))
         wanted = set(query_string.lower().split())

@@ -289,15 +289,13 @@ class Mirror:
         text: str,
         k: int,
         filter_: Filter | None,
+        by: TermStatistics | None = None,
         *,
         fuzzy: bool = False,
-        statistics: TermStatistics | None = None,
     ) -> KeywordLeg:
         """Return the k best chunks that hold a word of the text and pass, best first."""
         allowed = self._filters.passing(connection, filter_)
-        return self._keyword.candidates(
-            connection, text, k, allowed, fuzzy=fuzzy, statistics=statistics
-        )
+        return self._keyword.candidates(connection, text, k, allowed, by, fuzzy=fuzzy)
 
     def statistics(self, connection: apsw.Connection, text: str, *, fuzzy: bool) -> TermStatistics:
         """Return what `search` ranks a text by."""

@@ -150,18 +150,17 @@ class Bm25:
         self,
         query: str,
         where: sql.Composable | None,
-        statistics: TermStatistics | None = None,
+        by: TermStatistics | None = None,
     ) -> Bm25Search | None:
         """Return the search; a term that is repeated counts as often.
 
         Args:
             query: Any text.
             where: The filter, on a table `c` of chunks.
-            statistics: Those to rank by; None for the vector DB's own.
+            by: The statistics to rank by; None for the vector DB's own.
         """
-        wanted = self._analyzer.terms(query)
-        beside = self._analyzer.analyze(query).beside
-        return Bm25Search(self._tables, wanted, where, beside, statistics) if wanted else None
+        terms = self._analyzer.query(query)
+        return Bm25Search(self._tables, terms, where, by) if terms.times else None
 
     async def _append(self, connection: Connection, inverted: Inverted) -> None:
         """Append postings to the pieces that are there."""

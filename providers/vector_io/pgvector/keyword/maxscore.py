@@ -13,7 +13,6 @@ Where a filter leaves few chunks, these are ranked by their own terms, and no po
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from corral.api.hits import TermStatistics
 from corral.providers.ranking.bm25 import K1, B, idf
 from corral.providers.ranking.rows import best_rows
 from corral.providers.ranking.sparse import term_key
+from corral.providers.ranking.text import QueryTerms
 from corral.providers.vector_io._shared.copy_format import array
 from corral.providers.vector_io.pgvector.connections import Connection, Statement
 from corral.providers.vector_io.pgvector.keyword.postings import POSTING, read_pieces
@@ -122,10 +122,9 @@ class Bm25Search:
 
     Args:
         tables: The tables of the vector DB.
-        wanted: The terms of the query, at least one.
+        terms: The terms of the query, at least one.
         where: The filter, on a table `c` of chunks.
-        beside: The terms beside the words of the query: one that no chunk holds is not missed.
-        shared: The statistics to rank by; None for the vector DB's own.
+        by: The statistics to rank by; None for the vector DB's own.
 
     Attributes:
         greatest: The score that nothing can exceed, once it has begun.
@@ -139,17 +138,15 @@ class Bm25Search:
     def __init__(
         self,
         tables: Tables,
-        wanted: Sequence[str],
+        terms: QueryTerms,
         where: sql.Composable | None,
-        beside: Iterable[str] = (),
-        shared: TermStatistics | None = None,
+        by: TermStatistics | None = None,
     ) -> None:
         self._tables = tables
-        self._shared = shared
+        self._by = by
         self._where = where
-        self._terms = {term_key(term): term for term in wanted}
-        self._times = Counter(map(term_key, wanted))
-        self._beside = frozenset(map(term_key, beside))
+        self._query = terms
+        self._terms = {term_key(term): term for term in terms.times}
         self._asked = False
         self._count = self._length = 0
         self._chunks: dict[int, int] = {}  # by key
@@ -329,18 +326,19 @@ class Bm25Search:
         self._held += [(block, key, data) for *_, key, _, block, data in found if data]
         chunks, held = self._chunks, self._held
         self._count, self._length = count, length
-        numbers = self._shared or TermStatistics(count, length)
-        frequencies = [numbers.frequency(self._terms[key], own) for key, own in chunks.items()]
-        share = idf(np.array(frequencies, np.int64), numbers.count).tolist()
-        weights = {
-            key: UNIT * self._times[key] * (K1 + 1.0) * one
-            for key, one in zip(chunks, share, strict=True)
+        by = self._by or TermStatistics(count, length)
+        terms = [self._terms[key] for key in chunks]
+        frequencies = {
+            term: by.frequency(term, own) for term, own in zip(terms, chunks.values(), strict=True)
         }
-        held_by = dict(zip(chunks, frequencies, strict=True))
-        told = (weights[key] for key in chunks if held_by[key] or key not in self._beside)
-        self.greatest = sum(told) / UNIT
+        share = idf(np.array(list(frequencies.values()), np.int64), by.count).tolist()
+        weights = {
+            key: UNIT * self._query.times[term] * (K1 + 1.0) * one
+            for key, term, one in zip(chunks, terms, share, strict=True)
+        }
+        self.greatest = self._query.greatest(frequencies, by.count)
         absent = {key for key, number in chunks.items() if not number}
         read = frozenset(key for _, key, _ in held) | absent
-        average = numbers.average or (length / count if count and length else 1.0)
+        average = by.average or (length / count if count and length else 1.0)
         pieces = read_pieces([block for block, *_ in held], [data for *_, data in held])
         return Known(average, chunks, weights, passing, read, pieces, [key for _, key, _ in held])

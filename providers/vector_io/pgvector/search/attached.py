@@ -13,7 +13,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.filters import Filter
-from corral.api.hits import Candidate
+from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.pgvector import filters as conditions
@@ -146,7 +146,7 @@ class AttachedIndex(EmbeddingIndex):
         return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))[:k]
 
     async def _query_keyword(
-        self, query_string: str, k: int, filters: Filter | None
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         parameters = {"k": k, **words_of(query_string)}
         words = asked(self._language)
