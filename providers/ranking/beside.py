@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from corral.api.unseen import (
@@ -75,28 +75,27 @@ _OTHER_DIGITS = "\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef"
 
 
 def _hints(spaces: str, beyond: str) -> re.Pattern[str]:
-    """Return what finds the places that a rule may begin at, or end at; it may find too many.
+    """Return what finds the places that a rule may begin at, or end at, and the rest of the part.
 
-    It begins with a class of characters, which Python's scan is fast with, and looks around only
-    at those.
+    It may find too many. It begins with a class of characters, which Python's scan is fast with,
+    and looks around only at those.
     """
     return re.compile(
         f"[A-Z0-9+#&@$%./<=>^~|*{beyond}](?:"
+        "(?<=[^A-Z0-9./*])"  # a symbol
         # getUser, base64Decode, HTTPResponse
-        "(?<=[a-z][A-Z])|(?<=[0-9][A-Z])(?=[a-z])|(?<=[A-Z]{2})(?=[a-z]{2})"
-        "|(?<=[^A-Z0-9./*])"  # a symbol
-        f"|(?<=[0-9])(?=[.,'\u2019][0-9]|[0-9A-Za-z_\\-\u2010\u2011]{{5}}|[{spaces}][0-9]{{3}})"
-        "|(?<=-[0-9])(?<![0-9A-Za-z]-[0-9])"
+        "|(?<=[0-9A-Za-z][A-Z])(?:(?<=[a-z].)|(?<=[0-9].)(?=[a-z])|(?<=[A-Z].)(?=[a-z]{2}))"
+        f"|(?<=[0-9])(?:(?=[.,'\u2019][0-9]|[0-9A-Za-z_\\-\u2010\u2011]{{5}}|[{spaces}][0-9]{{3}})"
+        "|(?<=-.)(?<![0-9A-Za-z]-.))"
         "|(?<=\\.)(?=[A-Za-z])"
         "|(?<=[0-9A-Za-z]/)(?=[0-9A-Za-z]{1,3}(?![0-9A-Za-z]))"
         "|(?<=[A-Za-z]\\*)"
-        ")"
+        ")\\S*"
     )
 
 
 _ASCII_HINTS = _hints(" ", "\x00-\x08\x0e-\x1b\x7f")
 _HINTS = _hints(_SPACES, f"{_HIDDEN}{_HIGH}{_OTHER_DIGITS}\u2212")
-_TOKEN = re.compile("\\S+")
 _SUSPECT = re.compile(f"[{_HIDDEN}]")
 
 _GROUPS = re.compile(
@@ -117,29 +116,23 @@ def hinted(text: str) -> tuple[str, list[str], list[int]]:
         between white space that a rule may apply to; and the places at which such a part ends and
         digits in groups may go on, or a telephone number begins.
     """
-    hints = (_ASCII_HINTS if text.isascii() else _HINTS).search
     found: list[str] = []
     joined: list[int] = []
     end, clean = 0, False
-    while hint := hints(text, end):
-        place = hint.start()
-        if not clean and _SUSPECT.match(text, place):
-            clean = True
+    plain = text.isascii()
+    for hint in (_ASCII_HINTS if plain else _HINTS).finditer(text):
+        place = start = hint.start()
+        if not clean and (not hint[0].isprintable() if plain else _SUSPECT.search(hint[0])):
             if (cleaned := clean_text(text)) != text:
-                text, end = cleaned, 0
-                hints = (_ASCII_HINTS if text.isascii() else _HINTS).search
-                found.clear()
-                joined.clear()
-                continue
+                return hinted(cleaned)
+            clean = True
         before = text[end:place]
-        start = place
         if before and not before[-1].isspace():
             start -= len(before.rsplit(None, 1)[-1])
-        token = _TOKEN.match(text, place)
-        end = token.end() if token else place + 1
+        end = hint.end()
         if text[place] == "+":
             joined.append(place)
-        if _NEXT_GROUP.match(text, end - 1):
+        if "0" <= text[end - 1] <= "9" and _NEXT_GROUP.match(text, end - 1):
             joined.append(end - 1)
         found.append(text[start:end])
     return text, found, joined
@@ -186,22 +179,28 @@ _MARKED = re.compile("[^\\W\\d].*[＋＃＆＊]|[＃＠].|^．[^\\W\\d]")
 _WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F) if not chr(code).isalnum()}
 
 
+# What most of the parts are in prose: no rule but those of numbers and of `%` applies to it.
+_SIMPLE = re.compile("[(\\[<=>~]?([0-9]{1,5})(?:\\.([0-9]{1,2}))?%?[)\\],.:;]*")
+
+
 class Rules:
     """What stands beside the words of one language.
 
     Args:
         words: Returns the terms of the words of a text.
+        terms: Returns those of one word of ASCII lower-case letters and digits.
         folded: Returns a text in one case and one form.
         language: Its English name.
     """
 
     def __init__(
         self,
-        words: Callable[[str], list[str]],
+        words: Callable[[str], Sequence[str]],
+        terms: Callable[[str], Sequence[str]],
         folded: Callable[[str], str],
         language: str,
     ) -> None:
-        self._words, self._folded = words, folded
+        self._words, self._terms, self._folded = words, terms, folded
         self._gated = [
             (self._affixes, re.compile("[+#&@$%/<=>^~|*]|\\.[A-Za-z]").search),
             (self._numbers, re.compile("[0-9][.,'\u066b\u066c][0-9]|-[0-9]").search),
@@ -213,11 +212,16 @@ class Rules:
 
     def of(self, token: str) -> tuple[Beside, ...]:
         """Return the terms beside the words of a part between white space, as they follow."""
+        if simple := _SIMPLE.fullmatch(token):
+            percent = (Beside("％", "%"),) if "%" in token else ()
+            return (*percent, *_fraction(*simple.groups())) if simple[2] else percent
         found = [*self._symbols(token)]
         plain = token if token.isascii() else "".join(map(_plain, normalized(token)))
         for rule, may_apply in self._gated:
             if may_apply(plain):
                 found += rule(plain)
+        if not found:
+            return ()
         distinct = {one.term: one for one in reversed(found) if one.term}
         return tuple(
             one if one.written in token else one._replace(written=token)
@@ -280,9 +284,7 @@ class Rules:
             if number:
                 if len(before) > 1:
                     yield Beside(number[:64], written, len(before))
-                fraction = groups[-1]
-                for shown in dict.fromkeys((fraction, fraction.rstrip("0") or "0")):
-                    yield Beside(f"{number}．{shown}"[:64], written)
+                yield from _fraction(number, groups[-1], written)
 
     def _dotted(self, plain: str) -> Iterator[Beside]:
         """Yield versions and addresses by their beginnings, and names as one word."""
@@ -326,7 +328,7 @@ class Rules:
             for code in codes:
                 every = range(MIN_PREFIX, min(len(code), _EVERY_PREFIX + 1, 64))
                 for length in (*every, *range(_EVERY_PREFIX + 4, min(len(code), 64), 4)):
-                    for term in self._words(code[:length]):
+                    for term in self._terms(code[:length]):
                         yield Beside(term, plain[match.start() : match.end()])
 
     def _symbols(self, token: str) -> Iterator[Beside]:
@@ -367,6 +369,12 @@ def _plain(char: str) -> str:
         return "'"
     digit = unicodedata.decimal(char, None)
     return char if digit is None else str(digit)
+
+
+def _fraction(whole: str, fraction: str, written: str = "") -> Iterator[Beside]:
+    """Yield a number with a fraction, and without the zeros at its end; by default as written."""
+    for shown in dict.fromkeys((fraction, fraction.rstrip("0") or "0")):
+        yield Beside(f"{whole}．{shown}"[:64], written or f"{whole}.{fraction}")
 
 
 def _grouped(groups: list[str], signs: str) -> str:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from functools import cache, partial
 from itertools import chain
 from typing import NamedTuple, TypeVar
@@ -110,6 +110,11 @@ class _Rules:
 
     def terms(self, word: str) -> tuple[str, ...]:
         """Return its terms."""
+        if word.isascii() and word.isalnum():  # most words: nothing to part or to respell
+            if word in self._stop_words:
+                return ()
+            stem = self._stem(word[:MAX_TERM_LENGTH])
+            return (stem[:MAX_TERM_LENGTH],)  # a stem may be the longer one, in Turkish
         found: list[str] = []
         for part in self._parts(word):
             for run, spaced in pieces(part):
@@ -155,7 +160,7 @@ class _Rules:
 
     def _stem(self, word: str) -> str:
         if self._language in _DROPPED_BEFORE_STEMMING:
-            word = without_accents(word)
+            word = word if word.isascii() else without_accents(word)
         elif self._language == "arabic":
             word = _CONJUNCTION.sub("", word).replace("ى", "ي")  # not before: على is a stop word
         if self._stemmer:
@@ -227,7 +232,8 @@ class Analyzer:
         self._apart = _Memory(partial(rules.positions, joined=False))
         self._joined = _Memory(partial(rules.positions, joined=True))
         self._rules_beside = beside = Rules(
-            lambda text: list(self._folded(text)),
+            self._of_name,
+            rules.terms,  # the beginnings of codes would fill a memory
             partial(folded, turkish=language == "turkish"),
             language,
         )
@@ -298,6 +304,12 @@ class Analyzer:
     def _folded(self, text: str) -> Iterator[str]:
         """Return the terms of a text, folding all of it."""
         return chain.from_iterable(map(self._terms.__getitem__, self._words(text)))
+
+    def _of_name(self, name: str) -> Sequence[str]:
+        """Return the terms of letters and digits."""
+        if name.isascii() and self.language != "turkish":  # whose capital I is another letter
+            return self._terms[name.lower()]
+        return list(self._folded(name))
 
     def words(self, text: str, terms: Iterable[str]) -> list[str]:
         """Return the distinct words of a text that have one of these terms, as written there.

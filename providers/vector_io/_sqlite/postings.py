@@ -21,6 +21,7 @@ The caller owns the connection, the transaction and the row numbers.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -118,9 +119,9 @@ class KeywordIndex:
             ((row, *terms) for row, terms in rows),
         )
         words = {term for _, fields in rows for field in fields for term in field.split(" ")}
-        connection.executemany(
-            "INSERT OR IGNORE INTO lexical_words(word) VALUES (?)",
-            ((word,) for word in sorted(filter(is_word, words))),
+        connection.execute(  # as one array: most are there already, and each call would cost more
+            "INSERT OR IGNORE INTO lexical_words(word) SELECT value FROM json_each(?)",
+            (json.dumps(sorted(filter(is_word, words))),),
         )
 
     def delete(self, connection: apsw.Connection, rows: Sequence[int]) -> None:

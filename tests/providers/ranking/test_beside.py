@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from corral.api.chunks import Chunk
@@ -234,10 +234,15 @@ def test_symbols_are_not_misspelled() -> None:
 
 @settings(max_examples=400)
 @given(st.text(st.characters()) | odd_text, st.sampled_from(NAMES))
+@example("+#\0", "english")
+@example("x &\0& y", "english")
+@example("\N{REGIONAL INDICATOR SYMBOL LETTER E}\0\N{REGIONAL INDICATOR SYMBOL LETTER D}", "simple")
+@example("\N{GREEK SMALL LETTER ALPHA}C\u200b++", "greek")
 def test_any_text(text: str, language: str) -> None:
     """Words are never lost, each term that is indexed is found by the same text, no call raises.
 
-    If this fails: the rules look at more than the text, or replace words.
+    If this fails: the rules look at more than the text, or replace words; or what a reader cannot
+    see changes the terms, so that a text has others before `clean_text` than after it.
     """
     assume(clean_text(text).strip())
     analyze = Analyzer(language)
