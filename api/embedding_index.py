@@ -273,16 +273,16 @@ class EmbeddingIndex(LegSearch):
     async def chunks_of(
         self, candidates: Sequence[Candidate], *, include_embeddings: bool = False
     ) -> dict[str, Chunk]:
-        """Return the chunks of a leg's candidates by chunk id, those that are gone left out."""
+        """Return the chunks of candidates by chunk id. Skip a chunk that was deleted."""
         with self._calls, self._scope.reading():
             return await self._chunks_of(candidates, include_embeddings)
 
     async def term_statistics(self, query: IndexQuery) -> TermStatistics:
         """Return the numbers by which BM25 ranks the chunks for a checked query.
 
-        They count hidden chunks, too, as BM25 does: rank by them, but show them to nobody. Of a
-        vector DB in which the principal sees no chunk they are all 0, so that its words play no
-        part in what is seen elsewhere. Only if `has_term_statistics`.
+        Hidden chunks count, as in every BM25 score: rank by these numbers, but do not show them.
+        All are 0 if the principal sees no chunk of the vector DB, so that hidden words do not
+        affect scores elsewhere. Call it only on an index that `has_term_statistics`.
 
         Raises:
             ProviderError: The backend failed.
@@ -432,6 +432,7 @@ def _shared(hook: str) -> Callable[..., Any]:
     """Return a hook of a view: that of the whole index."""
 
     async def call(self: ScopedIndex, *arguments: Any) -> Any:
+        """Call the hook of the whole index."""
         return await getattr(self._whole, hook)(*arguments)
 
     return call

@@ -74,13 +74,13 @@ class TermStatistics:
         """Return the number of chunks that contain a term, in [0, count].
 
         Args:
-            own: The number in the vector DB that is searched, as of its search. It counts if it is
-                larger, because chunks may have been written since these numbers were read.
+            own: The number in the searched vector DB at the time of the search. It counts if it is
+                larger: chunks may have been written since these statistics were read.
         """
         return min(self.count, max(own, self.holding.get(term, 0)))
 
     def similar_frequency(self, term: str, own: int) -> int:
-        """Return what `frequency` does, for the chunks that contain the term or a similar one."""
+        """Return the number of chunks that contain a term or a similar one; see `frequency`."""
         return min(self.count, max(own, self.similar.get(term, 0)))
 
     @staticmethod

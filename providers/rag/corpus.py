@@ -1,13 +1,13 @@
 """Several vector DBs searched as one: what compares is scored together and fused once.
 
 Raw vector scores of one model and metric compare, whatever the providers. BM25 scores compare if
-all are computed with the same statistics, so those of the vector DBs are added up first: number of
-chunks, their length, and how many chunks contain each term of the query. Then the legs of all are
-merged by raw score, and fused on one scale. The answer is that of one vector DB with all chunks, as
-far as each engine is exact.
+all are computed with the same statistics, so Corral first adds up the statistics of the vector DBs:
+number of chunks, their length, and the number of chunks that contain each term of the query. Then
+it merges the legs of all by raw score, and fuses them on one scale. On exact engines, one vector DB
+with all the chunks gives the same answer.
 
-Vector DBs whose registrations differ in what a search depends on are different corpora; their hits
-are merged by confidence (`retrieval.py`). Their keyword legs still share statistics if their
+Vector DBs that register different models, metrics or search options are different corpora, and
+`retrieval.py` merges their hits by confidence. Their keyword legs still share statistics if their
 analyzers are the same.
 """
 
@@ -54,10 +54,8 @@ class Corpus:
         members: By vector DB id, their indexes.
         weights: By vector DB id, what its scores are multiplied by when the k best are chosen, in
             (0, 1].
-        statistics: Of the vector DBs whose keyword scores are to compare.
-
-    Attributes:
-        notes: What the caller has to know.
+        statistics: Of the vector DBs whose keyword scores compare with these.
+        notes: Messages for the caller.
     """
 
     def __init__(
@@ -65,11 +63,12 @@ class Corpus:
         members: Mapping[str, EmbeddingIndex],
         weights: Mapping[str, float],
         statistics: SharedStatistics,
+        notes: Sequence[str] = (),
     ) -> None:
         self.members = members
+        self.notes = notes
         self._weights = weights
         self._statistics = statistics
-        self.notes: list[str] = []
 
     @property
     def provider(self) -> str:
@@ -143,10 +142,10 @@ class Corpus:
     async def _asked(
         self, name: LegName, query: IndexQuery, statistics: TermStatistics | None
     ) -> dict[str, Leg]:
-        """Return one leg of all vector DBs, which hold the best candidates of all.
+        """Return one leg of each vector DB; together they contain the best candidates of all.
 
-        Each is first asked for twice its share and `SPARE` more; again for all only if what it
-        left out could be among the best. With weights each is asked for all.
+        Ask each for twice its share and `SPARE` more, and again for a whole leg only if a candidate
+        that it left out could be among the best. With weights, ask each for a whole leg.
         """
         size = query.leg_size
         share = size if self._is_weighted else math.ceil(size / len(self.members))
@@ -203,7 +202,7 @@ class Corpus:
         elif "vector" in legs:
             cosine = 0.0
         shares = [leg.evidence for leg in legs.get("keyword", {}).values()]
-        if shares and None not in shares:  # a share that is hidden in one would tell of it
+        if shares and None not in shares:  # None: the principal or the engine has no greatest score
             share = max(each for each in shares if each is not None)
         return Evidence(cosine, share, self._vector_db.unrelated_cosine)
 
@@ -213,7 +212,7 @@ class Corpus:
         candidates: Mapping[str, Candidate],
         include_embeddings: bool,
     ) -> list[Hit]:
-        """Return the hits with their chunks, those left out that are gone meanwhile."""
+        """Return the hits with their chunks. Skip a chunk that was deleted in the meantime."""
         wanted: dict[str, list[Candidate]] = {}
         for hit in best:
             chunk_id, owner = owner_of(hit.chunk_id)
@@ -239,7 +238,7 @@ class SharedStatistics:
     """The term statistics of several vector DBs together, read once for each query of a request.
 
     Args:
-        indexes: Those whose keyword scores are to compare.
+        indexes: The vector DBs whose keyword scores compare.
     """
 
     def __init__(self, indexes: Sequence[EmbeddingIndex]) -> None:
@@ -260,40 +259,40 @@ class SharedStatistics:
 def corpora(plan: Plan, indexes: Mapping[str, EmbeddingIndex]) -> list[tuple[SearchPlan, Corpus]]:
     """Return the corpora of a plan, and how each is searched.
 
-    Vector DBs are in one corpus if the same search gives scores that compare. If they register
-    different rankers, and the request names none, the one that most of them register counts, of
-    equally many that of the first id.
+    Vector DBs are in one corpus if the same search gives scores that compare.
     """
-    heaviest = max(how.weight for how in plan.searches.values())
-    analyzers: dict[Any, list[EmbeddingIndex]] = {}
-    members: dict[Any, dict[str, EmbeddingIndex]] = {}
+    words: dict[Any, list[EmbeddingIndex]] = {}
+    members: dict[Any, list[str]] = {}
     for name, how in plan.searches.items():
-        index = indexes[name]
-        members.setdefault(_comparable(how, index), {})[name] = index
+        members.setdefault(_comparable(how, indexes[name]), []).append(name)
         if how.mode is not SearchMode.VECTOR:
-            analyzers.setdefault(_analyzer(index), []).append(index)
-    statistics = {key: SharedStatistics(some) for key, some in analyzers.items()}
+            words.setdefault(_analyzer(indexes[name]), []).append(indexes[name])
+    statistics = {analyzer: SharedStatistics(some) for analyzer, some in words.items()}
     found = []
-    for some in members.values():
-        rankers = Counter(plan.searches[name].ranker.model_dump_json() for name in sorted(some))
-        chosen, _ = rankers.most_common(1)[0]
-        how = next(
-            plan.searches[name]
-            for name in sorted(some)
-            if plan.searches[name].ranker.model_dump_json() == chosen
-        )
-        corpus = Corpus(
-            some,
-            {name: plan.searches[name].weight / heaviest for name in some},
-            statistics.get(_analyzer(indexes[how.vector_db.identifier]), SharedStatistics([])),
-        )
-        if how.mode is SearchMode.HYBRID and len(rankers) > 1:
-            corpus.notes.append(
-                f"The vector DBs register different rankers; {how.ranker.type}, as registered "
-                f"with {how.vector_db.identifier!r}, fused all. Name a ranker to choose another."
-            )
-        found.append((how, corpus))
+    for names in members.values():
+        how, notes = _search_of([plan.searches[name] for name in sorted(names)])
+        shared = statistics.get(_analyzer(indexes[names[0]]), SharedStatistics([]))
+        weights = {name: plan.weight(name) for name in names}
+        some = {name: indexes[name] for name in names}
+        found.append((how, Corpus(some, weights, shared, notes)))
     return found
+
+
+def _search_of(searches: Sequence[SearchPlan]) -> tuple[SearchPlan, list[str]]:
+    """Return how a corpus is searched, and a note if its vector DBs register different rankers.
+
+    Then the ranker counts that most of them register; of equally many, that of the first.
+    """
+    rankers = Counter(how.ranker for how in searches)
+    [(ranker, _)] = rankers.most_common(1)
+    how = next(how for how in searches if how.ranker == ranker)
+    if how.mode is not SearchMode.HYBRID or len(rankers) == 1:
+        return how, []
+    note = (
+        f"The vector DBs register different rankers; {ranker.type}, as registered with "
+        f"{how.vector_db.identifier!r}, fused all. Name a ranker to choose another."
+    )
+    return how, [note]
 
 
 def _comparable(how: SearchPlan, index: EmbeddingIndex) -> tuple[Any, ...]:
@@ -309,9 +308,8 @@ def _comparable(how: SearchPlan, index: EmbeddingIndex) -> tuple[Any, ...]:
         words = how.fuzzy, _analyzer(index)
     elif how.query_syntax == "web" or (how.rerank and not isinstance(how.rerank, ModelRerank)):
         words = _text_options(vector_db)
-    rerank = how.rerank.model_dump_json() if how.rerank else None
-    steps = how.cutoff, how.query_syntax, how.min_confidence
-    return how.mode, vectors, words, rerank, steps
+    steps = how.rerank, how.cutoff, how.query_syntax, how.min_confidence
+    return how.mode, vectors, words, steps
 
 
 def _analyzer(index: EmbeddingIndex) -> tuple[Any, ...]:

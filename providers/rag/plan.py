@@ -89,6 +89,12 @@ class Plan:
         """By vector DB id, the most chunks of one document; None for no bound."""
         return {name: each.max_chunks_per_document for name, each in self.searches.items()}
 
+    def weight(self, vector_db_id: str) -> float:
+        """Return the weight of a vector DB, divided by the largest of all."""
+        return self.searches[vector_db_id].weight / max(
+            how.weight for how in self.searches.values()
+        )
+
     def wanting(self, k: int) -> Plan:
         """Return the plan that finds another number of hits."""
         searches = {name: replace(each, k=k) for name, each in self.searches.items()}

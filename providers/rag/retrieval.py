@@ -308,7 +308,6 @@ def _merged(plan: Plan, answers: Sequence[QueryChunksResponse]) -> list[ContextH
     confidence of its corpus if there are several: fused scores say which of the candidates of one
     search is best, and confidence how good these are.
     """
-    heaviest = max(how.weight for how in plan.searches.values())
     found: list[ContextHit] = []
     ranks = Counter[str]()
     for answer in answers:
@@ -318,7 +317,7 @@ def _merged(plan: Plan, answers: Sequence[QueryChunksResponse]) -> list[ContextH
         for hit in answer.hits:
             chunk_id, name = owner_of(hit.chunk.chunk_id)
             ranks[name] += 1
-            score = hit.score * confidence * (plan.searches[name].weight / heaviest)
+            score = hit.score * confidence * plan.weight(name)
             whole = replace(hit, chunk=named(hit.chunk, chunk_id), score=score)
             found.append(ContextHit(name, whole, ranks[name], hit.score))
     if (

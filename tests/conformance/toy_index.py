@@ -94,9 +94,10 @@ class ToyIndex(EmbeddingIndex):
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         entries = self._load()
-        terms = sorted(set(self._terms(query_string)))
         if by is not None:
-            return self._best(self._bm25_by(by, terms, entries), k, entries, filters)
+            raw = self._bm25_by(by, sorted(self._terms(query_string)), entries)
+            return self._best(raw, k, entries, filters)
+        terms = sorted(set(self._terms(query_string)))
         best = self._best(self._bm25(terms, entries), k, entries, filters)
         return KeywordLeg(best, self._greatest(terms, entries))
 

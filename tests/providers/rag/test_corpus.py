@@ -314,12 +314,46 @@ async def test_keyword_scores_of_two_models_compare(tmp_path: Path) -> None:
 
 
 async def test_another_analyzer_is_another_corpus(tmp_path: Path) -> None:
-    """German and English stems do not compare; both are searched, and merged by confidence."""
+    """German and English terms do not compare: each is ranked alone, and merged by confidence.
+
+    If this fails: the statistics of two analyzers are added up, or their legs merged.
+    """
     async with opened(tmp_path) as stack:
-        await made(stack, "en", {"a": "the barn is full of hay", "b": "hay"})
-        await made(stack, "de", {"c": "Die Scheune ist voll Heu"}, language="german")
-        found = await Retrieval(stack).search_many(["de", "en"], "Scheune", k=5, mode="keyword")
-        assert [each.hit.chunk.chunk_id for each in found.hits] == ["c"]
+        await made(stack, "en", {"a": "the barn is full of hay", "b": "hay", "x": "straw"})
+        await made(stack, "de", {"c": "Heu", "d": "hay", "e": "Stroh"}, language="german")
+        retrieval = Retrieval(stack)
+        both = await retrieval.search_many(["de", "en"], "hay", k=5, mode="keyword")
+        expected = {}
+        for name in ("en", "de"):
+            alone = await retrieval.search_many([name], "hay", k=5, mode="keyword")
+            confidence = alone.evidence.confidence
+            assert confidence is not None
+            expected |= {x.hit.chunk.chunk_id: x.hit.score * confidence for x in alone.hits}
+        assert set(expected) == {"a", "b", "d"}
+        found = {each.hit.chunk.chunk_id: each.hit.score for each in both.hits}
+        assert found == pytest.approx(expected)
+
+
+async def test_the_ranker_that_most_register_fuses_all(tmp_path: Path) -> None:
+    """In any order of the request, with a note; a ranker that the request names wins, without one.
+
+    If this fails: two rankers put scores of two scales into one list, or nobody is told.
+    """
+    texts = corpus(seed=6, size=45)
+    rrf, weighted = {"type": "rrf"}, {"type": "weighted", "alpha": 0.9}
+    async with opened(tmp_path) as stack:
+        names = []
+        for number, some in enumerate(split(texts, 5, 1)):
+            names.append(f"part{number}")
+            await made(stack, names[-1], some, ranker=weighted if number in (0, 4) else rrf)
+        retrieval = Retrieval(stack)
+        named = await retrieval.search_many(names, "hay and honey", k=9, ranker=rrf)
+        assert named.notes == []
+        for order in (names, names[::-1]):
+            found = await retrieval.search_many(order, "hay and honey", k=9)
+            assert answer(found) == [(x.hit.chunk.chunk_id, x.hit.score) for x in named.hits]
+            [note] = found.notes
+            assert "rrf, as registered with 'part1'" in note
 
 
 async def test_weights_multiply_scores(tmp_path: Path) -> None:
