@@ -157,7 +157,7 @@ class EmbeddingIndex(LegSearch):
         write = Write(self.vector_db, self._principal, opened=chunk_ids, acl=given)
         async with kept(self.keeper, write), self._turn(exclusive=True):
             count = await self._set_acl(scope, chunk_ids, given)
-        return count  # noqa: RET504 - where the index is gone, the keeper writes, and `kept` goes on
+        return count  # noqa: RET504 - `kept` may leave the block early: a rebuild then writes instead
 
     async def change_document(self, document_id: str, change: Callable[[Chunk], Chunk]) -> int:
         """Change the chunks of a document in one write; nothing is embedded again.

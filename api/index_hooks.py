@@ -77,10 +77,10 @@ class IndexHooks(ABC):
     async def _drop(self) -> None:
         """Delete the index itself and release what it holds. No other hook runs meanwhile."""
 
-    async def _close(self) -> None:  # noqa: B027 - a provider without resources has nothing to do
+    async def _close(self) -> None:  # noqa: B027 - optional: many engines hold nothing
         """Release connections and memory; the stored data stays."""
 
-    async def _settle(self) -> None:  # noqa: B027 - most engines build nothing in the background
+    async def _settle(self) -> None:  # noqa: B027 - optional: most engines build nothing later
         """Wait until what the engine builds in the background is built."""
 
     async def _query_hybrid(

@@ -73,7 +73,7 @@ class HybridTests(Suite):
                 "vector": as_leg(index.vector([1, 2, -1], k=size), "vector"),
                 "keyword": as_leg(index.keyword("w1 w2 w7", k=size), "keyword"),
             }
-            expected = fuse(ranker, legs)[:k]  # type: ignore[arg-type]  # names are str here
+            expected = fuse(ranker, legs)[:k]  # type: ignore[arg-type]  # str, not LegName
             response = index.hybrid([1, 2, -1], "w1 w2 w7", k=k, ranker=ranker)
             asked = f"{ranker!r}, k={k}"
             assert ids(response) == [hit.chunk_id for hit in expected], asked

@@ -106,7 +106,7 @@ _latest: SecondProcess | None = None
 
 def second_process(suite: type) -> SecondProcess:
     """Return the suite's process, a new one where it has none that lives and has nothing to do."""
-    global _latest  # noqa: PLW0603 - one a pytest process: the one of another suite ends
+    global _latest  # noqa: PLW0603 - pytest's process keeps one, and ends that of the last suite
     if _latest is None or not _latest.serves(suite):
         end()
         _latest = SecondProcess(suite)
@@ -116,7 +116,7 @@ def second_process(suite: type) -> SecondProcess:
 @atexit.register
 def end() -> None:
     """End the process that the latest suite had."""
-    global _latest  # noqa: PLW0603 - as above
+    global _latest  # noqa: PLW0603 - see `second_process`
     if _latest is not None:
         _latest.kill()
     _latest = None

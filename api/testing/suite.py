@@ -77,7 +77,7 @@ class Suite(ABC):
         """
         return vector_db
 
-    async def close(self) -> None:  # noqa: B027 - most suites hold nothing
+    async def close(self) -> None:  # noqa: B027 - optional: most suites hold nothing
         """Release what `open_index` holds beside the indexes, as connections; after each test."""
 
     @pytest.fixture

@@ -323,7 +323,7 @@ async def test_another_analyzer_is_another_corpus(tmp_path: Path) -> None:
         await made(stack, "de", {"c": "Heu", "d": "hay", "e": "Stroh"}, language="german")
         retrieval = Retrieval(stack)
         both = await retrieval.search_many(["de", "en"], "hay", k=5, mode="keyword")
-        expected = {}
+        expected: dict[str, float] = {}
         for name in ("en", "de"):
             alone = await retrieval.search_many([name], "hay", k=5, mode="keyword")
             confidence = alone.evidence.confidence
