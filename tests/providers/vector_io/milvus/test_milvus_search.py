@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError
 from corral.api.testing.oracle import Oracle
-from corral.providers.ranking.text import Analysis
+from corral.providers.ranking.text import Analysis, QueryTerms
 from corral.providers.vector_io.milvus import collection as collection_module
 from corral.providers.vector_io.milvus import index as index_module
 from corral.providers.vector_io.milvus import keyword as keywords_module
@@ -223,6 +224,10 @@ class Reversed:
     def analyze(self, text: str) -> Analysis:
         """Return terms, none of them beside the words."""
         return Analysis(self.terms(text), [])
+
+    def query(self, text: str) -> QueryTerms:
+        """Return terms, counted."""
+        return QueryTerms(Counter(self.terms(text)), frozenset())
 
 
 async def test_a_newer_layout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, NotFound, ProviderError
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
-from corral.providers.ranking.text import Analysis
+from corral.providers.ranking.text import Analysis, QueryTerms
 from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.qdrant import index as index_module
 from corral.providers.vector_io.qdrant import keyword as keyword_module
@@ -215,6 +215,9 @@ async def test_another_analyzer_finds_all_terms_anew(
 
         def analyze(self, text: str) -> Analysis:
             return Analysis(self.terms(text), [])
+
+        def query(self, text: str) -> QueryTerms:
+            return QueryTerms(Counter(self.terms(text)), frozenset())
 
     monkeypatch.setattr(keyword_module, "analyzer", lambda _: Shouting())
     index = await opened(tmp_path, **settings)
