@@ -157,6 +157,20 @@ class KeywordTests(Suite):
                     [right[i] for i in in_order[:4]], abs=self.bm25_tolerance
                 ), (query, name)
 
+    def test_an_index_that_has_become_empty_finds_nothing(self, indexes: Indexes) -> None:
+        """A query finds nothing once the chunks that it found are deleted, and then a new one.
+
+        If this fails: what is remembered of a term is weighed by the mean length of no chunk.
+        """
+        index = indexes.open(**PLAIN)
+        index.add_texts({"a": "alpha beta", "b": "alpha"})
+        assert ids(index.keyword("alpha beta")) == ["a", "b"]
+        index.remove("a", "b")
+        assert ids(index.keyword("alpha beta")) == []
+        assert ids(index.hybrid([1, 0], "alpha beta")) == []
+        index.add_texts({"c": "beta"})
+        assert ids(index.keyword("alpha beta")) == ["c"]
+
     def test_words_are_joined_by_or(self, indexes: Indexes) -> None:
         """A chunk with any word of the question is found; one with none is not.
 

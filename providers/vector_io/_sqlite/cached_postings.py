@@ -265,11 +265,14 @@ class _Shapes:
         return np.array(found)[places].astype(np.min_scalar_type(len(numbers)))
 
     def weights(self, average: float) -> NDArray[np.float64]:
-        """Return the weight of each pair where chunks have an average length."""
-        if average != self._average or len(self._weights) != len(self._numbers):
+        """Return the weight of each pair if chunks have this average length.
+
+        With the length 0, which only an index without terms has, no row needs a weight.
+        """
+        known = average == self._average and len(self._weights) == len(self._numbers)
+        if average > 0 and not known:
             pairs = np.fromiter(self._numbers, np.complex128, len(self._numbers))
-            if len(pairs):
-                self._weights = term_weight(pairs.real, pairs.imag, average)
+            self._weights = term_weight(pairs.real, pairs.imag, average)
             self._average = average
         return self._weights
 
