@@ -85,10 +85,10 @@ class RankingOptions(Strict):
         return self
 
     def rerank(self) -> ModelRerank | NoRerank | None:
-        """Return the re-ranking that is asked for, None for the registered one.
+        """Return the requested re-ranking, None for the registered one.
 
         Raises:
-            ValueError: There is a model, or the ranker neural, without the other.
+            ValueError: One of `model` and the ranker neural is there without the other.
         """
         if (self.model is not None) != (self.ranker == "neural"):
             raise ValueError(

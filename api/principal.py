@@ -85,9 +85,9 @@ class Principal:
         role: Role = Role.READER,
         key_id: str = "",
     ) -> Self:
-        """Return a principal of Corral's own files, with the names that an older version took.
+        """Return a principal from Corral's own files, without checking its names.
 
-        It holds their tokens; only names that come in from outside are checked.
+        An older version accepted names that `check_name` refuses now; their tokens stay valid.
         """
         principal = object.__new__(cls)
         for name, value in zip(cls.__slots__, (tenant, user, groups, role, key_id), strict=True):
@@ -141,13 +141,13 @@ def check_acl(tokens: Iterable[str]) -> list[str]:
 
 
 _HIDDEN = re.compile(f"[{STYLES}\u2800]|[{JOINERS}]$")
-"""What `clean_text` leaves in a text and a name must not have: it would look like another."""
+"""Characters that `clean_text` keeps, but with which two names could look the same."""
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError if a user, a group or a tenant must not have a name.
+    """Raise ValueError if a name is not allowed for a user, a group or a tenant.
 
-    Names are compared character by character, so two that look the same must not differ. A name
+    Names are compared character by character, so names that look the same must be the same. A name
     has at most `MAX_NAME_LENGTH` characters, none of them invisible, single plain spaces between
     words only, and Unicode's form NFC; "*" is not a name. Joiners inside words of Arabic and Indic
     scripts and between emoji stay allowed, as in `clean_text`, and so do letters of different

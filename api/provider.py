@@ -186,9 +186,9 @@ class VectorIOProvider(Provider):
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EmbeddingIndex:
         """Return the index of a vector DB.
 
-        The caller opens a vector DB once and keeps the index. An index belongs to tenant,
-        identifier, built_at and installation together: one that is registered anew under an old
-        id, or by another installation, shares nothing with the old one.
+        The caller opens a vector DB once and keeps the index. Tenant, identifier, built_at and
+        installation together identify an index. A vector DB that is registered again under the
+        same id, or by another installation, shares no data with the earlier one.
 
         Args:
             vector_db: Its registration; the whole settings are the index's to use.

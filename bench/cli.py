@@ -16,8 +16,10 @@ from corral.bench.options import (
     DATA,
     EMBEDDER,
     FILE,
+    JUDGED_SETS,
     MAX_SECONDS,
     MODES,
+    MOST_QUESTIONS,
     OUT,
     POSITIVE,
     RESUME,
@@ -258,21 +260,13 @@ def tune(target: Target, /, **options: Any) -> None:
 
 
 @bench.command()
-@click.option(
-    "--data", multiple=True, required=True, metavar="DIR", help="Judged data; repeatable."
-)
+@JUDGED_SETS
 @MODES
 @click.option(
     "--backend", default="sqlite", show_default=True, help="Backend that stores the sets."
 )
 @EMBEDDER
-@click.option(
-    "--most",
-    type=POSITIVE,
-    default=300,
-    show_default=True,
-    help="Maximum number of questions per set.",
-)
+@MOST_QUESTIONS
 @click.option(
     "--article",
     type=POSITIVE,
@@ -302,21 +296,13 @@ def confidence(target: Target, /, **options: Any) -> None:
 
 
 @bench.command()
-@click.option(
-    "--data", multiple=True, required=True, metavar="DIR", help="Judged data; repeatable."
-)
+@JUDGED_SETS
 @names("--backends", "NAME", "Backends that the vector DBs take turns on.", "sqlite")
 @CONFIG
 @numbers("--parts", "Numbers of vector DBs to split a set over.", "2,5,20")
 @MODES
 @EMBEDDER
-@click.option(
-    "--most",
-    type=POSITIVE,
-    default=300,
-    show_default=True,
-    help="Maximum number of questions per set.",
-)
+@MOST_QUESTIONS
 @SEED
 @click.pass_obj
 def split(target: Target, /, **options: Any) -> None:

@@ -203,7 +203,7 @@ def split(
     model: str | None,
     **options: Any,
 ) -> None:
-    """Split judged sets over several vector DBs, and print what that changes.
+    """Split judged sets over several vector DBs, and print the change in quality and time.
 
     Raises:
         CorralError: The plan cannot work, or embedder or backend fail.
@@ -278,7 +278,7 @@ def _finish(report: Report, out: Path, blocks: Iterable[Block]) -> None:
 
 
 def _reports(folder: Path, written: Sequence[Path]) -> str:
-    """Return a line about the files of a report: where they are, and how to get the page."""
+    """Return a line with the files of a report, and how to get the page if it is missing."""
     names = [*(path.name for path in reversed(written)), REPORT_NAME]
     page = f"pip install 'corral-rag[bench]', then corral bench report {shlex.quote(str(folder))}"
     hint = "" if HTML_NAME in names else f". For {HTML_NAME}: {page}"

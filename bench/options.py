@@ -57,7 +57,17 @@ MAX_SECONDS = click.option(
     type=click.FloatRange(min=0, min_open=True),
     help="Start no measurement after this many seconds.",
 )
+JUDGED_SETS = click.option(
+    "--data", multiple=True, required=True, metavar="DIR", help="Judged data; repeatable."
+)
 MODES = names("--modes", "MODE", "Search modes to measure.", "vector,keyword,hybrid")
+MOST_QUESTIONS = click.option(
+    "--most",
+    type=POSITIVE,
+    default=300,
+    show_default=True,
+    help="Maximum number of questions per set.",
+)
 OUT = click.option(
     "--out", type=FOLDER, help="Folder for the reports. [default: a new one in ./corral-bench]"
 )

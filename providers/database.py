@@ -37,8 +37,8 @@ class Schema:
     """The tables of a file, for all that open it.
 
     Attributes:
-        tables: Statements that make what is absent, as version 1 had it. They run at each opening.
-        upgrades: Statements that lead from each version to the next.
+        tables: Statements that create the missing tables of version 1. They run at each opening.
+        upgrades: The statement that leads from each version to the next.
     """
 
     tables: tuple[str, ...]
@@ -70,7 +70,7 @@ class Database:
     folder by `open`, or by the first call.
 
     Args:
-        schema: Its tables. A file of a higher version is refused.
+        schema: The tables. A file of a higher version is refused.
         remedy: What to do about a damaged file, for the error.
         durable: Whether what was written outlives a loss of power; it outlives the process anyway.
     """
@@ -192,7 +192,7 @@ class Database:
             self._check_tables(writer)
 
     def _check_tables(self, writer: apsw.Connection) -> None:
-        """Refuse a file whose tables were made with other columns than its version has."""
+        """Refuse a file if its tables have other columns than those of its version."""
         differing = sorted(_expected(self._schema) ^ _columns(writer))
         if differing:
             table, column = differing[0][:2]

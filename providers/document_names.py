@@ -1,12 +1,12 @@
-"""What people call a document. Every answer that names a document, names it by these rules:
+"""Names of documents. Every answer that names a document takes the first of these that it has:
 
-1. its title, unless the title only repeats the file's name without the suffix, followed by the file
-   in parentheses: a title is often the first heading, which no one remembers;
+1. its title, followed by its file in parentheses, because readers rarely know a first heading that
+   serves as the title; a title that only repeats the file's name without the suffix is passed over;
 2. its file name;
 3. its source: a web address, or the path of a file within its folder;
 4. its document id, or the chunk's id if the chunk belongs to no document.
 
-A source that is a path on somebody's machine is reduced to its last part.
+An absolute path is cut to its last part: the folders of a machine are private.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from corral.api.chunks import Chunk, ChunkMetadata
 
 UNKNOWN = "unknown"
-"""The name, in a citation's line, of a document without any."""
+"""Names a document without a name in the line of a citation."""
 
 _FILE_URL = re.compile(r"file:", re.IGNORECASE)
 _ABSOLUTE = re.compile(r"[/\\]|~\w*[/\\]|[A-Za-z]:[/\\]")
@@ -28,7 +28,7 @@ _ABSOLUTE = re.compile(r"[/\\]|~\w*[/\\]|[A-Za-z]:[/\\]")
 
 
 def title_of(chunk: Chunk) -> str:
-    """Return what people call a chunk's document; see the module."""
+    """Return the name of a chunk's document by the rules above."""
     return _name(chunk) or chunk.chunk_id
 
 
@@ -38,27 +38,27 @@ def file_of(chunk: Chunk) -> str | None:
 
 
 def filename_of(chunk: Chunk) -> str:
-    """Return the file or address of a chunk's document; its name, if it has neither."""
+    """Return the file or address of a chunk's document; if it has neither, its name."""
     return file_of(chunk) or title_of(chunk)
 
 
 def cited_name(chunk: Chunk) -> str:
-    """Return what the line of a citation calls a document: its name, with its web address."""
+    """Return the name of a document and its web address, for the line of a citation."""
     name, file = _name(chunk) or UNKNOWN, file_of(chunk) or ""
     return f"{name} ({file})" if _is_address(file) and file != name else name
 
 
 def source_of(chunk: Chunk) -> str | None:
-    """Return where a chunk's document is from, without folders of a machine; None: not known."""
+    """Return the source of a chunk's document as `public_source` shows it; None if unknown."""
     return _source(chunk.metadata, chunk.chunk_metadata)
 
 
 def name_in(metadata: Mapping[str, Any], record: ChunkMetadata | None = None) -> str | None:
-    """Return the name that a document's metadata gives it, None if there is none.
+    """Return the name of a document by its metadata; None if they hold no name.
 
     Args:
-        metadata: The document's, or one of its chunks'.
-        record: The chunk's.
+        metadata: Metadata of the document or of one of its chunks.
+        record: The chunk's record.
     """
     title, file = _text(metadata, "title"), _file(metadata, record)
     if title is None or file is None:
@@ -69,7 +69,7 @@ def name_in(metadata: Mapping[str, Any], record: ChunkMetadata | None = None) ->
 
 
 def web_address(chunk: Chunk) -> str | None:
-    """Return the address that a chunk's document came from; None if it is not on the web."""
+    """Return the web address of a chunk's document; None if it has none."""
     recorded = chunk.chunk_metadata.source if chunk.chunk_metadata else None
     for each in (_text(chunk.metadata, "url"), _text(chunk.metadata, "source"), recorded):
         if each and _is_address(each):
@@ -78,7 +78,7 @@ def web_address(chunk: Chunk) -> str | None:
 
 
 def public_source(source: str | None) -> str | None:
-    """Return a source as others may see it: of an absolute path or a `file:` URL the last part."""
+    """Return a source; of an absolute path or a `file:` URL, only the last part."""
     if source and _FILE_URL.match(source):
         source = "/" + unquote(source[len("file:") :])
     if source and _ABSOLUTE.match(source):

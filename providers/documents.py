@@ -10,6 +10,7 @@ from typing import Any
 from corral.api.chunks import Chunk
 from corral.api.documents import READ_AT_ONCE, DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import NotFound
 from corral.api.principal import UNRESTRICTED
 from corral.api.scope import Scope
 from corral.providers.document_names import title_of
@@ -51,7 +52,8 @@ class StoredDocument:
     Attributes:
         chunk_count: All its chunks.
         metadata: What its first chunk says, without the counts of that chunk.
-        chunks: Those that were asked for, in their order in the document, without embeddings.
+        chunks: The requested ones, in their order in the document; without embeddings unless the
+            caller asked for them.
     """
 
     chunk_count: int
@@ -66,9 +68,9 @@ async def list_documents(index: EmbeddingIndex, after: str, limit: int) -> Liste
 
 
 async def names_of(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[str, str]:
-    """Return by id what people call some documents; see `document_names`.
+    """Return the names of documents by their ids; `document_names` has the rules.
 
-    Reads the ids of each document's chunks and one chunk of each.
+    Reads the chunk ids of each document, and one of its chunks.
     """
     firsts = [ids[0] for each in document_ids if (ids := await index.document_chunk_ids(each))]
     found = chunks_by_id(index, firsts)
@@ -77,10 +79,24 @@ async def names_of(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[s
 
 async def count_documents(index: EmbeddingIndex) -> int:
     """Return the number of documents; see `EmbeddingIndex.documents` for what it costs."""
-    count, after = 0, ""
-    while found := await index.documents(after, READ_AT_ONCE * 100):
-        count, after = count + len(found), found[-1].document_id
-    return count
+    return sum([len(page) async for page in all_documents(index)])
+
+
+async def all_documents(index: EmbeddingIndex) -> AsyncIterator[Sequence[DocumentCount]]:
+    """Yield all documents by id, in pages as long as a count needs."""
+    after = ""
+    while page := await index.documents(after, READ_AT_ONCE * 100):
+        yield page
+        after = page[-1].document_id
+
+
+def unknown_document(vector_db_id: str, document_id: str, hint: str = "") -> NotFound:
+    """Return the error of a document that does not exist, or that the caller may not read."""
+    return NotFound(
+        f"There is no document {document_id!r} in vector DB {vector_db_id!r}.",
+        hint=hint,
+        field="document_id",
+    )
 
 
 async def read_document(

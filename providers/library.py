@@ -13,29 +13,43 @@ The server and the command line read the same folder through the same code.
 from __future__ import annotations
 
 import asyncio
-import base64
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from corral.api.documents import DocumentCount
-from corral.api.errors import InvalidRequest, NotFound
+from corral.api.errors import InvalidRequest
 from corral.api.hits import QueryChunksResponse
 from corral.api.options import checked
-from corral.api.rag import RAGDocument, RAGQueryConfig, RAGQueryResult
+from corral.api.rag import RAGQueryResult
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.api.wire import NullsAreDefaults
 from corral.providers.config import RunConfig, data_home, load_config
-from corral.providers.documents import WHOLE, StoredDocument, delete_document, read_document
+from corral.providers.documents import (
+    WHOLE,
+    StoredDocument,
+    all_documents,
+    delete_document,
+    read_document,
+    unknown_document,
+)
 from corral.providers.files.store import StoredFile
-from corral.providers.ingestion.detecting import TITLED, type_of
+from corral.providers.library_arguments import (
+    Documents,
+    InsertSettings,
+    content_of,
+    context_options,
+    document_of_file,
+    documents_of,
+    name_of,
+    question_of,
+)
 from corral.providers.loop_thread import LoopThread, closed
 from corral.providers.rag.tool import InsertReport, RagTool
 from corral.providers.stack import Stack
 
-Documents = Mapping[str, str] | Iterable[RAGDocument]
-"""Texts by document id, or whole documents."""
+LISTED = "`documents` lists them."
+"""The hint for an unknown document."""
 
 
 def open(home: str | Path | None = None, config: RunConfig | None = None) -> Corral:
@@ -118,7 +132,7 @@ class Corral:
 
     async def unregister(self, vector_db_id: str) -> None:
         """Delete a vector DB with all its chunks."""
-        await self._stack.unregister(_name(vector_db_id))
+        await self._stack.unregister(name_of(vector_db_id))
 
     async def vector_dbs(self) -> list[VectorDB]:
         """Return the registered vector DBs, by identifier."""
@@ -138,8 +152,8 @@ class Corral:
         """
         chosen = checked(InsertSettings, options)
         return await self._tool.insert(
-            _listed(documents),
-            _name(vector_db_id),
+            documents_of(documents),
+            name_of(vector_db_id),
             chosen.chunk_size_in_tokens,
             chosen.overlap_in_tokens,
             skip_unchanged=chosen.skip_unchanged,
@@ -158,44 +172,42 @@ class Corral:
         Args:
             vector_db_id: Where to.
             paths: Files of any format that Corral reads; no folders.
-            metadata: Of each document.
-            title: Of the only file; None for the one in it, or its name.
+            metadata: Metadata of each document.
+            title: Title of a single file; None takes the title in it, else its name.
             options: As for `insert`.
         """
         if title is not None and len(paths) != 1:
             raise InvalidRequest(f"title is for one file (got {len(paths)}).", field="title")
         about = {**(metadata or {}), **({} if title is None else {"title": title})}
-        documents = [await asyncio.to_thread(_file_document, Path(path), about) for path in paths]
+        documents = [await asyncio.to_thread(document_of_file, Path(path), about) for path in paths]
         return await self.insert(vector_db_id, documents, **options)
 
     async def documents(self, vector_db_id: str) -> list[DocumentCount]:
         """Return the documents of a vector DB with their numbers of chunks, by id."""
-        index, found = await self._stack.index(_name(vector_db_id)), list[DocumentCount]()
-        while page := await index.documents(found[-1].document_id if found else "", 10_000):
-            found += page
-        return found
+        index = await self._stack.index(name_of(vector_db_id))
+        return [each async for page in all_documents(index) for each in page]
 
     async def document(self, vector_db_id: str, document_id: str) -> StoredDocument:
         """Return a document's metadata and chunks; raises NotFound for an unknown one."""
-        index = await self._stack.index(_name(vector_db_id))
+        index = await self._stack.index(name_of(vector_db_id))
         found = await read_document(index, document_id, WHOLE)
         if found is None:
-            raise _unknown(vector_db_id, document_id)
+            raise unknown_document(vector_db_id, document_id, LISTED)
         return found
 
     async def delete_document(self, vector_db_id: str, document_id: str) -> int:
         """Delete a document in one write and return its number of chunks; NotFound if unknown."""
-        deleted = await delete_document(await self._stack.index(_name(vector_db_id)), document_id)
+        deleted = await delete_document(await self._stack.index(name_of(vector_db_id)), document_id)
         if not deleted:
-            raise _unknown(vector_db_id, document_id)
+            raise unknown_document(vector_db_id, document_id, LISTED)
         return deleted
 
     async def add_file(self, path: str | Path, *, purpose: str = "assistants") -> StoredFile:
-        """Store a file of this machine among the uploaded files, and return what was stored.
+        """Store a file of this machine among the uploaded files, and return its record.
 
-        To search in it, use `insert_files`, or attach it to a vector store of the server.
+        To search in a file, use `insert_files`, or attach it to a vector store of the server.
         """
-        data = await asyncio.to_thread(_bytes, Path(path))
+        data = await asyncio.to_thread(content_of, Path(path))
 
         async def content() -> AsyncIterator[bytes]:
             yield data
@@ -223,7 +235,7 @@ class Corral:
         return await asyncio.to_thread(store.path(await store.get(file_id)).read_bytes)
 
     async def delete_file(self, file_id: str) -> None:
-        """Delete an uploaded file; documents that were made of it stay."""
+        """Delete an uploaded file; documents that were read from it stay."""
         await self._stack.files.delete((await self.file(file_id)).file_id)
 
     async def query(
@@ -238,7 +250,7 @@ class Corral:
             k: Most hits, 1 to 1000.
             options: Fields of `RetrievalOptions`, such as `mode`, `filters` or `score_threshold`.
         """
-        name, text = _name(vector_db_id), _text(question)
+        name, text = name_of(vector_db_id), question_of(question)
         return await self._tool.retrieval.search(name, text, k=k, **options)
 
     async def ask(
@@ -248,104 +260,14 @@ class Corral:
 
         Args:
             question: In words; or empty, as in `query`.
-            vector_db_ids: Where to look; hits of several are merged by rank.
+            vector_db_ids: Where to look; hits of several are ranked together.
             max_tokens: Budget of the whole text, frame included.
             options: Fields of `RAGQueryConfig`, such as `max_chunks`, `citations` or `mode`.
         """
-        names = [_name(each) for each in vector_db_ids]
-        return await self._tool.query(_text(question), names, _config(max_tokens, options))
-
-
-class InsertSettings(NullsAreDefaults):
-    """Options of an insert; see `Corral.insert`."""
-
-    chunk_size_in_tokens: int | None = None
-    overlap_in_tokens: int | None = None
-    skip_unchanged: bool = False
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidRequest(f"{path} cannot be read: {error.strerror}.", field="paths") from None
-
-
-def _file_document(path: Path, metadata: Mapping[str, Any]) -> RAGDocument:
-    """Return a file as a document: under its name, which is its title if its format has none."""
-    kind = type_of(path.name) or ""
-    data = base64.b64encode(_bytes(path)).decode("ascii")
-    about = {"source": path.name} | ({} if kind in TITLED else {"title": path.stem})
-    fields = {"content": {"uri": f"data:{kind};base64,{data}"}, "metadata": {**about, **metadata}}
-    return checked(RAGDocument, {"document_id": path.name, **fields})
-
-
-def _unknown(vector_db_id: str, document_id: str) -> NotFound:
-    return NotFound(
-        f"There is no document {document_id!r} in vector DB {vector_db_id!r}.",
-        hint="`documents` lists them.",
-        field="document_id",
-    )
-
-
-def _text(question: object) -> str:
-    if not isinstance(question, str):
-        raise InvalidRequest(
-            f"question must be a string (got {type(question).__name__}).", field="question"
+        names = [name_of(each) for each in vector_db_ids]
+        return await self._tool.query(
+            question_of(question), names, context_options(max_tokens, options)
         )
-    return question
-
-
-def _config(max_tokens: int, options: Mapping[str, Any]) -> RAGQueryConfig:
-    """Return the options of a question; what is wrong with its budget is said of `max_tokens`."""
-    try:
-        return checked(RAGQueryConfig, {"max_tokens_in_context": max_tokens, **options})
-    except InvalidRequest as error:
-        if error.field != "max_tokens_in_context" or error.field in options:
-            raise
-        message = error.message.replace(error.field, "max_tokens", 1)
-        raise InvalidRequest(message, hint=error.hint, field="max_tokens") from None
-
-
-def _name(vector_db_id: object) -> str:
-    if not isinstance(vector_db_id, str):
-        raise InvalidRequest(
-            f"A vector DB's id must be a string (got {type(vector_db_id).__name__}).",
-            hint='`ask` takes several one after the other: ask("...", "notes", "mail").'
-            if isinstance(vector_db_id, Iterable)
-            else "",
-            field="vector_db_id",
-        )
-    return vector_db_id
-
-
-def _listed(documents: object) -> list[RAGDocument]:
-    if isinstance(documents, Mapping):
-        return [_document(name, text) for name, text in documents.items()]
-    # Both can be iterated over, and hold no documents.
-    if isinstance(documents, str | RAGDocument) or not isinstance(documents, Iterable):
-        raise _no_documents("documents", "a mapping of texts by id, or a list", documents)
-    listed = list(documents)
-    for number, each in enumerate(listed):
-        if not isinstance(each, RAGDocument):
-            raise _no_documents(f"documents[{number}]", "a RAGDocument", each)
-    return listed
-
-
-def _no_documents(where: str, wanted: str, found: object) -> InvalidRequest:
-    return InvalidRequest(
-        f"{where} must be {wanted} (got {type(found).__name__}).",
-        hint='Send {"fence.md": "A fence ..."}, or a list of RAGDocument.',
-        field=where,
-    )
-
-
-def _document(name: object, text: object) -> RAGDocument:
-    try:
-        return checked(RAGDocument, {"document_id": name, "content": text})
-    except InvalidRequest as error:
-        message = f"Document {str(name)[:255]!r}: {error.message}"
-        raise InvalidRequest(message, hint=error.hint, field=error.field) from None
 
 
 class SyncCorral:
@@ -436,7 +358,7 @@ class SyncCorral:
         return self._run(self._herd.read_file(file_id))
 
     def delete_file(self, file_id: str) -> None:
-        """Delete an uploaded file; documents that were made of it stay."""
+        """Delete an uploaded file; documents that were read from it stay."""
         self._run(self._herd.delete_file(file_id))
 
     def query(

@@ -1,6 +1,6 @@
-"""Vector DBs that are being created: their data is in an engine, and the registry has none of them.
+"""Vector DBs that are being created: an engine has their data, the registry does not have them yet.
 
-Every process of a data folder can see them, so that none takes another's for orphans.
+Every process of a data folder can list them, so no process takes their data for orphans.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Making:
     """A file for each vector DB that is being created, and a lock that dies with its process.
 
     Args:
-        folder: Where the files are; made with the first one.
+        folder: The folder of the files; the first one creates it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -26,7 +26,7 @@ class Making:
 
     @asynccontextmanager
     async def of(self, vector_db: VectorDB) -> AsyncIterator[None]:
-        """List a vector DB until it is registered, or is not after all."""
+        """List a vector DB while it is being created, until it is registered or has failed."""
         owner = Owner(self._folder)
         await asyncio.to_thread(self._begin, owner, vector_db)
         try:
@@ -35,7 +35,7 @@ class Making:
             await asyncio.shield(asyncio.to_thread(self._end, owner))
 
     async def all(self) -> list[VectorDB]:
-        """Return the vector DBs that some process is creating; forget those of killed processes."""
+        """Return the vector DBs that any process is creating; forget those of killed processes."""
         return await asyncio.to_thread(self._read)
 
     def _begin(self, owner: Owner, vector_db: VectorDB) -> None:
@@ -52,7 +52,7 @@ class Making:
     def _read(self) -> list[VectorDB]:
         found, reader = [], Owner(self._folder)
         for path in self._folder.glob("*.json"):  # written under the lock
-            with suppress(FileNotFoundError):  # registered meanwhile
+            with suppress(FileNotFoundError):  # it was registered in the meantime
                 vector_db = VectorDB.model_validate_json(path.read_bytes())
                 if reader.is_dead(path.stem):
                     path.unlink()

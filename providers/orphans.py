@@ -70,7 +70,7 @@ async def remove_orphans(
         if owner != wanted:
             raise Conflict(
                 f"{name!r} in {provider_id} belongs to installation {owner}, not to {wanted}.",
-                hint="It may be in use there. If nobody needs it: corral dbs prune --installation "
+                hint="That installation may still use it. If not: corral dbs prune --installation "
                 f"{owner}.",
                 field="installation",
             )

@@ -1,7 +1,7 @@
-"""Schema versions of Corral's SQLite files: the one way to check them and to raise them.
+"""Check and raise the schema versions of Corral's SQLite files.
 
-A file has its version in `user_version`; a new one has 0. Step n of its steps leads from version n
-to n + 1, so the newest version is the number of steps. Released steps never change.
+`user_version` holds the version of a file; a new file has 0. Its n-th step, counted from 0, leads
+from version n to n + 1, so the newest version is the number of steps. Released steps never change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def upgrade(connection: apsw.Connection, steps: Sequence[Step], name: str) -> No
     """Run the steps that a file lacks, in a write transaction of the caller.
 
     Raises:
-        ConfigError: The file has a newer version; another process may just have raised it.
+        ConfigError: The file has a newer version, perhaps since another process opened it.
     """
     version = check_version(connection, len(steps), name)
     for step in steps[version:]:

@@ -231,15 +231,16 @@ class Stack(ConfiguredProviders):
         return ""
 
     async def installation(self) -> str:
-        """Return the id of this installation, which the data that it makes in engines has: 32 hex
-        digits, made once with the registry.
+        """Return the id of this installation: 32 hex digits, made once with the registry.
+
+        All data that it makes in engines has this id.
         """
         return await self._vector_dbs.installation()
 
     async def orphans(self, provider_id: str) -> list[Orphan]:
-        """Return what a vector_io provider holds for no registration here; see its contract.
+        """Return the data of a vector_io provider that no registration here holds.
 
-        What has another `installation` may be in use there.
+        Data of another `installation` may be in use there.
 
         Raises:
             UnknownProvider: There is no such provider.
@@ -247,7 +248,7 @@ class Stack(ConfiguredProviders):
         """
 
         async def registered() -> list[VectorDB]:
-            # First: those that are done meanwhile are registered.
+            # Read these first: one that is finished in between is then registered.
             made = [*await self._making.all(), *await self.rebuilds.targets()]
             return [*made, *await self._vector_dbs.all()]
 

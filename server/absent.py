@@ -1,4 +1,4 @@
-"""What to use instead of a route that other servers have, and this one does not."""
+"""What to use instead of a route that other servers have and Corral has not."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ INSTEAD: dict[str, str] = {
     "/v1/collections": _VECTOR_DBS,
     "/v1/indexes": _VECTOR_DBS,
     "/indexes": _VECTOR_DBS,
-    # What people try
+    # Plausible names that no server above has
     "/v1/documents": f"Stored documents: GET /v1/vector-dbs/{{vector_db_id}}/documents. {_INGEST}",
     "/v1/ingest": _INGEST,
     "/v1/insert": _INGEST,
@@ -117,18 +117,19 @@ INSTEAD: dict[str, str] = {
     "/livez": _HEALTH,
     "/readyz": _HEALTH,
 }
-"""By the beginning of a path, whole segments; the longest one counts."""
+"""The advice for paths that begin with these segments; the longest beginning decides."""
 
 _PREFIX = re.compile(r"^/(?:v1/openai/v1|v1alpha|v1beta)(?=/)")
 
 
 def instead_of(request: Request) -> str:
-    """Return what to use instead of a route that does not exist, "" if that is unknown."""
+    """Return advice for a request to a route that does not exist; "" if there is none."""
     path = request.url.path
-    sent = _PREFIX.sub("/v1", path)
-    for end in [len(sent), *(m.start() for m in reversed([*re.finditer("/", sent)]))]:
-        if instead := INSTEAD.get(sent[:end]):
+    beginning = _PREFIX.sub("/v1", path)
+    while beginning:
+        if instead := INSTEAD.get(beginning):
             return instead
+        beginning = beginning.rpartition("/")[0]
     for near in _nearest(path):
         if _is_served(request, near):
             hint = " A client of OpenAI needs a base_url that ends in /v1."
@@ -137,7 +138,7 @@ def instead_of(request: Request) -> str:
 
 
 def _nearest(path: str) -> list[str]:
-    """Return the paths that differ in the version, or in how their first part is written."""
+    """Return the paths that differ only in the version, slashes, or hyphens of the first part."""
     first, slash, rest = path.removeprefix("/v1/").partition("/")
     spellings = [first.replace("_", "-"), first.replace("-", "_")]
     near = [f"/v1{path}", path.replace("/v1/v1/", "/v1/", 1), path.rstrip("/")]

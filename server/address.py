@@ -10,16 +10,16 @@ from corral.api.errors import ConfigError
 from corral.providers.config import ServerSettings
 
 FILE = "serving.json"
-"""In the data folder, of the last server on it; a connection tells if it still runs."""
+"""Has the address of the last server on the data folder; it need not run any more."""
 CONNECT_SECONDS = 1.0
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - nothing listens there
-"""What an address that listens everywhere is called on this machine."""
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+"""For each address that listens everywhere, the one to connect to on this machine."""
 
 
 def record(server: ServerSettings, home: Path) -> None:
-    """Record in the data folder where a server is going to listen.
+    """Record in the data folder the address at which a server will listen.
 
-    A port that the system chooses is not known yet, and not recorded.
+    Records nothing if the system is to choose the port.
     """
     if server.port:
         text = json.dumps({"host": server.host, "port": server.port})
@@ -27,10 +27,10 @@ def record(server: ServerSettings, home: Path) -> None:
 
 
 def address_of(server: ServerSettings, home: Path) -> str:
-    """Return the URL of the server that runs on a data folder, else of the one configured.
+    """Return the URL of the server that runs on a data folder; if none runs, the configured URL.
 
     Raises:
-        ConfigError: None runs, and the configuration leaves the port to the system.
+        ConfigError: No server runs, and the configuration leaves the port to the system.
     """
     if server.tools.public_url:
         return server.tools.public_url.rstrip("/")
@@ -41,15 +41,19 @@ def address_of(server: ServerSettings, home: Path) -> str:
             hint="Pass the address: corral --url http://127.0.0.1:PORT mcp --print-config http",
             field="server.port",
         )
-    name = _ANY.get(host, host)
-    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+    return url_of(_ANY.get(host, host), port)
+
+
+def url_of(host: str, port: int) -> str:
+    """Return the URL of a host name or address and a port."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _running(home: Path) -> tuple[str, int] | None:
-    """Return where the server on a data folder listens; None if none answers there."""
+    """Return host and port of the server on a data folder; None if no server answers there."""
     try:
-        found = json.loads((home / FILE).read_text("utf-8"))
-        host, port = str(found["host"]), int(found["port"])
+        recorded = json.loads((home / FILE).read_text("utf-8"))
+        host, port = str(recorded["host"]), int(recorded["port"])
         with socket.create_connection((_ANY.get(host, host), port), CONNECT_SECONDS):
             return host, port
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,7 +1,7 @@
 """The connections of the server.
 
-A module of its own with few imports: a process of several unpickles the class before it answers
-the parent's pings, and the parent ends a process that does not answer in five seconds.
+This module is separate and imports little: each of several processes unpickles the class before it
+answers the parent's pings, and the parent ends a process that does not answer in five seconds.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ class Connection(H11Protocol):
     40 ms if it delays acknowledgements.
     """
 
+    # The base class narrows the type in the same way: a TCP connection's transport is a Transport.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Send what is written without waiting for acknowledgements."""
+        """Turn off Nagle's algorithm, so that each write is sent at once."""
         accepted = transport.get_extra_info("socket")
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
 
     def shutdown(self) -> None:
-        """Close an idle connection; say in the headers of a running answer that it is the last."""
+        """Close an idle connection; a response in progress gets the header `connection: close`."""
         super().shutdown()
-        # uvicorn's type leaves out that there is none before the first request.
+        # Before the first request the cycle is None, which uvicorn's type leaves out.
         if self.cycle is not None and not self.cycle.response_started:  # type: ignore[redundant-expr]
             last = (b"connection", b"close")
             self.cycle.default_headers = [*self.cycle.default_headers, last]

@@ -1,4 +1,4 @@
-"""What to send for a required field that is missing, if the server knows the possible values."""
+"""Hints for a missing required field, if the server knows the possible values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.server.routing import stack_of
 from corral.server.validation import InvalidBody
 
 MAX_LISTED = 10
-"""Most values that a hint lists."""
+"""Maximum number of values in a hint."""
 
 _VECTOR_DBS = ("vector_db_id", "vector_db_ids", "knowledge_id")
 _FIXED = {
@@ -21,11 +21,11 @@ _FIXED = {
     ("/v1/files", "purpose"): "Send assistants to attach the file to a vector store.",
     ("/files", "file_id"): "Send the id that POST /v1/files returned; GET /v1/files lists all.",
 }
-"""By the end of a path and the field."""
+"""Hints by the end of a path and the field."""
 
 
 async def add_values(refused: InvalidBody, request: Request) -> None:
-    """Add the values that a missing field can have to the refusal of a request, as its hint."""
+    """Set the hint of a refusal: the possible values of its first finding, a missing field."""
     first = refused.details[0] if refused.details else {}
     if first.get("type") == "missing":
         place = tuple(first["loc"])

@@ -267,7 +267,7 @@ async def _limits(request: Request) -> Limits:
 
 
 async def _base_url(request: Request) -> str:
-    """Return where people reach this server, without a slash at the end."""
+    """Return the URL at which users reach this server, without a slash at the end."""
     given = cast(Stack, request.app.state.stack).config.server.tools.public_url
     return (given or str(request.base_url)).rstrip("/")
 

@@ -31,7 +31,7 @@ WORKER_VARIABLE = "CORRAL_SERVE"
 """Environment variable by which `serve` tells its processes what they run on."""
 
 GRACE_SECONDS = 10
-"""How long requests at work may take after the server was told to stop, unless
+"""How long running requests may take after the server is told to stop, unless
 `ingestion.wait_seconds` is longer."""
 
 
@@ -80,7 +80,7 @@ def serve(
             proxy_headers=False,  # what a proxy says about a client changes nothing
             http=Connection,  # httptools, which uvicorn prefers, bounds no headers
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            # One second more than the longest wait: who waits for a file gets an answer.
+            # One second more than the longest wait, so a request that waits for a file is answered.
             timeout_graceful_shutdown=max(
                 GRACE_SECONDS, math.ceil(settings.ingestion.wait_seconds) + 1
             ),

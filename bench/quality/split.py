@@ -1,8 +1,8 @@
-"""What splitting data over several vector DBs costs: judged sets in one vector DB, and in parts.
+"""Compare judged sets in one vector DB with the same sets split over several.
 
-The parts are searched together through the road of every request (`Retrieval.search_many`). A set
-is cut in blocks, each part a piece of the corpus as it is ordered, and at random. With several
-backends the parts take turns on them, so that one search spans providers.
+The parts are searched together, as every request searches (`Retrieval.search_many`). A set is split
+in two ways: in blocks of consecutive documents, and at random. The parts take turns on the
+backends, so one search can span providers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from corral.providers.stack import Stack
 
 K = 10
 TIMED = 100
-"""Questions whose searches are timed."""
+"""Maximum number of questions to time."""
 WAYS = ("block", "random")
 BOUND_RATIO, BOUND_MS = 1.3, 2.0
 """A search of all parts may take 1.3 times that of the slowest part, plus 2 ms."""
@@ -37,18 +37,18 @@ BOUND_RATIO, BOUND_MS = 1.3, 2.0
 
 @dataclass(frozen=True, slots=True)
 class SplitPlan:
-    """What is measured.
+    """Options of a run.
 
     Attributes:
-        config: Whose providers the backends are looked up in.
-        home: The data folder, whose cache keeps embeddings between runs.
+        config: Configures the backends and the embedding model.
+        home: The data folder; its cache keeps embeddings between runs.
         backends: Names of `find_backends`; the parts take turns on them.
         data: Judged sets, as `read_sets` takes them.
         parts: Numbers of vector DBs, >= 2.
         modes: Search modes.
         model: The embedding model.
-        most: Most questions of a set.
-        seed: Of the random split.
+        most: Maximum number of questions per set.
+        seed: Seed of the random split.
     """
 
     config: RunConfig
@@ -84,7 +84,7 @@ class SplitRow:
 
     @property
     def bound_ms(self) -> float:
-        """The most that a search of all parts may take."""
+        """Return the longest time that a search of all parts may take, in milliseconds."""
         return BOUND_RATIO * self.part_ms + BOUND_MS
 
 
@@ -194,7 +194,7 @@ class _Measured:
         return statistics.fmean(measure(self._qrels, run)[NDCG].values())
 
     async def _times(self, names: Sequence[str], mode: SearchMode) -> tuple[float, float]:
-        """Return the medians of the slowest part and of all parts, in turn, in milliseconds."""
+        """Return the median times in milliseconds: of the slowest part alone, and of all parts."""
         alone: dict[str, list[float]] = {name: [] for name in names}
         together: list[float] = []
         for text in list(self._questions.values())[:TIMED]:
@@ -210,7 +210,7 @@ class _Measured:
 
 
 def _places(count: int, parts: int, way: str, seed: int) -> list[list[int]]:
-    """Return the places of each part's documents: blocks of the corpus, or drawn at random."""
+    """Return the positions of each part's documents: consecutive ones, or drawn at random."""
     places = list(range(count))
     if way == "random":
         random.Random(seed).shuffle(places)

@@ -77,7 +77,7 @@ def randomization_test(differences: ArrayLike, seed: int = 0) -> float:
 
 
 def _batches(samples: int, width: int) -> Iterator[int]:
-    """Yield how many samples of so many numbers to draw at once, until all are drawn."""
+    """Yield the sizes of the batches in which to draw samples of `width` numbers each."""
     most = max(1, _BLOCK // width)
     for first in range(0, samples, most):
         yield min(most, samples - first)

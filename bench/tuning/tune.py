@@ -30,15 +30,15 @@ Values = dict[str, float]
 async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSection:
     """Try every trial on half of the questions, and judge the best on the other half.
 
-    The candidate is the simplest trial that is as good as the best one on the training half: one
-    leg before the default hybrid, that before another fusion, that before a re-ranker. As good is
-    a mean nDCG@10 within `SAME`, or within one standard error of the paired difference (after the
-    rule of Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3).
+    The candidate is the simplest trial that is as good as the best one on the training half. From
+    the simplest: one leg, the default hybrid, another fusion, a re-ranker. A trial is as good if
+    its mean nDCG@10 is within `SAME`, or within one standard error of the paired difference (after
+    the rule of Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3).
 
     The candidate is chosen if it gains on the registered search: if the 95 % interval of the
-    paired difference on the held-out half lies above 0. Otherwise the registered search is.
-    The difference of the chosen one to both single modes on the held-out half is tested as
-    `statistics.compare` does, with Holm's correction over the two.
+    paired difference on the held-out half lies above 0. Otherwise the registered search is chosen.
+    `statistics.compare` tests the chosen search against both single modes on the held-out half,
+    with Holm's correction over the two.
 
     Args:
         answers: The legs of every question.
@@ -77,7 +77,7 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
 
 
 def _with_registered(trials: Sequence[Trial], vector_db: VectorDB) -> tuple[list[Trial], Trial]:
-    """Return the trials with the registered search among them, and that one."""
+    """Return the trials including the registered search, and the registered search."""
     current = registered(vector_db)
     same = next((trial for trial in trials if trial.label == current.label), None)
     return ([*trials], same) if same else ([current, *trials], current)
@@ -86,7 +86,9 @@ def _with_registered(trials: Sequence[Trial], vector_db: VectorDB) -> tuple[list
 def _gain(
     candidate: Trial, current: Trial, judged: Mapping[Trial, Values], seed: int
 ) -> Estimate | None:
-    """Return what the candidate gains on the registered search; None if it is that one."""
+    """Return the gain in nDCG@10 of the candidate over the registered search; None if both are the
+    same.
+    """
     if candidate == current:
         return None
     compared = compare({candidate.label: judged[candidate]}, current.label, judged[current], seed)
@@ -94,14 +96,14 @@ def _gain(
 
 
 def _choice(candidate: Trial, current: Trial, gain: Estimate | None) -> str:
-    """Return the recommendation, and why."""
+    """Return the recommendation with its reason."""
     if gain is None:
         return f"Stay with {current.label}, as registered: nothing simpler or better was found."
-    told = f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+    figures = f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
     if gain.low > 0:
-        return f"Change from {current.label} to {candidate.label}: {told} held out."
+        return f"Change from {current.label} to {candidate.label}: {figures} held out."
     what = "no gain" if gain.mean <= 0 else "no gain that these questions can resolve"
-    return f"Stay with {current.label}, as registered: {candidate.label} has {what} ({told})."
+    return f"Stay with {current.label}, as registered: {candidate.label} has {what} ({figures})."
 
 
 async def _values(

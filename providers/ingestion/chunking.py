@@ -267,9 +267,9 @@ def _gap(text: str) -> str | None:
 
 
 def _source(document: RAGDocument) -> str | None:
-    """Return where a document says it is from; a `data:` URI is content and not a place.
+    """Return the source of a document, without folders of the sender's machine.
 
-    Folders of the sender's machine are left out.
+    A `data:` URI is content, not a source.
     """
     if isinstance(document.content, URL) and document.content.uri[:5].lower() != "data:":
         return document.content.uri

@@ -35,7 +35,7 @@ BINARY = (PDF, DOCX, PPTX, XLSX, ODS, XLS, EPUB)
 """What is read of bytes alone."""
 
 TITLED = (MARKDOWN, HTML, EPUB, MAIL, NOTEBOOK)
-"""Formats with a title, which is read from them. Others are named after their file."""
+"""Formats that contain a title. Other documents take the name of their file as the title."""
 
 SUFFIXES: dict[str, str] = {
     ".txt": TEXT, ".text": TEXT, ".log": TEXT, ".rst": "text/x-rst",
@@ -113,8 +113,8 @@ def detected(data: bytes, named: str, charset: str | None = None) -> str:
 def stated(data: bytes, named: str) -> str:
     """Return the MIME type that the bytes of a file state, "" where they leave it open.
 
-    A web page is one under the name of a text or of Markdown, too, and a notebook one under that of
-    JSON.
+    Recognizes a web page even if it is named as text or Markdown, and a notebook even if it is
+    named as text or JSON.
 
     Raises:
         InvalidRequest: It is of a kind that cannot be read, or a broken archive.
@@ -165,7 +165,7 @@ def _signed(data: bytes, named: str) -> str:
 
 
 def _is_notebook(data: bytes) -> bool:
-    """Return True for JSON whose first key is a notebook's, and that states a notebook format."""
+    """Return True if JSON begins with a key of a notebook and states a notebook format."""
     return _CELLS.match(data) is not None and b'"nbformat"' in data[:_HEAD] + data[-_HEAD:]
 
 

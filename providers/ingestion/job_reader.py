@@ -51,9 +51,9 @@ class JobReader:
 
     @contextmanager
     def watching(self, jobs: Sequence[Job]) -> Iterator[asyncio.Event]:
-        """Yield an event that is set once the owners of this process have ended all of these jobs.
+        """Yield an event that is set once this process has ended all of these jobs.
 
-        It says nothing of what other processes or people end.
+        Jobs that another process ends, or that are cancelled, do not set it.
         """
         watch = ({job.job_id for job in jobs}, asyncio.Event())
         self._watches.append(watch)
@@ -63,7 +63,7 @@ class JobReader:
             self._watches.remove(watch)
 
     def _ended(self, jobs: Sequence[Job]) -> None:
-        """Set the events of those who watched for the last of these jobs."""
+        """Set each event of `watching` that waits for no other job than these."""
         for left, event in self._watches:
             left.difference_update(job.job_id for job in jobs)
             if not left:
@@ -153,11 +153,11 @@ class JobReader:
         return {str(owner) for (owner,) in await self._file.read(query)}
 
     async def _number(self, given: str, scope: Scope, field: str) -> int:
-        """Return the number of a job, or of the newest of a file or document; or as in a page."""
+        """Return the number of a job, or of the newest job of a file or document."""
         where, *values = _seen(scope)
         number: object = None
         for column in ("file_id" if given.startswith("file-") else "job_id", "document_id"):
-            query = f"SELECT max(number) FROM jobs WHERE {where} AND {column} = ?"  # noqa: S608
+            query = f"SELECT max(number) FROM jobs WHERE {where} AND {column} = ?"  # noqa: S608 - ours
             (number,) = (await self._file.read(query, *values, given))[0]
             if number is not None:
                 break

@@ -122,7 +122,7 @@ class JobViews:
     async def wait(self, jobs: Sequence[Job], seconds: float) -> None:
         """Return once jobs are final, or after some seconds; the jobs go on in either case.
 
-        The end of a job that this process does is noticed at once, any other within
+        Notices the end of a job of this process at once, and of any other within
         `LOOK_EVERY_SECONDS`.
 
         Args:

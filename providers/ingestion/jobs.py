@@ -108,7 +108,7 @@ class Job:
             successors.
         document_id: Of the stored document.
         file_id: The uploaded file, or None.
-        filename: Of the file, or what the document's metadata calls it; "" without a name.
+        filename: Name of the file, else of the document by its metadata; "" if neither has one.
         attributes: Metadata that its chunks carry at the top level.
         chunking: Sizes of the chunks; None takes the registration's.
         status: Where it stands.

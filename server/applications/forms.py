@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.api.errors import Unauthenticated
 from corral.providers.config import LibreChatSettings
 from corral.server.applications.tokens import with_user
 from corral.server.errors import ERRORS, response_of
 from corral.server.limits import refuse
+from corral.server.rewriting import RefusalRewriter, Rewrite
 
 Refusal = Callable[[int, str, str], dict[str, Any]]
 """Makes an application's body of (status, code, message)."""
@@ -110,7 +111,7 @@ class ApplicationForms:
         if form is None:
             await self._app(scope, receive, send)
             return
-        sending = _Rewriter(send, form)
+        sending = RefusalRewriter(send, _rewriting(form))
         try:
             asked = self._with_key(scope)
         except Unauthenticated as error:
@@ -140,34 +141,15 @@ def _with_bearer(scope: Scope) -> Scope:
     return {**scope, "headers": headers}
 
 
-class _Rewriter:
-    """Sends a response on; a refusal in the common form becomes one in the application's."""
+def _rewriting(form: Refusal) -> Rewrite:
+    """Return what rewrites a refusal in the common form into an application's."""
 
-    def __init__(self, send: Send, form: Refusal) -> None:
-        self._send, self._form = send, form
-        self._start: Message | None = None
-        self._body = b""
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] >= 400:
-            self._start = message
-        elif self._start is None:
-            await self._send(message)
-        else:
-            self._body += message.get("body", b"")
-            if not message.get("more_body"):
-                await self._finish(self._start)
-
-    async def _finish(self, start: Message) -> None:
-        body = self._rewritten(start["status"])
-        MutableHeaders(raw=start["headers"])["content-length"] = str(len(body))
-        await self._send(start)
-        await self._send({"type": "http.response.body", "body": body})
-
-    def _rewritten(self, status: int) -> bytes:
+    def rewrite(status: int, body: bytes) -> tuple[bytes, Mapping[str, str]]:
         try:
-            error = json.loads(self._body)["error"]
-            made = self._form(status, error["code"] or "", error["message"])
+            error = json.loads(body)["error"]
+            made = form(status, error["code"] or "", error["message"])
         except (ValueError, KeyError, TypeError):
-            return self._body
-        return json.dumps(made, ensure_ascii=False).encode("utf-8", "replace")
+            return body, {}
+        return json.dumps(made, ensure_ascii=False).encode("utf-8", "replace"), {}
+
+    return rewrite

@@ -254,7 +254,9 @@ def show_config(target: Target, as_json: bool) -> None:
     import yaml  # noqa: PLC0415 - start-up time
 
     from corral.providers.config import CONFIG_NAME, data_home, load_config  # noqa: PLC0415
-    from corral.providers.vector_db_table import recorded_installation  # noqa: PLC0415
+    from corral.providers.vector_db_table import (  # noqa: PLC0415 - start-up time
+        recorded_installation,
+    )
 
     folder = target.home or data_home()
     source = target.config or folder / CONFIG_NAME

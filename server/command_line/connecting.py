@@ -59,22 +59,18 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
     """
     check_home(home)
     with no_collection():
+        from corral.server.address import url_of  # noqa: PLC0415 - start-up time
         from corral.server.app import create_app  # noqa: PLC0415 - fastapi costs 0.2 s of start-up
 
         operator = operator_of(tenant)
         app = create_app(config, home, operator=operator)
-    transport, url = httpx.ASGITransport(app=app), _served_at(config)
+    # The URL at which `corral serve` would listen, for links to the pages of documents.
+    transport, url = httpx.ASGITransport(app=app), url_of(config.server.host, config.server.port)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url=url, timeout=TIMEOUT) as http,
     ):
         yield Client(http, app.state.stack.for_principal(operator))
-
-
-def _served_at(config: RunConfig) -> str:
-    """Return where `corral serve` would listen, for links to the pages of documents."""
-    host = f"[{config.server.host}]" if ":" in config.server.host else config.server.host
-    return f"http://{host}:{config.server.port}"
 
 
 def operator_of(tenant: str) -> Principal:

@@ -78,21 +78,13 @@ async def prune(client: Client, installation: str | None, yes: bool, as_json: bo
     ids, in use or not.
     """
     found = await client.call("GET", "/v1/orphans")
-    orphans: list[JSON] = found["data"]
-    if installation not in (None, found["installation"]):
-        orphans = [one for one in found["others"] if one["installation"] == installation]
-        if not orphans:
-            known = sorted({one["installation"] for one in found["others"]})
-            raise CommandError(
-                f"No data of an installation {installation!r} was found.",
-                hint=f"Others: {', '.join(known) or 'none'}. This one: {found['installation']}.",
-                exit_code=BAD_INPUT,
-            )
+    is_other = installation not in (None, found["installation"])
+    orphans = _made_by(installation, found) if is_other else found["data"]
     if not (yes and as_json):
         _show_orphans({**found, "data": orphans, "others": []})
     if orphans:
         if not yes:
-            warning = f" {IN_USE}" if installation not in (None, found["installation"]) else ""
+            warning = f" {IN_USE}" if is_other else ""
             click.confirm(f"Delete these for good ({len(orphans)})?{warning}", abort=True)
         names = [{key: one[key] for key in ("provider_id", "name")} for one in orphans]
         body: JSON = {"orphans": names, "installation": orphans[0]["installation"]}
@@ -101,6 +93,20 @@ async def prune(client: Client, installation: str | None, yes: bool, as_json: bo
         display.show_json(orphans)
     elif orphans:
         click.echo(f"Deleted: {len(orphans)}.")
+
+
+def _made_by(installation: str | None, found: JSON) -> list[JSON]:
+    """Return the data that another installation made; refuse one that made none."""
+    others: list[JSON] = found["others"]
+    orphans = [one for one in others if one["installation"] == installation]
+    if not orphans:
+        ids = sorted({one["installation"] for one in others})
+        raise CommandError(
+            f"No data of an installation {installation!r} was found.",
+            hint=f"Others: {', '.join(ids) or 'none'}. This one: {found['installation']}.",
+            exit_code=BAD_INPUT,
+        )
+    return orphans
 
 
 def _show_orphans(found: JSON) -> None:
@@ -187,7 +193,7 @@ async def create_db(
 
 
 def _chunking(size: int | None, overlap: int | None) -> JSON | None:
-    """Return the sizes to register; an overlap that is not given is an eighth of the size."""
+    """Return the sizes to register; the overlap defaults to an eighth of the size."""
     if size is None and overlap is None:
         return None
     given = {"chunk_size_in_tokens": size, "overlap_in_tokens": overlap}

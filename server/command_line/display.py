@@ -29,7 +29,7 @@ WIDTH = 100
 """Columns where the output is no terminal: what a README and a log can hold."""
 
 MIN_TEXT = 16
-"""Columns that a text beside an id gets at least, unless it is shorter."""
+"""Minimum width of a text beside an id, in columns, unless the text is shorter."""
 
 LEGS = ("vector", "keyword")
 
@@ -47,13 +47,13 @@ def clean(text: object) -> str:
 
 
 def as_run(text: str) -> str:
-    """Return a text whose commands work as they are printed, even if `corral` is not on PATH."""
+    """Return a text with commands that run as printed, even if `corral` is not on PATH."""
     program = _program()
     return _COMMAND.sub(lambda _: f"{program} ", text)
 
 
 def _program() -> str:
-    """Return what runs this installation's command line: its name, else its path from here."""
+    """Return `corral` if that starts this installation, else the path of its program."""
     beside = Path(sys.executable).with_name("corral")
     on_path = shutil.which("corral")
     if not beside.exists() or (on_path and os.path.samefile(on_path, beside)):
@@ -79,9 +79,8 @@ def console(*, stderr: bool = False) -> Console:
 def show(*renderables: RenderableType) -> None:
     """Print to stdout; in a pipe without the spaces that pad the lines of a table.
 
-    Several renderables are kept apart by an empty line. A table with ids is as wide as they need,
-    even beyond the terminal's width. In a pipe any table is as wide as the `min_width` of its
-    columns asks for.
+    An empty line separates renderables. A table with ids is as wide as the ids need, even beyond
+    the terminal's width. In a pipe, every table is as wide as the `min_width` of its columns.
     """
     from rich.console import ConsoleDimensions  # noqa: PLC0415 - start-up time
     from rich.table import Table  # noqa: PLC0415 - start-up time
@@ -103,7 +102,7 @@ def show(*renderables: RenderableType) -> None:
 
 
 def _widen_ids(table: Table) -> bool:
-    """Set the least widths of a table that has ids, and return whether it has any.
+    """Set the minimum widths of the columns of a table with ids; return False if it has no ids.
 
     Ids and figures get their whole width. Other columns get room for `MIN_TEXT` characters.
     """
@@ -118,7 +117,7 @@ def _widen_ids(table: Table) -> bool:
 
 
 def _least_width(table: Table, available: int) -> int:
-    """Return the width that a table needs; if it is not available, its columns get their least."""
+    """Return the width that a table needs; if it is too wide, set its columns to their minimum."""
     padding = sum(table.padding[1::2]) + 1
     needed = sum((column.min_width or 0) + padding for column in table.columns)
     if needed > available:
@@ -268,10 +267,9 @@ def note(text: str) -> None:
 
 
 def new_table(*headers: str) -> Table:
-    """Return an empty table; a header that ends with `>` heads a column of numbers, `#` of ids.
+    """Return an empty table. A header ending with `>` heads a column of numbers, with `#` of ids.
 
-    A text that is too wide goes on in the next line. An id stays in one line, so that it can be
-    copied.
+    A text that is too wide continues on the next line. An id stays on one line, ready to copy.
     """
     from rich import box  # noqa: PLC0415 - start-up time
     from rich.table import Table  # noqa: PLC0415 - start-up time

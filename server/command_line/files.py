@@ -32,7 +32,7 @@ _LOG = ".log"
 """What is taken only if asked for."""
 
 _AS_BYTES = {*BINARY, NOTEBOOK}
-"""A notebook's pictures are characters of its JSON, which are no part of its text."""
+"""Formats to send as bytes; a notebook's JSON holds pictures, which are not part of its text."""
 
 MIB = 1024 * 1024
 _MARKS = (("utf-8-sig", b"\xef\xbb\xbf"), ("utf-16", b"\xff\xfe"), ("utf-16", b"\xfe\xff"))
@@ -78,10 +78,10 @@ class ReadOptions:
         selection: Which files of a folder go in.
         acl: Tokens that open the documents; none for the vector DB's default.
         replace: Whether documents of the same ids from other places are replaced.
-        metadata: Of each document, beside its source and title.
-        title: Of the only file; None for its own, or its name.
-        chunk_size: Most tokens of a chunk; None for the vector DB's.
-        overlap: Tokens repeated from the chunk before; None for the vector DB's.
+        metadata: Metadata of each document, besides its source and title.
+        title: Title of a single file; None takes the title in it, else its name.
+        chunk_size: Maximum tokens per chunk; None takes the vector DB's.
+        overlap: Tokens repeated from the previous chunk; None takes the vector DB's.
     """
 
     as_text: tuple[str, ...] = ()
@@ -208,7 +208,7 @@ def read_document(
     if not data.strip():
         raise SkippedFileError("empty")
     mime_type = _kind(file, data, options)
-    metadata: JSON = {"source": file.document_id}  # the rest of the path is this machine's
+    metadata: JSON = {"source": file.document_id}  # without the folders of this machine
     if mime_type not in TITLED:
         metadata["title"] = file.path.stem
     metadata |= options.metadata

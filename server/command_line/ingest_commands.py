@@ -85,7 +85,7 @@ async def ingest(
 
 
 def _check_overlap(vector_db: JSON, options: ReadOptions) -> None:
-    """Refuse an overlap that the server would refuse, for each document."""
+    """Refuse an overlap that the server would refuse for every document."""
     registered = (vector_db.get("chunking") or {}).get("chunk_size_in_tokens", 0)
     size = options.chunk_size or registered
     if options.overlap is not None and options.overlap * 2 > size:

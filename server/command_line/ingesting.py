@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +17,9 @@ from corral.server.command_line.options import (
     named_option,
     overlap_option,
 )
+
+if TYPE_CHECKING:
+    from corral.server.command_line.files import ReadOptions
 
 
 @click.command()
@@ -74,20 +78,12 @@ def ingest(
     /,
     db: str,
     paths: tuple[Path, ...],
-    as_text: tuple[str, ...],
-    encoding: str | None,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    acl: tuple[str, ...],
-    metadata: tuple[str, ...],
-    title: str | None,
-    chunk_size_in_tokens: int | None,
-    overlap_in_tokens: int | None,
-    hidden: bool,
-    no_ignore: bool,
+    create: bool,
+    sync: bool,
+    watch: bool,
     yes: bool,
-    replace: bool,
-    **chosen: bool,
+    as_json: bool,
+    **chosen: Any,
 ) -> None:
     """Ingest files and folders into a vector DB.
 
@@ -103,27 +99,51 @@ def ingest(
 
     Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
     """
-    from corral.api.principal import check_acl  # noqa: PLC0415 - start-up time
     from corral.server.command_line import ingest_commands  # noqa: PLC0415 - start-up time
+
+    if sync and not yes and not sys.stdin.isatty():
+        raise click.UsageError("Not a terminal; pass --yes.")
+    target.run(
+        ingest_commands.ingest,
+        db,
+        paths,
+        create=create,
+        as_json=as_json,
+        options=_read_options(**chosen),
+        sync=sync,
+        watch=watch,
+        ask=not yes,
+    )
+
+
+def _read_options(
+    *,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    hidden: bool,
+    no_ignore: bool,
+    acl: tuple[str, ...],
+    encoding: str | None,
+    metadata: tuple[str, ...],
+    chunk_size_in_tokens: int | None,
+    overlap_in_tokens: int | None,
+    **others: Any,
+) -> ReadOptions:
+    """Return the options that say which files are read, and how."""
+    from corral.api.principal import check_acl  # noqa: PLC0415 - start-up time
     from corral.server.command_line.files import ReadOptions  # noqa: PLC0415 - start-up time
     from corral.server.command_line.folders import Selection  # noqa: PLC0415 - start-up time
 
-    if chosen["sync"] and not yes and not sys.stdin.isatty():
-        raise click.UsageError("Not a terminal; pass --yes.")
-    selection = Selection(include, exclude, hidden=hidden, ignored=no_ignore)
     try:
         check_acl(acl)
     except ValueError as error:
         raise click.UsageError(f"--acl: {error}.") from None
-    options = ReadOptions(
-        as_text,
-        encoding_of(encoding),
-        selection=selection,
+    return ReadOptions(
+        selection=Selection(include, exclude, hidden=hidden, ignored=no_ignore),
         acl=acl,
-        replace=replace,
+        encoding=encoding_of(encoding),
         metadata=dict(named_option(each, "--metadata") for each in metadata),
-        title=title,
         chunk_size=chunk_size_in_tokens,
         overlap=overlap_in_tokens,
+        **others,
     )
-    target.run(ingest_commands.ingest, db, paths, options=options, ask=not yes, **chosen)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from corral.server.command_line.client import Client
 
 P = ParamSpec("P")
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 EXISTING = click.Path(path_type=Path)
 
@@ -57,22 +58,25 @@ batch_option = click.option(
 """On every command that goes through all chunks."""
 
 
-chunk_size_option = click.option(
+def _tokens_option(flag: str, sizes: click.IntRange, text: str) -> Callable[[Command], Command]:
+    name = f"{flag.strip('-').replace('-', '_')}_in_tokens"
+    return click.option(flag, name, type=sizes, metavar="TOKENS", help=text)
+
+
+chunk_size_option = _tokens_option(
     "--chunk-size",
-    "chunk_size_in_tokens",
-    type=click.IntRange(1, 8192),
-    metavar="TOKENS",
-    help="Maximum number of cl100k tokens per chunk (1-8192). [default: DB's own, else 256]",
+    click.IntRange(1, 8192),
+    "Maximum number of cl100k tokens per chunk (1-8192). [default: DB's own, else 256]",
 )
-overlap_option = click.option(
+"""On commands that split documents, or register how to split them."""
+
+overlap_option = _tokens_option(
     "--overlap",
-    "overlap_in_tokens",
-    type=click.IntRange(0, 4096),
-    metavar="TOKENS",
-    help="Tokens repeated from the previous chunk, at most half of --chunk-size. [default: DB's "
-    "own share, else 32]",
+    click.IntRange(0, 4096),
+    "Tokens repeated from the previous chunk, at most half of --chunk-size. [default: DB's own "
+    "share, else 32]",
 )
-"""On commands that split documents, or register how to."""
+"""Beside `chunk_size_option`."""
 
 
 def _check_terminal(_: click.Context, __: click.Parameter, yes: bool) -> bool:

@@ -17,6 +17,7 @@ from corral.providers.documents import (
     list_documents,
     names_of,
     read_document,
+    unknown_document,
 )
 from corral.server.access import audit
 from corral.server.corral.document_paths import DocumentRoute
@@ -53,7 +54,7 @@ class DocumentSummary(BaseModel):
     document_id: str
     chunk_count: int
     name: str | None = Field(
-        default=None, description="What people call it; only if `names` is true."
+        default=None, description="Its title and file, else another name; only if `names` is true."
     )
 
 
@@ -182,8 +183,5 @@ async def change(
 
 
 def _unknown(vector_db_id: str, document_id: str) -> NotFound:
-    return NotFound(
-        f"There is no document {document_id!r} in vector DB {vector_db_id!r}.",
-        hint="GET /v1/vector-dbs/ID/documents lists them.",
-        field="document_id",
-    )
+    hint = "GET /v1/vector-dbs/ID/documents lists them."
+    return unknown_document(vector_db_id, document_id, hint)

@@ -51,7 +51,7 @@ class ProviderHealth(BaseModel):
 
 
 class ProviderInfo(BaseModel):
-    """A configured provider, or what the server itself serves files and tools with."""
+    """A configured provider, or the server's own one for files or tools."""
 
     api: str = Field(
         description="Llama Stack's name for its kind: embedding models are `inference`."
@@ -147,8 +147,8 @@ async def version(stack: StackOf) -> VersionReply:
 async def list_providers(stack: StackOf, principal: PrincipalOf) -> ProviderList:
     """Return every provider with its current health, and every installed type.
 
-    The last two, `files` and `rag-runtime`, are the server's own: Llama Stack's clients look there
-    for the apis `files` and `tool_runtime`.
+    The last two, `files` and `rag-runtime`, are the server's own: Llama Stack's clients look for
+    the apis `files` and `tool_runtime` in this list.
     """
     return ProviderList(
         data=await _providers(stack, principal),

@@ -114,7 +114,7 @@ async def invoke(
 
 
 def _with_pages(found: RAGQueryResult, base_url: str) -> RAGQueryResult:
-    """Return a context whose citations have addresses: on the web, or of the document's page."""
+    """Return a context with a URL in each citation: the document's own, else that of its page."""
     if "citations" not in found.metadata:
         return found
     cited = [

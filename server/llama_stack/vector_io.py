@@ -42,11 +42,11 @@ async def insert(request: InsertChunksRequest, stack: StackOf, limits: LimitsOf)
         setting="max_chunks_per_insert",
     )
     vector_db = await stack.vector_db(request.vector_db_id)
-    known = {info.model for _, info in stack.models()}
+    named = {chunk.embedding_model for chunk in request.chunks}
+    others = named - {None, vector_db.embedding_model}
+    unknown = others - {info.model for _, info in stack.models()} if others else others
     for number, chunk in enumerate(request.chunks):
-        if chunk.embedding_model not in known:  # a client's own name for it says nothing
-            chunk.embedding_model = None
-        check_registered(chunk, vector_db, f"chunks[{number}].")
+        check_registered(chunk, vector_db, f"chunks[{number}].", ignored=unknown)
     await store_expiring(stack, request.vector_db_id, request.chunks, request.ttl_seconds)
 
 

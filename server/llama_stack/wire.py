@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
@@ -61,7 +62,7 @@ InterleavedTexts: TypeAlias = Annotated[
 class CountedVectorDB(VectorDB):
     """A registered vector DB, with counts if you asked for them and the backend answered."""
 
-    default_acl: list[str] | None = Field(  # type: ignore[assignment]  # readers are not told who reads
+    default_acl: list[str] | None = Field(  # type: ignore[assignment]  # readers must not see who reads
         exclude_if=lambda acl: acl is None,
         description="Who may read a chunk without an acl. Returned only to writers and admins.",
     )
@@ -86,7 +87,7 @@ class UnregisterReply(BaseModel):
 
 
 class RegisteredEmbedding(BaseModel):
-    """What newer clients of Llama Stack repeat of a vector DB's registration."""
+    """Fields of a vector DB's registration that Llama Stack's newer clients repeat."""
 
     embedding_model: str | None = Field(
         default=None, max_length=255, exclude=True, description="Must be the registered one."
@@ -96,20 +97,24 @@ class RegisteredEmbedding(BaseModel):
     )
 
 
-def check_registered(given: BaseModel, vector_db: VectorDB, at: str = "") -> None:
-    """Refuse settings that a vector DB is not registered with.
+def check_registered(
+    given: BaseModel, vector_db: VectorDB, at: str = "", *, ignored: Collection[str | None] = ()
+) -> None:
+    """Refuse settings that differ from a vector DB's registration.
 
     Args:
-        given: Part of a request, with `embedding_model` and the like; null says nothing.
+        given: Part of a request; may have `embedding_model`, `embedding_dimension` and
+            `provider_id`. Null matches anything.
         vector_db: The vector DB of the request.
-        at: Where the request holds `given`, such as "chunks[0].".
+        at: The path of `given` in the request, such as "chunks[0].".
+        ignored: Values to pass over, such as a client's own names of models.
 
     Raises:
         InvalidRequest: One differs; the message has both values.
     """
     for name in ("embedding_model", "embedding_dimension", "provider_id"):
         value, registered = getattr(given, name, None), getattr(vector_db, name)
-        if value not in (None, registered):
+        if value not in (None, registered, *ignored):
             raise InvalidRequest(
                 f"{at}{name} must be {registered!r}, which {vector_db.identifier!r} is registered "
                 f"with (got {value!r}).",
@@ -204,7 +209,7 @@ class OnVectorDB(Strict):
 
     @property
     def is_newer(self) -> bool:
-        """Whether it comes from a newer client, which says `vector_store_id`."""
+        """Return True if it is from a newer client: one that sends `vector_store_id`."""
         return self._by_vector_store_id
 
 

@@ -126,7 +126,7 @@ async def attach_one(
     check_registered(file, store.registered)
     [job] = await attach(stack, store.identifier, [file], must_exist=must_exist)
     await settled(stack, [job])
-    with suppress(NotFound):  # detached meanwhile
+    with suppress(NotFound):  # it was detached in the meantime
         return await stack.ingestion.job(job.job_id)
     return job
 
@@ -159,10 +159,9 @@ def shown(job: Job, vector_db: VectorDB) -> VectorStoreFileObject:
 
 
 def fitting(metadata: Mapping[str, Any]) -> Attributes:
-    """Return the pairs of a document's metadata that may be attributes, `MAX_PAIRS` at most.
+    """Return the pairs of a document's metadata that may be attributes, at most `MAX_PAIRS`.
 
-    Metadata that did not come as attributes may hold anything: lists, long texts, names that the
-    server sets.
+    Other metadata has no such limits: it may hold lists, long texts and names that the server sets.
     """
     pairs = ((key, value) for key, value in metadata.items() if _fits(key, value))
     return dict(islice(pairs, MAX_PAIRS))

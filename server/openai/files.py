@@ -30,7 +30,7 @@ Seconds = Annotated[int, Field(ge=3600, le=2_592_000)]
 
 
 class FileExpiry(Strict):
-    """Seconds after its upload at which a file expires."""
+    """Expiry of a file, in seconds after its upload."""
 
     anchor: Literal["created_at"]
     seconds: Seconds

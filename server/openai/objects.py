@@ -1,7 +1,7 @@
 """What OpenAI's wire returns: vector stores, their files, file batches, files, search results.
 
-An answer shows what is stored, so no field here has a bound or a validator of a request: a stored
-value that no request may send must never make an answer fail.
+No field here has a request's bounds or validators: an answer shows stored values, and must not fail
+on a value that requests may no longer send.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class TextContent(BaseModel):
 
 
 class StoredContent(TextContent):
-    """A piece of a file's text, with what else is stored of its chunk if the request asks for it.
+    """A piece of a file's text, with other data of its chunk if the request includes them.
 
     The chunk's own text may be longer: it repeats the end of the piece before.
     """

@@ -109,7 +109,7 @@ class StaticChunking(Strict):
 
 
 def _not_contextual(strategy: Any) -> Any:
-    """Refuse Llama Stack's strategy `contextual` with what it is about."""
+    """Refuse Llama Stack's strategy `contextual`, with the reason."""
     if isinstance(strategy, dict) and strategy.get("type") == "contextual":
         raise ValueError(
             "the type contextual needs a language model (contextual.model_id) that writes a "
@@ -200,7 +200,7 @@ class CreateVectorStore(NullsAreDefaults):
 
 
 def _as_number(dimension: Any) -> dict[str, int]:
-    """Return the dimension that a text in the metadata says, if it is a number."""
+    """Return the dimension as a number if the metadata hold it as text, else nothing."""
     is_text = isinstance(dimension, str) and dimension.isascii() and len(dimension) < 10
     return {"embedding_dimension": int(dimension)} if is_text and dimension.isdecimal() else {}
 
@@ -215,10 +215,10 @@ class UpdateVectorStore(Strict):
 
 
 def _spelled_out(data: Any) -> Any:
-    """Return `{key: value}` as the filter that Llama Stack's users mean by it."""
+    """Return `{key: value}`, as Llama Stack's users write it, as a filter in OpenAI's format."""
     if not isinstance(data, dict) or not data or data.get("type") in (*COMPARISONS, *COMPOUNDS):
         return data
-    if data.keys() & {"key", "value", "filters"}:  # a filter of OpenAI's, with a mistake in it
+    if data.keys() & {"key", "value", "filters"}:  # a filter in OpenAI's format, with a mistake
         return data
     parts = [{"type": "eq", "key": key, "value": value} for key, value in data.items()]
     return {"type": "and", "filters": parts}
@@ -263,7 +263,7 @@ def _no_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 class Attaching(RegisteredEmbedding, NullsAreDefaults):
-    """What Llama Stack's clients add to a request that attaches files."""
+    """Fields that Llama Stack's clients add to a request that attaches files."""
 
     provider_id: str | None = Field(
         default=None, max_length=255, exclude=True, description="Must be the registered one."

@@ -132,7 +132,7 @@ async def _contents(
 
 
 ContentsOf = Annotated[list[StoredContent], Depends(_contents)]
-"""The text of the file that a path names, in pieces."""
+"""The text of the file in the path, in pieces."""
 
 
 @router.get("/{file_id}/content", summary="Read a file of a vector store")

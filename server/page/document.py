@@ -1,7 +1,7 @@
 """The page at `/document`: a document's text, with the passage marked that a citation links to.
 
-It is plain HTML that works without a script. Whatever comes from a document is escaped, and the
-page's policy runs nothing and loads nothing but its style sheet. A browser sends no API key with a
+It is plain HTML that works without a script. All text of a document is escaped, and the page's
+policy runs nothing and loads nothing but its style sheet. A browser sends no API key with a
 link, so a server that needs one answers with a form (`static/document.js`), which asks again with
 the key and keeps it in memory.
 """
@@ -9,25 +9,27 @@ the key and keeps it in memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import HTMLResponse
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.wire import Identifier
 from corral.providers.document_names import title_of, web_address
-from corral.providers.documents import WHOLE, read_document
+from corral.providers.documents import WHOLE, read_document, unknown_document
 from corral.providers.rag.passages import document_text, repeated, span
 from corral.providers.stack import Stack
 from corral.server.access import audit
 from corral.server.errors import ERRORS
+from corral.server.rewriting import RefusalRewriter
 from corral.server.routing import NotFoundRoute, StackOf
 from corral.server.tools.places import PAGE, PASSAGE, Place
 
@@ -81,12 +83,12 @@ class _Excerpt:
     """Chunks of a document, in order.
 
     Attributes:
-        place: Where the document is.
+        place: The document.
         chunks: The chunks to show.
-        offset: The number of chunks before them.
-        total: The number of all chunks of the document.
-        marked: The first and the last chunk of the passage, as numbers in `chunks`; None: no
-            passage is in them.
+        offset: Number of chunks before them.
+        total: Number of chunks of the document.
+        marked: Indexes in `chunks` of the first and the last chunk of the passage; None if it
+            is not in them.
     """
 
     place: Place
@@ -111,7 +113,7 @@ async def show(
         int | None, Query(ge=0, description="Chunks to skip; null: begin near the marked ones.")
     ] = None,
 ) -> HTMLResponse:
-    """Return an HTML page with a document's text; it answers a browser's refusals as pages, too."""
+    """Return an HTML page with a document's text. A browser gets refusals as pages, too."""
     chunk_ids = chunk_id or []
     if len(chunk_ids) > 2 or not (document_id or chunk_ids):
         raise InvalidRequest(
@@ -129,7 +131,7 @@ async def show(
 async def _chunks(
     stack: Stack, vector_db_id: str, document_id: str, chunk_ids: Sequence[str]
 ) -> Sequence[Chunk]:
-    """Return the chunks of a document in order, or the chunks that belong to none.
+    """Return the chunks of a document in order, or chunks that belong to no document.
 
     Raises:
         NotFound: The vector DB, the document or the chunk does not exist, or the caller may not
@@ -138,13 +140,16 @@ async def _chunks(
     index = await stack.index(vector_db_id)
     if document_id:
         found = await read_document(index, document_id, WHOLE)
-        chunks = found.chunks if found else []
-        what, name, field = "document", document_id, "document_id"
+        if found is None:
+            raise unknown_document(vector_db_id, document_id)
+        chunks = found.chunks
     else:
         chunks = await index.get_chunks(chunk_ids)
-        what, name, field = "chunk", chunk_ids[0], "chunk_id"
-    if not chunks:
-        raise NotFound(f"There is no {what} {name!r} in vector DB {vector_db_id!r}.", field=field)
+        if not chunks:
+            raise NotFound(
+                f"There is no chunk {chunk_ids[0]!r} in vector DB {vector_db_id!r}.",
+                field="chunk_id",
+            )
     # Chunks without a place in the document follow the text; see `document_text`.
     return sorted(chunks, key=lambda chunk: span(chunk) is None)
 
@@ -176,7 +181,7 @@ def _body(excerpt: _Excerpt, *, missing: bool) -> Iterator[str]:
     about = {"Vector DB": excerpt.place.vector_db_id, "Document": excerpt.place.document_id}
     if excerpt.marked:
         about["Passage"] = _where([excerpt.chunks[number] for number in excerpt.marked])
-    rows = [f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in about.items() if said]
+    rows = [f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in about.items() if text]
     if address := web_address(first):
         link = escape(address)
         rows.append(f'<dt>Source</dt><dd><a href="{link}" rel="noopener">{link}</a></dd>')
@@ -194,14 +199,16 @@ def _where(chunks: Sequence[Chunk]) -> str:
     begins, ends = chunks[0].chunk_metadata, chunks[-1].chunk_metadata
     if begins is None or ends is None:
         return ""
-    said = []
+    parts = []
     for what, first, last in (
         ("page", begins.page, ends.page_end or ends.page),
         ("line", begins.line_start, ends.line_end),
     ):
         if first is not None:
-            said.append(f"{what} {first}" if last in (None, first) else f"{what}s {first}-{last}")
-    return ", ".join([*said, *filter(None, [" > ".join(begins.heading_path or ())])])
+            parts.append(f"{what} {first}" if last in (None, first) else f"{what}s {first}-{last}")
+    if headings := " > ".join(begins.heading_path or ()):
+        parts.append(headings)
+    return ", ".join(parts)
 
 
 def _text(excerpt: _Excerpt) -> str:
@@ -254,36 +261,17 @@ class RefusalPages:
         if scope["type"] == "http" and scope["path"] == PAGE:
             headers = Headers(scope=scope)
             if "text/html" in headers.get("accept", ""):
-                send = _Refusals(send, keyless="authorization" not in headers)
+                keyless = "authorization" not in headers
+                send = RefusalRewriter(send, partial(_refusal_page, keyless=keyless))
         await self._app(scope, receive, send)
 
 
-class _Refusals:
-    """Sends a response on; a refusal as a page."""
-
-    def __init__(self, send: Send, *, keyless: bool) -> None:
-        self._send, self._keyless = send, keyless
-        self._start: Message | None = None
-        self._body = b""
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] >= 400:
-            self._start = message
-        elif self._start is None:
-            await self._send(message)
-        else:
-            self._body += message.get("body", b"")
-            if not message.get("more_body"):
-                await self._finish(self._start)
-
-    async def _finish(self, start: Message) -> None:
-        message = json.loads(self._body)["detail"]
-        if start["status"] == 401:
-            said = "" if self._keyless else message  # which tells programs about a header
-            page = _page("This document needs an API key", _KEY_FORM, message=said, head=_SCRIPT)
-        else:
-            page = _page("The document cannot be shown", "", message=message)
-        headers = MutableHeaders(raw=start["headers"])
-        headers.update(page.headers)
-        await self._send(start)
-        await self._send({"type": "http.response.body", "body": page.body})
+def _refusal_page(status: int, body: bytes, *, keyless: bool) -> tuple[bytes, Mapping[str, str]]:
+    """Return a refusal in the common form as a page, with its headers."""
+    message = json.loads(body)["detail"]
+    if status == 401:
+        shown = "" if keyless else message  # without a key, the message tells programs of a header
+        page = _page("This document needs an API key", _KEY_FORM, message=shown, head=_SCRIPT)
+    else:
+        page = _page("The document cannot be shown", "", message=message)
+    return bytes(page.body), page.headers

@@ -11,9 +11,9 @@ from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
 
 PAGE = "/document"
-"""Where the page is that shows a document, with a passage marked."""
+"""Path of the page that shows a document with a passage marked."""
 PASSAGE = "passage"
-"""The id of the marked passage in that page."""
+"""HTML id of the marked passage on that page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class Place:
         return f"{name}//{quote(self.chunk_id, safe='')}"
 
     def url(self, base_url: str, chunk_ids: Sequence[str] = ()) -> str:
-        """Return the address of the page that shows it on this server.
+        """Return the URL of the page that shows the document or chunk on this server.
 
         Args:
-            base_url: The server's address, without a slash at the end.
-            chunk_ids: The chunks to mark, in their order in the document; none marks nothing.
+            base_url: The server's URL, without a slash at the end.
+            chunk_ids: The chunks to mark, in their order in the document; empty marks nothing.
         """
         marked = [chunk_ids[0], chunk_ids[-1]] if chunk_ids else [self.chunk_id]
         named = [("vector_db_id", self.vector_db_id), ("document_id", self.document_id)]

@@ -6,11 +6,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from corral.api.errors import NotFound
 from corral.api.options import checked
 from corral.api.rag import RAGDocument
 from corral.api.wire import Identifier, NullsAreDefaults
-from corral.providers.documents import delete_document
+from corral.providers.documents import delete_document, unknown_document
 from corral.server.tools.reading import scope
 from corral.server.tools.tool import ToolServices
 
@@ -66,10 +65,7 @@ async def delete(services: ToolServices, asked: DeleteArguments) -> DeleteAnswer
     [vector_db_id] = await scope(services, [asked.vector_db_id])
     deleted = await delete_document(await services.stack.index(vector_db_id), asked.document_id)
     if not deleted:
-        raise NotFound(
-            f"There is no document {asked.document_id!r} in vector DB {vector_db_id!r}.",
-            field="document_id",
-        )
+        raise unknown_document(vector_db_id, asked.document_id)
     return DeleteAnswer(document_id=asked.document_id, chunk_count=deleted)
 
 

@@ -56,7 +56,7 @@ def test_a_line_says_who_did_what(app: InProcess, tmp_path: Path) -> None:
 
 
 def test_every_door_is_written_down(app: InProcess, tmp_path: Path) -> None:
-    """OpenAI's search, a tool of MCP, and reading a document: each with the ids that it returned.
+    """OpenAI's search, tools of MCP, a document and its page: each with the ids that it returned.
 
     If this fails: a door that came later leaves no trace.
     """
@@ -70,6 +70,7 @@ def test_every_door_is_written_down(app: InProcess, tmp_path: Path) -> None:
     )
     document = ann.ok("GET", "/v1/vector-dbs/notes/documents/plan")
     ids = [chunk["chunk_id"] for chunk in document["chunks"]]
+    assert SECRET in ann.send("GET", "/document?vector_db_id=notes&document_id=plan").text
     ann.ok("POST", "/v1/vector_stores/notes/search", {"query": SECRET})
     accept = {"accept": "application/json, text/event-stream"}
     for name, arguments in (
@@ -80,10 +81,10 @@ def test_every_door_is_written_down(app: InProcess, tmp_path: Path) -> None:
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         assert SECRET in ann.send("POST", "/mcp", body, accept).text
     written = lines(tmp_path / "audit")[2:]
-    assert len(written) == 4
-    assert [line["returned"] for line in written] == [{"notes": ids}] * 4
-    assert [line["vector_dbs"] for line in written] == [["notes"]] * 4
-    assert len({tuple(line["queries"]) for line in written[1:]}) == 1
+    assert len(written) == 5
+    assert [line["returned"] for line in written] == [{"notes": ids}] * 5
+    assert [line["vector_dbs"] for line in written] == [["notes"]] * 5
+    assert len({tuple(line["queries"]) for line in written[2:]}) == 1
 
 
 def test_what_applications_and_tools_do_is_written_down(tmp_path: Path) -> None:

@@ -135,6 +135,24 @@ def test_the_link_of_a_citation_shows_the_passage(app: InProcess) -> None:
     assert WINTER in marked(shown.text)
 
 
+def test_a_passage_of_a_table_is_marked_without_its_repeated_header(app: InProcess) -> None:
+    """Each part of a long table marks its own rows, though its chunk repeats the header.
+
+    If this fails: the mark begins in the rows before, by as many characters as the header has.
+    """
+    app.register()
+    table = "name,kept\n" + "".join(f"ewe {number},hill {number}\n" for number in range(60))
+    app.rag_insert({"document_id": "t", "content": table, "mime_type": "text/csv"})
+    chunks = app.ok("GET", "/v1/vector-dbs/db/documents/t")["chunks"]
+    repeated = [chunk["chunk_metadata"]["repeated_characters"] or 0 for chunk in chunks]
+    assert len(chunks) > 2
+    assert min(repeated[1:]) > 0
+    for chunk, skipped in zip(chunks, repeated, strict=True):
+        query = urlencode({"vector_db_id": "db", "document_id": "t", "chunk_id": chunk["chunk_id"]})
+        page = app.send("GET", f"/document?{query}").text
+        assert marked(page) == chunk["content"][skipped:]
+
+
 def test_a_document_is_never_markup_on_its_page(app: InProcess) -> None:
     """Text, title, source and ids are escaped, and the policy runs and loads nothing of others.
 
@@ -187,6 +205,7 @@ def test_a_closed_document_does_not_exist_on_its_page(app: InProcess) -> None:
         page = bob.send("GET", path, headers=HTML)
         assert page.status_code == 404
         assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert int(page.headers["content-length"]) == len(page.content)
         assert "There is no" in page.text
         asked = nobody(app).send("GET", path, headers=HTML)
         assert (asked.status_code, "sell" in asked.text) == (401, False)

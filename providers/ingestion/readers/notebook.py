@@ -1,7 +1,7 @@
-"""Jupyter notebooks: text and code of the cells, and what they printed, as Markdown.
+"""Jupyter notebooks: text, code and printed output of the cells, as Markdown.
 
-The format is JSON (https://nbformat.readthedocs.io): version 4, and version 3, whose cells stand in
-worksheets. The library that validates it brings a web stack of packages for what is a loop here.
+The format is JSON (https://nbformat.readthedocs.io), in version 4, or in version 3, which keeps the
+cells in worksheets. `nbformat` validates it, but depends on many packages; reading takes a loop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.readers.common import Readable, escaped, joined, reading
 
 MAX_OUTPUT = 2_000
-"""Most characters of one output: what is longer is a log or data, and would hide the cells."""
+"""Maximum characters per output; longer ones are logs or data, and would hide the cells."""
 
 _ESCAPES = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 _TICKS = re.compile(r"^ *(`{3,})", re.MULTILINE)
@@ -50,7 +50,7 @@ class _Reader:
     """Reads one notebook.
 
     Args:
-        found: What its JSON holds.
+        found: Its parsed JSON.
     """
 
     def __init__(self, found: Any) -> None:

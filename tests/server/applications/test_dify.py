@@ -157,6 +157,7 @@ def test_refusals_are_difys(app: InProcess) -> None:
     refused = app.send("POST", "/v1/dify/retrieval", {**RECORDED, "metadata_condition": odd})
     assert refused.status_code == 400
     assert set(refused.json()) == {"error_code", "error_msg"}
+    assert int(refused.headers["content-length"]) == len(refused.content)
     late = {"conditions": [{"name": "a", "comparison_operator": ">", "value": None}]}
     refused = app.send("POST", "/v1/dify/retrieval", {**RECORDED, "metadata_condition": late})
     assert "conditions[0].value" in refused.json()["error_msg"]
