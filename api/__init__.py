@@ -5,7 +5,7 @@ none of them. What a provider author needs, all of it public:
 
 * `corral.api`: the names below, from whichever module they are in.
 * `corral.api.testing`: the conformance suite that a provider must pass.
-* `corral.providers.ranking`: BM25, exact scores and the words of a text, for engines that lack
+* `corral.providers.text`: BM25, exact scores and the words of a text, for engines that lack
   them.
 """
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
-from corral.api.unseen import JOINERS, STYLES, clean_text
+from corral.api.invisible import JOINERS, STYLES, clean_text
 
 TOKEN_KINDS = ("user", "group", "tenant")
 

@@ -27,8 +27,8 @@ from corral.api.provider import Api, ProviderSpec
 from corral.api.vector_dbs import SearchMode
 from corral.bench import peers
 from corral.bench.system import Collection, CorralSystem, System
-from corral.providers.config import ProviderEntry, RunConfig
-from corral.providers.registry import find_spec, provider_specs
+from corral.providers.base.config import ProviderEntry, RunConfig
+from corral.providers.stack.registry import find_spec, provider_specs
 
 ALL_INLINE, ALL_PEERS = "all-inline", "all-peers"
 BARE_ENGINES = "bare-engines"

@@ -33,7 +33,7 @@ from corral.bench.options import (
 from corral.bench.reporting import compare, report
 
 if TYPE_CHECKING:
-    from corral.server.command_line.options import Target
+    from corral.server.cli.options import Target
 
 
 @click.group()

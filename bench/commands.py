@@ -31,9 +31,9 @@ from corral.bench.run import refuse_existing
 from corral.bench.speed.plan import make_speed_plan
 from corral.bench.tuning.confidence_sets import table, tell
 from corral.bench.tuning.run import TunePlan, run_tune
-from corral.providers.config import data_home, load_config
-from corral.server.command_line.failures import CommandError
-from corral.server.command_line.progress import progress
+from corral.providers.base.config import data_home, load_config
+from corral.server.cli.failures import CommandError
+from corral.server.cli.progress import progress
 
 OUT = "corral-bench"
 SIZES, SYNTHETIC = "10k", "5k"

@@ -10,7 +10,7 @@ import click
 from corral.bench.options import FILE, FOLDER, commands
 
 if TYPE_CHECKING:
-    from corral.server.command_line.options import Target
+    from corral.server.cli.options import Target
 
 
 @click.command()

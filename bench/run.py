@@ -37,8 +37,8 @@ from corral.bench.report.report import (
 from corral.bench.report.rows import Failure, Row
 from corral.bench.scratch import batches
 from corral.bench.system import Collection, System
-from corral.providers.config import RunConfig
-from corral.providers.registry import check_config
+from corral.providers.base.config import RunConfig
+from corral.providers.stack.registry import check_config
 
 Advance = Callable[[int, int], None]
 """Called with how many things are finished, and with the work that was done."""

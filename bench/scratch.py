@@ -14,8 +14,8 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDB
 from corral.bench.data.synthetic import synthetic_texts
-from corral.providers.config import ProviderEntry, RunConfig
-from corral.providers.stack import Stack
+from corral.providers.base.config import ProviderEntry, RunConfig
+from corral.providers.stack.stack import Stack
 
 DIMENSION = 384
 BATCH = 500

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
-from corral.providers.ranking.fields import BESIDE_WEIGHT
-from corral.providers.ranking.text import analyzer
+from corral.providers.text.analyzer import analyzer
+from corral.providers.text.fields import BESIDE_WEIGHT
 
 K1, B = 1.2, 0.75
 TIE = 1e-5

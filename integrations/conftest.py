@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from corral_client import CorralClient
 
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.server.app import create_app
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 from corral.api.errors import ConfigError
-from corral.providers.config import ServerSettings
+from corral.providers.base.config import ServerSettings
 
 FILE = "serving.json"
 """Has the address of the last server on the data folder; it need not run any more."""

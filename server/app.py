@@ -17,22 +17,22 @@ from fastapi.routing import APIRoute
 from corral.api.errors import MissingDependency
 from corral.api.principal import Principal
 from corral.api.spans import Watcher, watched_by
-from corral.providers.background import Sweep, Warmup
-from corral.providers.config import RunConfig, data_home, load_config
-from corral.providers.stack import Stack
+from corral.providers.base.config import RunConfig, data_home, load_config
+from corral.providers.stack.background import Sweep, Warmup
+from corral.providers.stack.stack import Stack
 from corral.server import DISTRIBUTION
 from corral.server.access.audited import AuditedRagTool
 from corral.server.access.gate import Access, Gate
 from corral.server.applications import dify, functions, librechat, qdrant, rerank
 from corral.server.applications.forms import ApplicationForms
-from corral.server.corral import chunks, copies, documents, jobs, orphans, rebuilds, snapshots
-from corral.server.corral.document_paths import RegisteredIds
 from corral.server.envelope import Envelope
 from corral.server.errors import install
 from corral.server.hosts import HostCheck
 from corral.server.limits import BodyLimit
 from corral.server.llama_stack import inspect, tool_runtime, vector_dbs, vector_io
 from corral.server.mcp import routes as mcp
+from corral.server.native import chunks, copies, documents, jobs, orphans, rebuilds, snapshots
+from corral.server.native.document_paths import RegisteredIds
 from corral.server.openai import alias
 from corral.server.page import document as document_page
 from corral.server.page import routes as page

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from corral.providers.config import ServerSettings
+from corral.providers.base.config import ServerSettings
 from corral.server.errors import error_response
 
 ANY_HOST = "*"

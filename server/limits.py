@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.api.errors import InvalidRequest
 from corral.api.options import MaxChunks
-from corral.providers.config import Limits, RunConfig
+from corral.providers.base.config import Limits, RunConfig
 from corral.server.errors import error_response
 
 MIB = 1024 * 1024

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastapi import Request
 
 from corral.api.findings import Location
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 from corral.server.routing import stack_of
 from corral.server.validation import InvalidBody
 

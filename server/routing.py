@@ -29,10 +29,10 @@ from corral.api.errors import Forbidden, NotFound
 from corral.api.principal import Principal
 from corral.api.provider import Api
 from corral.api.spans import span
-from corral.providers.config import Limits
+from corral.providers.base.config import Limits
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 from corral.server.access import audit
 from corral.server.access.roles import declared, principal_of, with_needs
 from corral.server.bodies import check_content_type, cut_once, is_large, read_body

@@ -16,8 +16,8 @@ from fastapi import FastAPI
 
 from corral.api.errors import ConfigError
 from corral.api.provider import Api
-from corral.providers.config import HOME_VARIABLE, RunConfig, data_home, load_config
-from corral.providers.registry import find_spec
+from corral.providers.base.config import HOME_VARIABLE, RunConfig, data_home, load_config
+from corral.providers.stack.registry import find_spec
 from corral.server.address import record
 from corral.server.app import create_app
 from corral.server.connection import Connection

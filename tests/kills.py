@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
-from corral.providers.config import RunConfig, load_config
-from corral.providers.ingestion.jobs import UNFINISHED, JobRequest, JobStatus
+from corral.providers.base.config import RunConfig, load_config
+from corral.providers.ingestion.jobs.jobs import UNFINISHED, JobRequest, JobStatus
 from corral.providers.ingestion.storing import embeddings_of, store
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 SIZES = ChunkingConfig(chunk_size_in_tokens=32, overlap_in_tokens=4)
 CHUNKS_BY_HAND = 300

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from corral.providers.config import DEFAULT_MODELS, RunConfig
+from corral.providers.base.config import DEFAULT_MODELS, RunConfig
 from corral.server.app import create_app
 
 ROOT = Path(__file__).parents[1]
@@ -115,7 +115,7 @@ def test_the_architecture_answers_where_things_happen() -> None:
     page = (ROOT / "docs/architecture.md").read_text("utf-8")
     answers = page.partition("## Where is ...?")[2]
     for what, path in (
-        ("BM25 computed for SQLite, FAISS, Chroma", "providers/vector_io/_sqlite/postings.py"),
+        ("BM25 computed for SQLite, FAISS, Chroma", "providers/vector_io/store/postings.py"),
         ("token budget enforced", "providers/rag/context.py"),
         ("score mapped to [0, 1]", "api/scoring.py"),
         ("HTTP option become a query option", "server/bodies.py"),

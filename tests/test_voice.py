@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(

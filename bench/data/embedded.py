@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo
-from corral.api.unseen import clean_text
+from corral.api.invisible import clean_text
 from corral.bench.data.judged import JudgedSet
-from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.base.config import ProviderEntry, Providers, RunConfig
 from corral.providers.ingestion.cache import EmbeddingCache
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 EMPTY = "-"
 """Stored where a document has no visible text, which Corral refuses; it has to be there, since a

@@ -10,7 +10,7 @@ from corral.api.errors import InvalidRequest
 from corral.bench.data.corpus import Corpus, judged_corpus, synthetic_corpus
 from corral.bench.data.embedded import Embedding
 from corral.bench.data.judged import JudgedSet
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 
 DIMENSION = 384
 LEAST = 10

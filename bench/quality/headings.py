@@ -27,11 +27,11 @@ from corral.bench.data.judged import read_json_lines
 from corral.bench.data.readers import read_beir
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.scratch import scratch_stack, store
-from corral.providers.config import ProviderEntry, Providers, RunConfig
-from corral.providers.ingestion.chunking import chunks_of, window_of
-from corral.providers.ingestion.detecting import MARKDOWN
-from corral.providers.ingestion.parsing import parse
-from corral.providers.stack import Stack
+from corral.providers.base.config import ProviderEntry, Providers, RunConfig
+from corral.providers.ingestion.read.detecting import MARKDOWN
+from corral.providers.ingestion.read.parsing import parse
+from corral.providers.ingestion.split.chunking import chunks_of, window_of
+from corral.providers.stack.stack import Stack
 
 K = 10
 BATCH = 64

@@ -15,7 +15,7 @@ from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.fusions import label_of, parse_fusion
 from corral.bench.quality.metrics import NDCG, measured
 from corral.bench.run import Plan, backend_key, key_of, planned, refuse_unknown
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 
 FASTEST_DOCUMENT_SECONDS = 20e-6
 FASTEST_QUERY_SECONDS = 50e-6

@@ -23,9 +23,9 @@ from corral.bench.data.embedded import EmbeddedSet, Embedding, with_hashing
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.report.blocks import Column, Table
 from corral.bench.scratch import scratch_stack, store
-from corral.providers.config import Providers, RunConfig
+from corral.providers.base.config import Providers, RunConfig
 from corral.providers.rag.retrieval import Retrieval
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 K = 10
 TIMED = 100

@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text as Line
 
 from corral.bench.report.blocks import Block, Cell, Column, Folded, Table
-from corral.server.command_line import display
+from corral.server.cli import display
 
 
 def show(blocks: Iterable[Block]) -> None:

@@ -15,9 +15,9 @@ from corral.api.vector_dbs import SearchMode, VectorDBRegistration
 from corral.bench.data.synthetic import sentence
 from corral.bench.scratch import scratch_stack
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
-from corral.providers.config import RunConfig
-from corral.providers.ingestion.jobs import JobRequest
-from corral.providers.stack import Stack
+from corral.providers.base.config import RunConfig
+from corral.providers.ingestion.jobs.jobs import JobRequest
+from corral.providers.stack.stack import Stack
 
 ROUNDS = 8
 PAGES = 8

@@ -21,9 +21,9 @@ from corral.api.vector_dbs import SearchMode, VectorDBRegistration
 from corral.bench.data.synthetic import sentence, synthetic_embeddings
 from corral.bench.scratch import DIMENSION, hashing, scratch_stack, store, synthetic_chunks
 from corral.bench.stopwatch import Stopwatch
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.providers.copying.copy import copy_vector_db
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 QUERIES = 50
 WARM_UP = 10

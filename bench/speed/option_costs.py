@@ -19,9 +19,9 @@ from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.rag.context import assemble
 from corral.providers.rag.query_syntax import Checker, parse
 from corral.providers.rag.selection import ContextHit, select
-from corral.providers.rag.tokens import tokenizer
-from corral.providers.ranking.words import words_of
 from corral.providers.rerank import reranker_for
+from corral.providers.text.tokens import tokenizer
+from corral.providers.text.words import words_of
 
 ROUNDS = 60
 WARM_UP = 10

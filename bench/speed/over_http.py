@@ -30,9 +30,9 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.data.synthetic import synthetic_embeddings
 from corral.bench.scratch import batches, synthetic_chunks
 from corral.bench.stopwatch import Bound, Stopwatch
-from corral.providers.config import RunConfig, load_config
+from corral.providers.base.config import RunConfig, load_config
 from corral.providers.rag.retrieval import Retrieval
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 from corral.server.telemetry.metrics import Metrics
 
 QUESTION = "how does a herd of {} sheep find the way back to its fence in the dark of the night"
@@ -59,7 +59,7 @@ def running_server(home: Path, workers: int = 1) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home), "serve"]
+    command = [sys.executable, "-m", "corral.server.cli.cli", "--home", str(home), "serve"]
     command += ["--port", str(port), "--workers", str(workers)]
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryFile() as said:

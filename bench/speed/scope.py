@@ -17,8 +17,8 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.scratch import scratch_vector_db, store
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.bench.truth import Truth, findable, recall
-from corral.providers.config import ProviderEntry
-from corral.providers.registry import build_provider
+from corral.providers.base.config import ProviderEntry
+from corral.providers.stack.registry import build_provider
 
 ENGINES = ("sqlite", "memory", "faiss", "qdrant")
 GROUPS = 100

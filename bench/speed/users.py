@@ -31,7 +31,7 @@ from corral.bench.scratch import batches, synthetic_chunks
 from corral.bench.speed.asking import Answered, Ask, Asks, closed_loop, open_loop
 from corral.bench.speed.over_http import insert_body, query_body, running_server
 from corral.bench.stopwatch import Bound
-from corral.providers.config import load_config
+from corral.providers.base.config import load_config
 
 WARM_UP_SECONDS = 4.0
 PAGE_USERS = 16

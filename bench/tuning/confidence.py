@@ -11,7 +11,7 @@ from corral.api.options import RetrievalOptions
 from corral.api.vector_dbs import SearchMode
 from corral.bench.tuning.questions import Questions
 from corral.providers.rag.retrieval import Retrieval
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 GENERATED = (
     "Questions in other words than the chunks' have less confidence, so this number is too high "

@@ -13,7 +13,7 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
 from corral.bench.data.judged import read_json_lines
-from corral.providers.ranking.text import analyzer
+from corral.providers.text.analyzer import analyzer
 
 LEAST = 10
 """Fewest questions: five choose and five judge, which is hardly enough to say anything."""

@@ -30,9 +30,9 @@ from corral.bench.tuning.questions import (
     read_questions,
 )
 from corral.bench.tuning.tune import tune
-from corral.providers.config import Providers, RunConfig
+from corral.providers.base.config import Providers, RunConfig
 from corral.providers.rag.retrieval import Retrieval
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 BACKEND = "sqlite"
 """Where a judged set is stored that names none."""

@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from corral.api import HOMES
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.server.app import create_app
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ KIT = (
     "corral.api.index_hooks",
     "corral.api.testing",
     *(
-        f"corral.providers.ranking.{name}"
+        f"corral.providers.text.{name}"
         for name in ("text", "fields", "bm25", "exact", "candidates", "sparse")
     ),
 )
@@ -121,7 +121,7 @@ def _python_reference() -> str:
         f"[`{LIBRARY}`](#{LIBRARY}) is Corral in ten lines: `open` a folder, then `register`, "
         "`insert`, `query` and `ask`. The other modules are the contract, whose names you also "
         "import from `corral.api`, and what authors of providers use: the hooks, the conformance "
-        "suite and the kit `corral.providers.ranking`.\n\n"
+        "suite and the kit `corral.providers.text`.\n\n"
         f"{modules}\n"
     )
 

@@ -25,10 +25,10 @@ from corral.api.provider import (
     VectorIOProvider,
 )
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.bm25 import idf, term_weight
-from corral.providers.ranking.exact import effective_metric, exact_scores
-from corral.providers.ranking.fields import ChunkTerms, chunk_terms
-from corral.providers.ranking.text import analyzer
+from corral.providers.text.analyzer import analyzer
+from corral.providers.text.bm25 import idf, term_weight
+from corral.providers.text.fields import ChunkTerms, chunk_terms
+from corral.providers.vector_io.kit.exact import effective_metric, exact_scores
 
 
 class Entry(NamedTuple):

@@ -236,7 +236,7 @@ class _InProcess(httpx.BaseTransport):
 
     def __init__(self, home: Path, config: Any) -> None:
         from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - not over HTTP
-        from corral.providers.loop_thread import LoopThread  # noqa: PLC0415 - not over HTTP
+        from corral.providers.library.loop_thread import LoopThread  # noqa: PLC0415 - not over HTTP
         from corral.server.app import create_app  # noqa: PLC0415 - not over HTTP
 
         app = create_app(config, home, UNRESTRICTED)

@@ -30,9 +30,9 @@ from corral.providers.copying.steps import (
     batch_size,
     copy_step,
 )
-from corral.providers.expiry import schedule
-from corral.providers.registry import find_spec
-from corral.providers.stack import Stack
+from corral.providers.stack.expiry import schedule
+from corral.providers.stack.registry import find_spec
+from corral.providers.stack.stack import Stack
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ from corral.providers.copying.checks import id_pages
 from corral.providers.copying.rebuild_table import Rebuild, RebuildTable
 from corral.providers.copying.steps import CopyStep, Embed, copy_chunks, copy_step
 from corral.providers.ingestion.storing import embeddings_of
-from corral.providers.open_indexes import OpenIndexes
-from corral.providers.registrations import REBUILD_SETTINGS, with_settings
-from corral.providers.vector_db_table import Key, VectorDBTable
+from corral.providers.stack.open_indexes import OpenIndexes
+from corral.providers.stack.registrations import REBUILD_SETTINGS, with_settings
+from corral.providers.stack.vector_db_table import Key, VectorDBTable
 
 MOST_LEFT = 10_000
 """Most chunks that may be missing when the switch is asked for: the steps bring the others."""

@@ -16,8 +16,8 @@ import apsw
 from corral.api.chunks import STORED
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Write
-from corral.providers.database import Database
-from corral.providers.vector_db_table import stored_in
+from corral.providers.base.database import Database
+from corral.providers.stack.vector_db_table import stored_in
 
 _ALL = "SELECT tenant, identifier, created_at, changes, closed_until FROM rebuilds"
 _STANDING = """

@@ -25,7 +25,7 @@ from corral.api.writes import Write
 from corral.providers.copying.rebuild_table import Rebuild, RebuildTable
 from corral.providers.copying.steps import recorded
 from corral.providers.ingestion.storing import embeddings_of
-from corral.providers.open_indexes import OpenIndexes
+from corral.providers.stack.open_indexes import OpenIndexes
 
 _LOOK_SECONDS = 0.05
 

@@ -15,9 +15,9 @@ from corral.api.findings import first_finding
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.copying.snapshot_file import Details, Manifest, Snapshot
 from corral.providers.copying.snapshot_writer import snapshot_of
-from corral.providers.expiry import schedule
-from corral.providers.registrations import fingerprints_differ
-from corral.providers.stack import Stack
+from corral.providers.stack.expiry import schedule
+from corral.providers.stack.registrations import fingerprints_differ
+from corral.providers.stack.stack import Stack
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.api.errors import InvalidRequest, ProviderError, TooLarge
-from corral.providers.disk import sync_folder
+from corral.providers.base.disk import sync_folder
 
 MIB = 1 << 20
 WRITE_AT_ONCE = MIB

@@ -16,9 +16,9 @@ import apsw
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.principal import Principal
 from corral.api.wire import strip_nul
-from corral.providers.database import Database, Schema
+from corral.providers.base.cursor import Places
+from corral.providers.base.database import Database, Schema
 from corral.providers.files.blobs import Blobs, Upload
-from corral.providers.places import Places
 
 MAX_FILENAME_LENGTH = 255
 MAX_PAGE = 10_000

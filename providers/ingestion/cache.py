@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from corral.api.embedder import Embedder
 from corral.api.errors import ContractViolation
 from corral.api.spans import Attributes, span
-from corral.providers.database import Database, Schema
+from corral.providers.base.database import Database, Schema
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS embeddings"

@@ -17,18 +17,18 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.library import Library
 from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, URL, RAGDocument
 from corral.api.vector_dbs import VectorDB
-from corral.providers.config import RagSettings
+from corral.providers.base.config import RagSettings
 from corral.providers.ingestion.cache import EmbeddingCache
-from corral.providers.ingestion.chunking import Sizes, each_chunk, unread, window_of
-from corral.providers.ingestion.fetching import Fetcher
-from corral.providers.ingestion.mime_types import chosen_type, served_type
-from corral.providers.ingestion.parsing import ParsedDocument
-from corral.providers.ingestion.reading import Reader
-from corral.providers.ingestion.sizes import Window
-from corral.providers.ingestion.stored import unchanged
+from corral.providers.ingestion.document_state import unchanged
+from corral.providers.ingestion.read.fetching import Fetcher
+from corral.providers.ingestion.read.mime_types import chosen_type, served_type
+from corral.providers.ingestion.read.parsing import ParsedDocument
+from corral.providers.ingestion.read.reading import Reader
+from corral.providers.ingestion.split.budget import Window
+from corral.providers.ingestion.split.chunking import Sizes, each_chunk, unread, window_of
 from corral.providers.ingestion.storing import all_cleaned, embed
 from corral.providers.rag.frame import item_template
-from corral.providers.rag.tokens import tokenizer
+from corral.providers.text.tokens import tokenizer
 
 CHUNKS_AT_ONCE = 64
 """Chunks that are embedded together: about half a second on a laptop, so that progress is seen."""

@@ -23,21 +23,21 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import Metadata
 from corral.api.writes import Write
-from corral.providers.document_names import name_in
-from corral.providers.documents import (
+from corral.providers.base.document_names import name_in
+from corral.providers.base.documents import (
     acls_of,
     change_attributes,
     delete_document,
     stored_acl,
 )
-from corral.providers.ingestion.chunking import Sizes
-from corral.providers.ingestion.job_rows import Scope, Submission, followed
-from corral.providers.ingestion.job_views import JobViews
-from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
-from corral.providers.ingestion.owned_jobs import NoLongerOurs
+from corral.providers.ingestion.jobs.job_rows import Scope, Submission, followed
+from corral.providers.ingestion.jobs.job_views import JobViews
+from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
+from corral.providers.ingestion.jobs.owned_jobs import NoLongerOurs
+from corral.providers.ingestion.jobs.runner import FileLibrary
+from corral.providers.ingestion.jobs.workers import LOOK_EVERY_SECONDS, Workers
 from corral.providers.ingestion.pipeline import Pipeline
-from corral.providers.ingestion.work import FileLibrary
-from corral.providers.ingestion.workers import LOOK_EVERY_SECONDS, Workers
+from corral.providers.ingestion.split.chunking import Sizes
 
 WAIT_SECONDS = 60.0
 """How long a change to a document waits while it is being stored."""

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from corral.api.chunks import Chunk, embedded_text
 from corral.api.embedder import Embedder
 from corral.api.errors import InvalidEmbedding, InvalidRequest
+from corral.api.invisible import clean_text
 from corral.api.library import Library
-from corral.api.unseen import clean_text
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.cache import EmbeddingCache, made_by
 

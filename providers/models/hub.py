@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from corral.api.errors import ConfigError, Unavailable
-from corral.providers.disk import whole_file
+from corral.providers.base.disk import whole_file
 
 HUB = "https://huggingface.co"
 """Where files are fetched from unless the settings name a mirror."""

@@ -16,7 +16,7 @@ from typing import Any
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.rag import RAGQueryConfig
-from corral.providers.document_names import cited_name
+from corral.providers.base.document_names import cited_name
 from corral.providers.rag.costs import Costs
 from corral.providers.rag.frame import (
     FOOTER,
@@ -31,7 +31,7 @@ from corral.providers.rag.plan import Plan
 from corral.providers.rag.report import citations, place, report
 from corral.providers.rag.searching import run_all
 from corral.providers.rag.selection import Dropped, Key, Selection, normalized
-from corral.providers.rag.tokens import MAX_CHARACTERS_PER_TOKEN, Tokenizer
+from corral.providers.text.tokens import MAX_CHARACTERS_PER_TOKEN, Tokenizer
 
 TRUNCATED = " [truncated]"
 """Follows the text of a chunk that was cut to fit."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from corral.providers.rag.digest_cache import DigestCache
-from corral.providers.rag.tokens import TOKENIZERS, Tokenizer, seam
+from corral.providers.text.tokens import TOKENIZERS, Tokenizer, seam
 
 _MEMORIES: dict[str, DigestCache[int | None]] = {name: DigestCache() for name in TOKENIZERS}
 

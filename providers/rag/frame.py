@@ -29,8 +29,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from corral.api.invisible import clean_text
 from corral.api.rag import template_parts
-from corral.api.unseen import clean_text
 from corral.api.wire import encodable
 from corral.providers.rag.digest_cache import DigestCache
 

@@ -16,10 +16,10 @@ from corral.api.errors import InvalidRequest
 from corral.api.filters import Scalar, elements, kind_of
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit, Step
+from corral.api.invisible import clean_text
 from corral.api.options import OrderBy, RetrievalOptions
 from corral.api.spans import span
-from corral.api.unseen import clean_text
-from corral.providers.documents import chunks_by_id
+from corral.providers.base.documents import chunks_by_id
 from corral.providers.rag.plan import Plan, SearchPlan
 from corral.providers.rag.searching import run_all
 from corral.providers.rag.selection import ContextHit, Selection, select

@@ -16,7 +16,7 @@ from corral.api.filters import Filter
 from corral.api.rag import RAGQueryConfig
 from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
 from corral.api.vector_dbs import Cutoff, QuerySyntax, SearchMode, VectorDB
-from corral.providers.rag.tokens import EMBEDDER
+from corral.providers.text.tokens import EMBEDDER
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from typing import Protocol, runtime_checkable
 
 from corral.api.checks import MAX_QUERY_CHARACTERS, check_query_text
 from corral.api.errors import InvalidRequest, ProviderError
+from corral.api.invisible import clean_text
 from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator, RAGQueryConfig
-from corral.api.unseen import clean_text
 
 MAX_GENERATED_CHARACTERS = 1000
 """Longest generated query; what is beyond it is cut between words."""

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
-from corral.providers.ranking.fields import field_texts
-from corral.providers.ranking.text import Analyzer, analyzer
-from corral.providers.ranking.words import UNSPACED
+from corral.providers.text.analyzer import Analyzer, analyzer
+from corral.providers.text.fields import field_texts
+from corral.providers.text.words import UNSPACED
 
 _BEHIND_A_LETTER = f"(?<![^\\W{UNSPACED}])"
 # (what opens, what closes, whether the mark that opens may also close)

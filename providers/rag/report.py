@@ -9,7 +9,7 @@ from typing import Any
 
 from corral.api.chunks import Chunk
 from corral.api.rag import RAGQueryConfig
-from corral.providers.document_names import filename_of, source_of, title_of, web_address
+from corral.providers.base.document_names import filename_of, source_of, title_of, web_address
 from corral.providers.rag.frame import marker
 from corral.providers.rag.passages import Passage, repeated, span
 from corral.providers.rag.selection import ContextHit, Dropped, Selection

@@ -25,14 +25,14 @@ from corral.api.errors import CorralError, InvalidRequest, ProviderError
 from corral.api.filters import Filter, matches
 from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
+from corral.api.invisible import clean_text
 from corral.api.reranker import MMRRerank, ModelRerank, Reranker
 from corral.api.scoring import competition_ranks
 from corral.api.spans import span
-from corral.api.unseen import clean_text
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.plan import SearchPlan
 from corral.providers.rag.query_syntax import Checker, parse
-from corral.providers.ranking.text import analyzer
+from corral.providers.text.analyzer import analyzer
 
 T = TypeVar("T")
 

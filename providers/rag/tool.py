@@ -17,16 +17,16 @@ from corral.api.rag import (
 )
 from corral.api.spans import span
 from corral.api.wire import TextItem
-from corral.providers.config import Limits, RagSettings
-from corral.providers.ingestion.parsing import ParsedDocument
+from corral.providers.base.config import Limits, RagSettings
 from corral.providers.ingestion.pipeline import Pipeline, Splitting
+from corral.providers.ingestion.read.parsing import ParsedDocument
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.context import make_context
 from corral.providers.rag.listing import is_listing, list_for_context
 from corral.providers.rag.plan import Plan, no_tokenizer
 from corral.providers.rag.query_generator import generate_query
 from corral.providers.rag.retrieval import Indexes, Retrieval, Retrieved
-from corral.providers.rag.tokens import Tokenizer, own_tokenizer, tokenizer
+from corral.providers.text.tokens import Tokenizer, own_tokenizer, tokenizer
 
 
 @dataclass(frozen=True, slots=True)

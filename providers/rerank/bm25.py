@@ -21,10 +21,10 @@ from corral.api.hits import Hit
 from corral.api.reranker import BM25Rerank, Reranker
 from corral.api.scoring import keyword_score
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.bm25 import idf, term_weight
-from corral.providers.ranking.fields import chunk_terms
-from corral.providers.ranking.text import analyzer
 from corral.providers.rerank.rescoring import rescored
+from corral.providers.text.analyzer import analyzer
+from corral.providers.text.bm25 import idf, term_weight
+from corral.providers.text.fields import chunk_terms
 
 
 @dataclass(frozen=True, slots=True)

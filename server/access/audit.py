@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.principal import Principal
-from corral.providers.server_config import AuditSettings
+from corral.providers.base.server_config import AuditSettings
 
 MIB = 1024 * 1024
 KEY_NAME = "query.key"

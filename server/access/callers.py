@@ -11,9 +11,9 @@ from starlette.datastructures import Headers
 
 from corral.api.errors import ConfigError, Forbidden, MissingDependency, Unauthenticated
 from corral.api.principal import UNRESTRICTED, Principal
-from corral.providers.config import ServerSettings
-from corral.providers.keys import PREFIX, KeyStore
-from corral.providers.server_config import AuthSettings, RateLimits
+from corral.providers.base.config import ServerSettings
+from corral.providers.base.keys import PREFIX, KeyStore
+from corral.providers.base.server_config import AuthSettings, RateLimits
 
 if TYPE_CHECKING:
     from corral.server.access.oidc import Issuer

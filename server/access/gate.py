@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.api.errors import CorralError
 from corral.api.principal import Principal
-from corral.providers.config import ServerSettings
+from corral.providers.base.config import ServerSettings
 from corral.server.access.audit import AuditLog, Entry, begin
 from corral.server.access.callers import Caller, Callers
 from corral.server.access.quotas import Quotas, TooMany

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from corral.api.errors import CorralError, Forbidden, Unauthenticated, Unavailable
 from corral.api.principal import Principal, Role
-from corral.providers.server_config import OidcAuth, SafeUrl
+from corral.providers.base.server_config import OidcAuth, SafeUrl
 
 FRESH_SECONDS = 300.0
 """How long the issuer's keys are used before they are read again: a key it withdraws is refused

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from corral.providers.server_config import RateLimits
+from corral.providers.base.server_config import RateLimits
 
 MIB = 1024 * 1024
 MOST_IDLE = 10_000

@@ -17,7 +17,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidFilter
 from corral.api.filters import MAX_VALUES, Comparison, Compound, Filter, Scalar, elements
 from corral.api.wire import NullsAreDefaults
-from corral.providers.documents import chunks_by_id
+from corral.providers.base.documents import chunks_by_id
 
 MAX_READ = 100_000
 """Most chunks of a vector DB whose values are read for one condition."""

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from corral.api.wire import Identifier, NullsAreDefaults
-from corral.providers.document_names import title_of
+from corral.providers.base.document_names import title_of
 from corral.server.access.roles import READER
 from corral.server.applications.conditions import Conditions, as_filter
 from corral.server.applications.forms import DifyError, refusals

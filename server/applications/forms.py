@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.api.errors import Unauthenticated
-from corral.providers.config import LibreChatSettings
+from corral.providers.base.config import LibreChatSettings
 from corral.server.applications.tokens import with_user
 from corral.server.errors import ERRORS, response_of
 from corral.server.limits import refuse

@@ -20,16 +20,16 @@ from corral.api.filters import Comparison, Compound, Filter
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.api.wire import Identifier, Strict
-from corral.providers.document_names import title_of
-from corral.providers.documents import (
+from corral.providers.base.document_names import title_of
+from corral.providers.base.documents import (
     WHOLE,
     StoredDocument,
     delete_document,
     list_documents,
     read_document,
 )
-from corral.providers.ingestion.mime_types import chosen_type
-from corral.providers.stack import Stack
+from corral.providers.ingestion.read.mime_types import chosen_type
+from corral.providers.stack.stack import Stack
 from corral.server.access import audit
 from corral.server.access.roles import PUBLIC, READER, WRITER
 from corral.server.applications.forms import LibreChatError, refusals

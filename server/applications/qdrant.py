@@ -18,7 +18,7 @@ from corral.api.hits import Hit
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.api.wire import Strict
-from corral.providers.document_names import source_of, title_of
+from corral.providers.base.document_names import source_of, title_of
 from corral.server.access import audit
 from corral.server.access.roles import READER
 from corral.server.applications.forms import QdrantError, refusals

@@ -20,10 +20,10 @@ from corral.api.fusion import Explanation
 from corral.api.hits import Hit
 from corral.api.reranker import BM25Rerank, MMRRerank, Reranker
 from corral.api.vector_dbs import LANGUAGES, VectorDB, language_name
-from corral.providers.config import Limits
-from corral.providers.rag.tokens import tokenizer
+from corral.providers.base.config import Limits
 from corral.providers.rerank import reranker_for
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
+from corral.providers.text.tokens import tokenizer
 from corral.server.access.roles import READER
 from corral.server.applications.forms import CohereError, refusals
 from corral.server.applications.rerank_forms import (

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from corral.api.errors import Unauthenticated
-from corral.providers.config import LibreChatSettings
+from corral.providers.base.config import LibreChatSettings
 
 USER = "corral.librechat_user"
 """Where a request's scope holds the user of its token."""

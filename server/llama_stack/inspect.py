@@ -12,11 +12,11 @@ from pydantic import BaseModel, Field
 from corral.api.errors import CorralError, NotFound, UnknownProvider
 from corral.api.principal import Principal
 from corral.api.provider import Api, ProviderSpec
-from corral.providers.config import Limits
-from corral.providers.configured import ProviderStatus
-from corral.providers.document_limits import DocumentLimits
-from corral.providers.registry import broken_plugins, provider_specs
-from corral.providers.stack import Stack
+from corral.providers.base.config import Limits
+from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.stack.configured import ProviderStatus
+from corral.providers.stack.registry import broken_plugins, provider_specs
+from corral.providers.stack.stack import Stack
 from corral.server import DISTRIBUTION
 from corral.server.access.roles import PUBLIC
 from corral.server.errors import ERRORS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Query
 
 from corral.api.rag import RAGQueryConfig, RAGQueryResult
-from corral.providers.config import Limits
+from corral.providers.base.config import Limits
 from corral.providers.rag.tool import RagTool
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Query
 from corral.api.errors import CorralError
 from corral.api.principal import Role
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.providers.documents import count_documents
-from corral.providers.stack import Stack
+from corral.providers.base.documents import count_documents
+from corral.providers.stack.stack import Stack
 from corral.server.access.roles import ADMIN
 from corral.server.errors import ERRORS
 from corral.server.llama_stack.wire import CountedVectorDB, UnregisterReply, VectorDBList

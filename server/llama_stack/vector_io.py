@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from corral.providers.expiry import store_expiring
 from corral.providers.rag.listing import empty_question, is_blank
+from corral.providers.stack.expiry import store_expiring
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count, check_max_chunks

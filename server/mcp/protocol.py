@@ -15,8 +15,8 @@ from mcp.shared.exceptions import MCPError
 
 from corral.api.errors import CorralError, InvalidRequest
 from corral.api.wire import encodable
-from corral.providers.config import ToolSettings
-from corral.providers.documents import list_documents
+from corral.providers.base.config import ToolSettings
+from corral.providers.base.documents import list_documents
 from corral.server import DISTRIBUTION
 from corral.server.errors import INTERNAL_ERROR, log_failure, shorten, status_of
 from corral.server.tools.catalog import find_tool, offered

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from corral.providers.config import data_home, load_config
+from corral.providers.base.config import data_home, load_config
 from corral.server.address import address_of
 
 
@@ -40,7 +40,7 @@ def _command(config: Path | None, home: Path, tenant: str) -> dict[str, Any]:
     """Return the command with whole paths: an agent has another PATH and another folder."""
     beside = Path(sys.executable).with_name("corral")
     program = str(beside) if beside.exists() else shutil.which("corral")
-    start = [program] if program else [sys.executable, "-m", "corral.server.command_line.cli"]
+    start = [program] if program else [sys.executable, "-m", "corral.server.cli.cli"]
     options = ["--home", str(home)]
     if config is not None:
         options += ["--config", str(config.absolute())]

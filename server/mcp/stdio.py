@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.principal import Principal
-from corral.providers.config import RunConfig, data_home, load_config
+from corral.providers.base.config import RunConfig, data_home, load_config
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 from corral.server.mcp import check_installed
 from corral.server.tools.tool import ToolServices
 

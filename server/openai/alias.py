@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from pydantic import Field
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ingestion.jobs import Job
+from corral.providers.ingestion.jobs.jobs import Job
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.llama_stack import inspect

@@ -10,9 +10,9 @@ from typing import Any
 
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ingestion.jobs import UNFINISHED, Job, JobRequest, JobStatus
-from corral.providers.stack import Stack
-from corral.providers.vector_store_table import VectorStore
+from corral.providers.ingestion.jobs.jobs import UNFINISHED, Job, JobRequest, JobStatus
+from corral.providers.stack.stack import Stack
+from corral.providers.stack.vector_store_table import VectorStore
 from corral.server.llama_stack.wire import check_registered
 from corral.server.openai.files import own_file
 from corral.server.openai.objects import (

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 from corral.api.embedder import Embedder
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.wire import NullsAreDefaults
-from corral.providers.rag.tokens import Tokenizer, decoded, own_tokenizer, tokenizer
+from corral.providers.text.tokens import Tokenizer, decoded, own_tokenizer, tokenizer
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.llama_stack.wire import Listed

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Response
 
 from corral.api.errors import NotFound
-from corral.providers.ingestion.jobs import Job
-from corral.providers.stack import Stack
+from corral.providers.ingestion.jobs.jobs import Job
+from corral.providers.stack.stack import Stack
 from corral.server.errors import ERRORS
 from corral.server.llama_stack.wire import check_registered
 from corral.server.openai.attaching import (

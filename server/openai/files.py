@@ -13,8 +13,8 @@ from pydantic import Field, Json
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.wire import Strict
 from corral.providers.files.store import StoredFile
-from corral.providers.ingestion.mime_types import split_mime_type
-from corral.providers.stack import Stack
+from corral.providers.ingestion.read.mime_types import split_mime_type
+from corral.providers.stack.stack import Stack
 from corral.server.errors import ERRORS
 from corral.server.openai.objects import DeletedFile, FileObject
 from corral.server.openai.paging import MAX_FILES, After, FileLimit, Ordered, Page, ends

@@ -10,8 +10,8 @@ from fastapi import Depends
 from starlette.routing import Match
 from starlette.types import Scope
 
-from corral.providers.vector_store_table import VectorStore
-from corral.providers.vector_stores import VectorStores
+from corral.providers.stack.vector_store_table import VectorStore
+from corral.providers.stack.vector_stores import VectorStores
 from corral.server.routing import ContractRoute, PathId, StackOf
 
 ALIAS = "/v1/openai/v1"

@@ -11,9 +11,9 @@ from corral.api.errors import InvalidRequest
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.options import RetrievalOptions, checked
 from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
-from corral.providers.document_names import filename_of
+from corral.providers.base.document_names import filename_of
 from corral.providers.rag.query_generator import generate_query
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.openai.objects import Attributes, SearchPage, SearchResult, TextContent

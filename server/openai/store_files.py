@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from corral.api.chunks import Chunk
 from corral.api.errors import NotFound
-from corral.providers.documents import WHOLE, read_document
-from corral.providers.ingestion.jobs import Job
+from corral.providers.base.documents import WHOLE, read_document
+from corral.providers.ingestion.jobs.jobs import Job
 from corral.server.access import audit
 from corral.server.errors import ERRORS
 from corral.server.openai.attaching import attach_one, check_files, page_of, shown

@@ -9,10 +9,10 @@ from fastapi import APIRouter
 
 from corral.api.errors import CorralError, NotFound
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
-from corral.providers.ingestion.jobs import Job
-from corral.providers.stack import Stack
-from corral.providers.vector_store_table import VectorStore
-from corral.providers.vector_stores import VectorStores, new_identifier
+from corral.providers.ingestion.jobs.jobs import Job
+from corral.providers.stack.stack import Stack
+from corral.providers.stack.vector_store_table import VectorStore
+from corral.providers.stack.vector_stores import VectorStores, new_identifier
 from corral.server.access.roles import ADMIN
 from corral.server.errors import ERRORS
 from corral.server.openai.attaching import attach, check_files, file_counts, settled

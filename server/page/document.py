@@ -23,10 +23,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.wire import Identifier
-from corral.providers.document_names import title_of, web_address
-from corral.providers.documents import WHOLE, read_document, unknown_document
+from corral.providers.base.document_names import title_of, web_address
+from corral.providers.base.documents import WHOLE, read_document, unknown_document
 from corral.providers.rag.passages import document_text, repeated, span
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 from corral.server.access import audit
 from corral.server.errors import ERRORS
 from corral.server.rewriting import RefusalRewriter

@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 from corral.api.errors import NotFound, Unavailable
 from corral.api.principal import Role
 from corral.api.provider import Api
-from corral.providers.configured import ProviderStatus
-from corral.providers.stack import Stack
+from corral.providers.stack.configured import ProviderStatus
+from corral.providers.stack.stack import Stack
 from corral.server.access.roles import PUBLIC, Needs
 from corral.server.errors import ERRORS, ErrorBody, response_of
 from corral.server.routing import NotFoundRoute

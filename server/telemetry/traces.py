@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from corral.api.spans import TEXT, span
-from corral.providers.server_config import TracingSettings
+from corral.providers.base.server_config import TracingSettings
 from corral.server import DISTRIBUTION
 
 _HTTP = {

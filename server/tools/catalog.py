@@ -6,7 +6,7 @@ import difflib
 from typing import Any
 
 from corral.api.errors import NotFound
-from corral.providers.config import ToolSettings
+from corral.providers.base.config import ToolSettings
 from corral.server.tools import reading, shapes, writing
 from corral.server.tools.tool import Tool
 

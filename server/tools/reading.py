@@ -9,9 +9,9 @@ from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDB
-from corral.providers.config import ToolSettings
-from corral.providers.document_names import title_of, web_address
-from corral.providers.documents import WHOLE, Page, count_documents, read_document
+from corral.providers.base.config import ToolSettings
+from corral.providers.base.document_names import title_of, web_address
+from corral.providers.base.documents import WHOLE, Page, count_documents, read_document
 from corral.providers.rag.passages import document_text
 from corral.providers.rag.selection import ContextHit
 from corral.server.access import audit

@@ -15,10 +15,10 @@ from corral.api.options import checked
 from corral.api.principal import Role
 from corral.api.spans import span
 from corral.api.wire import NullsAreDefaults
-from corral.providers.config import Limits, ToolSettings
+from corral.providers.base.config import Limits, ToolSettings
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 from corral.server.access import audit
 from corral.server.errors import status_of
 from corral.server.routing import BaseUrlOf, RagToolOf, RetrievalOf, StackOf

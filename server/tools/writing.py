@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from corral.api.options import checked
 from corral.api.rag import RAGDocument
 from corral.api.wire import Identifier, NullsAreDefaults
-from corral.providers.documents import delete_document, unknown_document
+from corral.providers.base.documents import delete_document, unknown_document
 from corral.server.tools.reading import scope
 from corral.server.tools.tool import ToolServices
 

@@ -37,7 +37,7 @@ def test_each_room_of_examples_is_found() -> None:
     If this fails: they were deleted, or `WITH_EXAMPLES` no longer finds them.
     """
     contract = {f"corral.api.{name}" for name in ("scoring", "fusion", "filters")}
-    assert {*contract, "corral.providers.ranking.bm25"} <= set(WITH_EXAMPLES)
+    assert {*contract, "corral.providers.text.bm25"} <= set(WITH_EXAMPLES)
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)

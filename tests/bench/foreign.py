@@ -17,7 +17,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench import backends
 from corral.bench.peers import __name__ as package
 from corral.bench.system import Collection, Ranked, Search, System
-from corral.providers.ranking.text import analyzer
+from corral.providers.text.analyzer import analyzer
 
 
 class Exact(System):

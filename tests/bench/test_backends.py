@@ -16,7 +16,7 @@ from corral.bench import peers
 from corral.bench.backends import Backend, backend_names, find_backends, load_peer, prepared
 from corral.bench.quality.fusions import label_of, parse_fusion
 from corral.bench.system import SHARE_KEY, Collection, CorralSystem, Ranked, Search
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 
 from .foreign import Exact, install
 

@@ -14,7 +14,7 @@ from corral.bench.report import terminal
 from corral.bench.report.blocks import Cell, Column, Table, figures
 from corral.bench.report.report import read_report
 from corral.bench.run import Run
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 from .foreign import install
 from .judged_files import QRELS, write_beir
@@ -295,7 +295,7 @@ def test_help_imports_nothing_heavy() -> None:
     """`corral bench --help` loads no numpy, no engine and no tables."""
     code = (
         "import sys; from click.testing import CliRunner;"
-        "from corral.server.command_line.cli import main;"
+        "from corral.server.cli.cli import main;"
         "CliRunner().invoke(main, ['bench', 'quality', '--help']);"
         "print(*{'numpy', 'pydantic', 'rich', 'ir_measures', 'apsw'} & set(sys.modules))"
     )

@@ -18,7 +18,7 @@ from corral.bench.report.compare import TOLERANCE, compare_reports
 from corral.bench.report.comparison import ReportComparison
 from corral.bench.report.report import REPORT_NAME, Report, read_report, write_report
 from corral.bench.report.rows import BuildRow, Failure, Hardware, QualityRow, SpeedRow
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 from .report.example_report import example_report
 

@@ -16,7 +16,7 @@ WITHOUT = """
 import sys
 for name in ("faiss", "ir_measures", "jinja2", "markupsafe", "psutil", "scipy"):
     sys.modules[name] = None
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 main()
 """
 """The command line where the packages of the extra `bench` cannot be imported."""

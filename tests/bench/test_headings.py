@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.bench.quality.headings import MODEL, QUESTIONS, VARIANTS, documents, main
 from corral.bench.scratch import scratch_stack
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 
 from .judged_files import write_beir
 

@@ -34,7 +34,7 @@ from corral.bench.speed.worker import (
     memory_mib,
     spread,
 )
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 ABSENT = "pgvector-direct=host=127.0.0.1 port=1 connect_timeout=1"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 from .judged_files import write_beir
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from corral.bench.speed import users
 from corral.bench.speed.asking import closed_loop, open_loop
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 ASK = ("/ask", {"text": "sheep"})
 

@@ -16,7 +16,7 @@ from corral.api.chunks import Chunk
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.text import Analysis
+from corral.providers.text.analyzer import Analysis
 
 Row = NDArray[np.float32]
 Scores = NDArray[np.float64]

@@ -26,7 +26,7 @@ from corral.api.provider import ALL_FILTERS, Api, ProviderSpec
 from corral.api.testing import IndexConformance
 from corral.api.testing.matrix import matrix
 from corral.api.testing.report import Outcome, read_outcomes
-from corral.providers.registry import provider_specs
+from corral.providers.stack.registry import provider_specs
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests" / "providers" / "vector_io"

@@ -26,9 +26,9 @@ from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.provider import ALL_FILTERS, Capabilities
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.bm25 import greatest, idf, term_weight
-from corral.providers.ranking.fields import BESIDE_WEIGHT
-from corral.providers.ranking.text import analyzer
+from corral.providers.text.analyzer import analyzer
+from corral.providers.text.bm25 import greatest, idf, term_weight
+from corral.providers.text.fields import BESIDE_WEIGHT
 
 CAPABILITIES = Capabilities(
     vector="native", keyword="native", hybrid="emulated", metrics=("cosine", "l2", "dot"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "corral-provider-dict"
@@ -56,7 +56,7 @@ def url(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the address of `corral serve`, on a data folder whose run.yaml names the example."""
     home = tmp_path_factory.mktemp("home")
     (home / "run.yaml").write_text(RUN_YAML, encoding="utf-8")
-    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(home)]
+    command = [sys.executable, "-m", "corral.server.cli.cli", "--home", str(home)]
     with subprocess.Popen(
         [*command, "serve", "--port", "0"], stderr=subprocess.PIPE, text=True,
         env=environment(site),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 PAGE = Path(__file__).parents[2] / "examples" / "team-folder" / "README.md"
 RUN_YAML = """

@@ -13,7 +13,7 @@ from corral.api.hits import QueryChunksResponse
 from corral.api.options import RetrievalOptions, checked
 from corral.api.principal import ACL_KEY, Principal, Role
 from corral.api.rag import RAGQueryConfig
-from corral.providers.documents import Page, list_documents, read_document
+from corral.providers.base.documents import Page, list_documents, read_document
 from corral.providers.rag.tool import RagTool
 
 from .permission_worlds import ADMIN, WORDS, World, Worlds, comparable

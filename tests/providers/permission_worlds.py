@@ -15,10 +15,10 @@ from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.providers.ingestion.storing import store
-from corral.providers.registry import find_spec
-from corral.providers.stack import Stack
+from corral.providers.stack.registry import find_spec
+from corral.providers.stack.stack import Stack
 
 TENANT = "acme"
 ADMIN = Principal(TENANT, "root", frozenset(), Role.ADMIN)

@@ -8,8 +8,8 @@ from typing import Any
 from corral.api.chunks import Chunk
 from corral.api.errors import Conflict, CorralError, Forbidden
 from corral.api.principal import Principal, Role
+from corral.providers.base.documents import delete_document
 from corral.providers.copying.copy import copy_vector_db
-from corral.providers.documents import delete_document
 from corral.providers.ingestion.storing import store
 
 from .permission_worlds import ADMIN, World, Worlds, comparable, may_give, reads

@@ -17,9 +17,9 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, NotFound, Unavailable
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers import database
-from corral.providers.config import ProviderEntry, Providers, RunConfig
-from corral.providers.stack import Stack
+from corral.providers.base import database
+from corral.providers.base.config import ProviderEntry, Providers, RunConfig
+from corral.providers.stack.stack import Stack
 
 INLINE = ("chroma", "faiss", "memory", "milvus", "qdrant", "sqlite")
 CHUNK, ROW = Chunk(chunk_id="a", content="zebra"), [1.0] * 256

@@ -13,14 +13,14 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import Conflict
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.providers.copying.copy import copy_vector_db
 from corral.providers.embedding.minilm.model import Model
 from corral.providers.embedding.minilm.weights import SHA256
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval
-from corral.providers.registrations import fingerprints_differ
-from corral.providers.stack import Stack
+from corral.providers.stack.registrations import fingerprints_differ
+from corral.providers.stack.stack import Stack
 
 REGISTRATION = VectorDBRegistration(vector_db_id="db", embedding_model="e5")
 CHUNK = Chunk(chunk_id="c", content="a fence keeps the sheep in")

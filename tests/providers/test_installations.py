@@ -14,8 +14,8 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.storing import store
-from corral.providers.vector_db_table import VectorDBTable, recorded_installation
-from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.stack.vector_db_table import VectorDBTable, recorded_installation
+from corral.providers.vector_io.kit.names import stored_name
 
 from .test_tenants import opened, registration
 

@@ -16,8 +16,8 @@ import pytest
 import corral.providers.library as corral
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.rag import RAGDocument
-from corral.providers.config import ProviderEntry, Providers, RunConfig
-from corral.providers.loop_thread import LoopThread
+from corral.providers.base.config import ProviderEntry, Providers, RunConfig
+from corral.providers.library.loop_thread import LoopThread
 
 HASHING = RunConfig(
     providers=Providers(
@@ -108,7 +108,7 @@ def test_a_script_that_fails_ends(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
         "import corral.providers.library as corral\n"
-        "from corral.providers.config import RunConfig\n"
+        "from corral.providers.base.config import RunConfig\n"
         "config = RunConfig.model_validate_json(sys.argv[2])\n"
         "herd = corral.open_sync(Path(sys.argv[1]), config)\n"
         "herd.register('farm'); herd.insert('farm', {'a': 'the owl sleeps'})\n"

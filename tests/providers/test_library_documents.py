@@ -41,7 +41,7 @@ def test_documents_are_listed_read_and_deleted(tmp_path: Path) -> None:
 async def test_files_of_this_machine_become_documents(tmp_path: Path) -> None:
     """Each is a document under its name, with the metadata and the title that are given.
 
-    If this fails: look at `_file_document` in `providers/library.py`.
+    If this fails: look at `_file_document` in `providers/library/__init__.py`.
     """
     gate, hay = tmp_path / "gate.txt", tmp_path / "hay.md"
     gate.write_text("The gate opens inward.", encoding="utf-8")

@@ -17,7 +17,7 @@ from corral.api.scope import Scope
 from corral.providers.copying import steps as copy_steps
 from corral.providers.rag import context, searching
 from corral.providers.rag.passages import adjacent
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 from corral.providers.vector_io.memory.index import MemoryIndex
 
 from .permission_cases import Cases

@@ -14,10 +14,10 @@ from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.providers.ingestion.storing import store
-from corral.providers.stack import Stack
-from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.stack.stack import Stack
+from corral.providers.vector_io.kit.names import stored_name
 
 TENANTS = ("", "acme", "globex")
 

@@ -25,7 +25,7 @@ import httpx
 import uvicorn
 import yaml
 
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.server.app import create_app
 from corral.server.serving import serve
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from corral.api.errors import ConfigError
 from corral.api.principal import Role
-from corral.providers.config import RunConfig, ServerSettings
+from corral.providers.base.config import RunConfig, ServerSettings
 from corral.server.serving import MAX_HEADER_BYTES, serve
 
 from .harness import InProcess, ServerProcess, message_of, run_config

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from corral.api.principal import Principal, Role
-from corral.providers.server_config import AuditSettings
+from corral.providers.base.server_config import AuditSettings
 from corral.server.access.audit import MAX_IDS, AuditLog, Entry
 
 from .harness import DIMENSION, InProcess, Json, run_config

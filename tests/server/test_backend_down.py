@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from corral.providers.config import ProviderEntry
+from corral.providers.base.config import ProviderEntry
 
 from ..providers.vector_io.chroma.conftest import Server as Chroma
 from ..providers.vector_io.milvus.conftest import Server as Milvus

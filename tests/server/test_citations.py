@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from corral.api.principal import Role
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 from ..bench.report.headless import Browser
 from .harness import InProcess, Json, live_server, message_of, run_config, wait_until

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from corral.providers import database
+from corral.providers.base import database
 
 from .harness import InProcess, Json, message_of, run_config
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from corral.api.principal import ACL_KEY, Principal, Role
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 from .harness import InProcess, message_of
 from .test_documents import document_path

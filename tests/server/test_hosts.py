@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 from starlette.testclient import TestClient
 
-from corral.providers.config import RunConfig, ServerSettings
+from corral.providers.base.config import RunConfig, ServerSettings
 from corral.server.app import create_app
 
 from .harness import InProcess, live_server, message_of, run_config

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corral.providers.config import ProviderEntry
-from corral.providers.registry import provider_specs
+from corral.providers.base.config import ProviderEntry
+from corral.providers.stack.registry import provider_specs
 
 from .harness import InProcess, message_of, run_config
 

@@ -159,7 +159,7 @@ def workers(home: Path, count: int) -> Iterator[str]:
     words = ["--home", str(home), "serve", "--port", "0", "--workers", str(count)]
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "corral.server.command_line.cli", *words],
+            [sys.executable, "-m", "corral.server.cli.cli", *words],
             stdout=file,
             stderr=file,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -266,7 +266,7 @@ def test_an_engine_of_one_process_is_not_served_by_several(tmp_path: Path) -> No
     (tmp_path / "run.yaml").write_text(config)
     words = ["--home", str(tmp_path), "serve", "--port", "0", "--workers", "2"]
     done = subprocess.run(
-        [sys.executable, "-m", "corral.server.command_line.cli", *words],
+        [sys.executable, "-m", "corral.server.cli.cli", *words],
         capture_output=True,
         text=True,
         timeout=60,

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 from starlette.types import Message
 
-from corral.providers.config import Limits
+from corral.providers.base.config import Limits
 from corral.providers.ingestion.storing import store
 from corral.server import bodies
 
@@ -232,7 +232,7 @@ def test_inserts_beyond_the_limit_wait(small: InProcess, monkeypatch: pytest.Mon
         await store(*given, **more)
         working -= 1
 
-    monkeypatch.setattr("corral.providers.expiry.store", slow)
+    monkeypatch.setattr("corral.providers.stack.expiry.store", slow)
     inserts: list[Json] = [
         {"vector_db_id": "db", "chunks": [{"content": f"fox {n}"}]} for n in range(8)
     ]

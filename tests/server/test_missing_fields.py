@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 
 from .harness import DIMENSION, InProcess, Json, message_of
 
@@ -19,8 +19,8 @@ RAG_QUERY = "/v1/tool-runtime/rag-tool/query"
 def test_a_registration_without_a_model_takes_the_default(app: InProcess) -> None:
     """POST /v1/vector-dbs takes the default model, as the command line and vector stores do.
 
-    If this fails: look at `resolved` in `providers/registrations.py`. A client that knows no model
-    has to ask for one first.
+    If this fails: look at `resolved` in `providers/stack/registrations.py`. A client that knows no
+    model has to ask for one first.
     """
     made = app.ok("POST", REGISTER, {"vector_db_id": "new"})
     assert made["embedding_model"] == "hashing"
@@ -50,7 +50,7 @@ def test_without_a_default_model_the_refusal_names_the_models(
 ) -> None:
     """If no default model can be used, the refusal says which models can, or how to get one.
 
-    If this fails: look at `usable_default_model` in `providers/configured.py`.
+    If this fails: look at `usable_default_model` in `providers/stack/configured.py`.
     """
     entries: list[Json] = [
         {"provider_id": name, "provider_type": f"inline::{name}"} for name in others

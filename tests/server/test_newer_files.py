@@ -10,7 +10,7 @@ import apsw
 import httpx
 
 from corral.api.errors import ConfigError
-from corral.providers.keys import KeyStore
+from corral.providers.base.keys import KeyStore
 
 from .harness import InProcess, Json, run_config
 

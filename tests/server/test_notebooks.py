@@ -24,7 +24,7 @@ def texts(app: InProcess) -> str:
 def test_an_uploaded_notebook_is_read_by_cells(app: InProcess, named: str) -> None:
     """A browser sends a notebook as a file; what is stored are its cells.
 
-    If this fails: look at `stated` in `providers/ingestion/detecting.py`. The page stores JSON.
+    If this fails: look at `stated` in `providers/ingestion/read/detecting.py`: JSON is stored.
     """
     app.register()
     sent = {"files": {"file": (named, DATA, "application/octet-stream")}}

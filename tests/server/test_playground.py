@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from corral.bench.report import render_html
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 from ..bench.report.example_report import example_report
 from ..bench.report.headless import INSTALLED, Browser

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.providers.config import ProviderEntry
+from corral.providers.base.config import ProviderEntry
 
 from ..bench.report.headless import Browser, find_browser
 from .harness import live_server, run_config

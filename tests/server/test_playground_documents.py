@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from corral.providers.config import ProviderEntry
+from corral.providers.base.config import ProviderEntry
 
 from ..bench.report.headless import Browser
 from .harness import live_server, run_config

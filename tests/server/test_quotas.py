@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from corral.api.principal import Role
-from corral.providers.config import ServerSettings
-from corral.providers.server_config import RateLimits
+from corral.providers.base.config import ServerSettings
+from corral.providers.base.server_config import RateLimits
 from corral.server.access.quotas import MOST_IDLE, Quotas, TooMany
 
 from .harness import InProcess, message_of, run_config

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 
 from ..providers.json_service import KEY, Reply, Service, closed_port, running_service
 from .harness import InProcess, message_of, run_config

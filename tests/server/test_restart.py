@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from corral.api.errors import ConfigError, UnknownProvider
-from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.base.config import ProviderEntry, Providers, RunConfig
 from corral.server.serving import serve
 
 from .harness import Json, ServerProcess, id_path, wait_until

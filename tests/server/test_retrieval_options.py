@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from corral.api.options import RetrievalOptions
-from corral.providers.config import ProviderEntry
+from corral.providers.base.config import ProviderEntry
 
 from .harness import InProcess, Json, message_of, run_config
 

@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from corral.api.principal import Role
-from corral.providers.keys import KeyStore
+from corral.providers.base.keys import KeyStore
 
 from .harness import live_server, run_config
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import rs_bpe
 
-from corral.providers.config import ProviderEntry
+from corral.providers.base.config import ProviderEntry
 
 from .harness import InProcess, Json, message_of, run_config
 

@@ -20,8 +20,8 @@ from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 
 from corral.api.errors import Forbidden, Unauthenticated, Unavailable
 from corral.api.principal import Principal, Role
-from corral.providers.config import ServerSettings
-from corral.providers.server_config import OidcAuth
+from corral.providers.base.config import ServerSettings
+from corral.providers.base.server_config import OidcAuth
 from corral.server.access.oidc import AGAIN_SECONDS, FRESH_SECONDS, STALE_SECONDS, Issuer
 
 from .harness import InProcess, run_config

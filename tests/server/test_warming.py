@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.providers.embedding._local.embedder import LocalProvider
 
 from ..providers.embedding.onnx.model_folders import table_folder
@@ -80,7 +80,7 @@ def test_a_model_that_is_gone_does_not_keep_the_server_from_starting(
     registered(tmp_path / "home", folder)
     (folder / "model.onnx").unlink()
     with (
-        caplog.at_level(logging.WARNING, "corral.providers.background"),
+        caplog.at_level(logging.WARNING, "corral.providers.stack.background"),
         InProcess(tmp_path / "home", config(folder)) as app,
     ):
         until(app, lambda: bool(caplog.records))

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from corral.providers.disk import whole_file
+from corral.providers.base.disk import whole_file
 from corral.providers.embedding._local import onnx_graph
 
 

@@ -18,23 +18,6 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.candidates import (
-    Proposals,
-    best_candidates,
-    best_of,
-    open_order,
-    score_vectors,
-    settled,
-)
-from corral.providers.ranking.exact import effective_metric
-from corral.providers.vector_io._shared.intents import NotedIndex
-from corral.providers.vector_io._shared.threads import Threads
-from corral.providers.vector_io._sqlite.connections import state
-from corral.providers.vector_io._sqlite.rows import (
-    chunk_ids_after,
-    chunk_ids_of_documents,
-    documents_after,
-)
 from corral.providers.vector_io.chroma.client import Collection, UnknownIds, repeated
 from corral.providers.vector_io.chroma.keyword import Mirror
 from corral.providers.vector_io.chroma.keyword.journal import Writer
@@ -44,6 +27,23 @@ from corral.providers.vector_io.chroma.records import (
     is_marker,
     matrix_of,
     records,
+)
+from corral.providers.vector_io.kit.candidates import (
+    Proposals,
+    best_candidates,
+    best_of,
+    open_order,
+    score_vectors,
+    settled,
+)
+from corral.providers.vector_io.kit.exact import effective_metric
+from corral.providers.vector_io.kit.threads import Threads
+from corral.providers.vector_io.kit.write_ahead import NotedIndex
+from corral.providers.vector_io.store.connections import state
+from corral.providers.vector_io.store.rows import (
+    chunk_ids_after,
+    chunk_ids_of_documents,
+    documents_after,
 )
 
 MARGIN = 16

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.wire import MAX_ID_LENGTH
-from corral.providers.vector_io._shared.records import chunk_fields, read_chunk
+from corral.providers.vector_io.kit.records import chunk_fields, read_chunk
 
 Metadata = Mapping[str, str | int]
 

@@ -24,8 +24,6 @@ from corral.api.errors import (
     ProviderTimeout,
     Unavailable,
 )
-from corral.providers.vector_io._shared.clients import SharedClient
-from corral.providers.vector_io._shared.retries import retried
 from corral.providers.vector_io.chroma.client import (
     HALF_DROPPED,
     Collection,
@@ -34,6 +32,8 @@ from corral.providers.vector_io.chroma.client import (
 )
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
 from corral.providers.vector_io.chroma.records import Rows, Upsert, matrix_of
+from corral.providers.vector_io.kit.clients import SharedClient
+from corral.providers.vector_io.kit.retries import retried
 
 BATCH_BYTES = 8 * 2**20
 """A server refuses requests of more than 40 MiB (its default); JSON may double what is counted."""

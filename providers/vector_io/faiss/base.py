@@ -8,18 +8,18 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.providers.ranking.rows import RowSet
-from corral.providers.vector_io._sqlite.changes import (
+from corral.providers.vector_io.faiss.client import ApproximateIndex
+from corral.providers.vector_io.kit.rows import RowSet
+from corral.providers.vector_io.store.changes import (
     StaleRead,
     deleted_after,
     read_state,
 )
-from corral.providers.vector_io._sqlite.matrix import (
+from corral.providers.vector_io.store.matrix import (
     EmbeddingBatch,
     mark_deleted,
     usable_places,
 )
-from corral.providers.vector_io.faiss.client import ApproximateIndex
 
 
 class Base:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from corral.providers.vector_io._sqlite.config import ChunkFileConfig
+from corral.providers.vector_io.store.config import ChunkFileConfig
 
 
 class FaissConfig(ChunkFileConfig):

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._sqlite.index import ChunkFileIndex
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.search import FaissSearch
+from corral.providers.vector_io.store.index import ChunkFileIndex
 
 
 class FaissIndex(ChunkFileIndex):

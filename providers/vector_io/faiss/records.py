@@ -15,11 +15,11 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.providers.disk import whole_file
-from corral.providers.vector_io._sqlite.changes import read_state
+from corral.providers.base.disk import whole_file
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.client import ApproximateIndex, Hnsw, Ivf, faiss
 from corral.providers.vector_io.faiss.config import FaissConfig
+from corral.providers.vector_io.store.changes import read_state
 
 KINDS: Mapping[str, type[ApproximateIndex]] = {"hnsw": Hnsw, "ivf": Ivf}
 FORMAT = 1

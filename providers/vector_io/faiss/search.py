@@ -26,18 +26,6 @@ from numpy.typing import NDArray
 from corral.api.errors import CorralError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.exact import Nearest, effective_metric, nearest
-from corral.providers.ranking.rows import RowSet
-from corral.providers.vector_io._sqlite.changes import read_state
-from corral.providers.vector_io._sqlite.connections import state, transaction
-from corral.providers.vector_io._sqlite.matrix import (
-    BATCH_ROWS,
-    EmbeddingBatch,
-    MemoryCopy,
-    read_embeddings,
-    read_rows,
-    unit_rows,
-)
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.client import (
     ApproximateIndex,
@@ -48,6 +36,18 @@ from corral.providers.vector_io.faiss.client import (
 )
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.records import BaseFile
+from corral.providers.vector_io.kit.exact import Nearest, effective_metric, nearest
+from corral.providers.vector_io.kit.rows import RowSet
+from corral.providers.vector_io.store.changes import read_state
+from corral.providers.vector_io.store.connections import state, transaction
+from corral.providers.vector_io.store.matrix import (
+    BATCH_ROWS,
+    EmbeddingBatch,
+    MemoryCopy,
+    read_embeddings,
+    read_rows,
+    unit_rows,
+)
 
 GROWTH = 0.1
 """Share of the base's rows that the copy may reach before both become a new base."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.providers.ranking.similar import similarities
+from corral.providers.text.similar import similarities
 
 MAX_SIMILAR = 50
 """Most similar terms of one term, the most similar ones; a bound for vocabularies of codes such as

@@ -24,7 +24,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.exact import effective_metric, nearest
+from corral.providers.vector_io.kit.exact import effective_metric, nearest
 from corral.providers.vector_io.memory.filters import MetadataIndex
 from corral.providers.vector_io.memory.keyword import KeywordIndex
 from corral.providers.vector_io.memory.matrix import Matrix

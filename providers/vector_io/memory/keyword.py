@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
-from corral.providers.ranking.bm25 import idf, term_weight
-from corral.providers.ranking.fields import ChunkTerms, chunk_terms
-from corral.providers.ranking.rows import best_rows
-from corral.providers.ranking.similar import MAX_SIMILAR, Vocabulary
-from corral.providers.ranking.text import analyzer
+from corral.providers.text.analyzer import analyzer
+from corral.providers.text.bm25 import idf, term_weight
+from corral.providers.text.fields import ChunkTerms, chunk_terms
+from corral.providers.text.similar import MAX_SIMILAR, Vocabulary
+from corral.providers.vector_io.kit.rows import best_rows
 from corral.providers.vector_io.memory import fuzzy as fuzzy_words
 
 MAX_FUZZY_TERMS = 64

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
-from corral.providers.ranking.codes import Codes, Scan, begun, coded
+from corral.providers.vector_io.kit.codes import Codes, Scan, begun, coded
 
 
 class Matrix:

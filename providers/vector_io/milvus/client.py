@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pymilvus import MilvusClient, MilvusException
 
 from corral.api.errors import NotFound, ProviderError, ProviderTimeout, Unavailable
-from corral.providers.vector_io._shared.clients import SharedClient
-from corral.providers.vector_io._shared.threads import Threads
+from corral.providers.vector_io.kit.clients import SharedClient
+from corral.providers.vector_io.kit.threads import Threads
 
 MOST_ROWS = 16_384
 """Most rows that Milvus returns for one request."""

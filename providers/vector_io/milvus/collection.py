@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.text import ANALYZER_VERSION
-from corral.providers.vector_io._shared.undo import undone_on_failure
+from corral.providers.text.analyzer import ANALYZER_VERSION
+from corral.providers.vector_io.kit.undo import undone_on_failure
 from corral.providers.vector_io.milvus.client import Connection
 from corral.providers.vector_io.milvus.filters import CHUNKS, Kind, digest, quoted
 from corral.providers.vector_io.milvus.records import (

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 
 from corral.api.provider import ProviderConfig
-from corral.providers.vector_io._shared.statistics import DEFAULT_MAX_AGE_SECONDS, MaxAge
+from corral.providers.vector_io.kit.statistics import DEFAULT_MAX_AGE_SECONDS, MaxAge
 
 
 def _server_uri(value: str) -> str:

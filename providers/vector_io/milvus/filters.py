@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import Any
 
 from corral.api.filters import Comparison, Filter, Scalar, elements, kind_of
-from corral.providers.vector_io._shared.tokens import canonical, sortable_bits
+from corral.providers.vector_io.kit.tokens import canonical, sortable_bits
 
 PREFIX_BYTES = 60
 """How much of a string the bounds hold; beyond it comparisons look at the chunks themselves."""

@@ -17,17 +17,17 @@ from corral.api.filters import Comparison, Filter, matches
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.candidates import (
+from corral.providers.text.analyzer import ANALYZER_VERSION
+from corral.providers.vector_io.kit.candidates import (
     Proposals,
     best_candidates,
     open_order,
     score_vectors,
     settled,
 )
-from corral.providers.ranking.exact import effective_metric, exact_scores
-from corral.providers.ranking.text import ANALYZER_VERSION
-from corral.providers.vector_io._shared.id_pages import IdPages
-from corral.providers.vector_io._shared.intents import NotedIndex
+from corral.providers.vector_io.kit.exact import effective_metric, exact_scores
+from corral.providers.vector_io.kit.id_pages import IdPages
+from corral.providers.vector_io.kit.write_ahead import NotedIndex
 from corral.providers.vector_io.milvus import filters as expressions
 from corral.providers.vector_io.milvus.client import MOST_ROWS
 from corral.providers.vector_io.milvus.collection import Collection

@@ -14,8 +14,9 @@ from typing import TypeVar
 from corral.api.chunks import Chunk
 from corral.api.hits import KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.fields import chunk_terms
-from corral.providers.ranking.sparse import (
+from corral.providers.text.analyzer import analyzer
+from corral.providers.text.fields import chunk_terms
+from corral.providers.vector_io.kit.sparse import (
     Proposal,
     SparseChunk,
     SparseQuery,
@@ -25,8 +26,7 @@ from corral.providers.ranking.sparse import (
     query_vector,
     sparse_chunk,
 )
-from corral.providers.ranking.text import analyzer
-from corral.providers.vector_io._shared.statistics import finds_new_chunks
+from corral.providers.vector_io.kit.statistics import finds_new_chunks
 from corral.providers.vector_io.milvus.client import MOST_ROWS
 from corral.providers.vector_io.milvus.collection import Collection
 from corral.providers.vector_io.milvus.records import Entry, lexemes, packed_lexemes

@@ -12,8 +12,8 @@ from pymilvus import MilvusClient
 from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.channels import channel_options
-from corral.providers.vector_io._shared.names import provider_folder, stored_name, strays
+from corral.providers.vector_io.kit.channels import channel_options
+from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.milvus.client import Connection, Embedded
 from corral.providers.vector_io.milvus.collection import Collection
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import InvalidRequest
-from corral.providers.ranking.sparse import DIMENSIONS, SparseChunk, packed
+from corral.providers.vector_io.kit.sparse import DIMENSIONS, SparseChunk, packed
 from corral.providers.vector_io.milvus import filters
 from corral.providers.vector_io.milvus.filters import Kind
 

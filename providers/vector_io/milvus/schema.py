@@ -19,7 +19,7 @@ from pymilvus.milvus_client.index import IndexParams
 
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.exact import effective_metric
+from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.milvus.client import MOST_ROWS
 from corral.providers.vector_io.milvus.filters import Kind
 from corral.providers.vector_io.milvus.records import MOST_ELEMENTS, Layout, Row, RowMaker

@@ -19,8 +19,8 @@ from corral.api.errors import (
     ProviderTimeout,
     Unavailable,
 )
-from corral.providers.vector_io._shared.clients import SharedAsyncClient
-from corral.providers.vector_io._shared.retries import retried_async
+from corral.providers.vector_io.kit.clients import SharedAsyncClient
+from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.connections import Connection, NoConnection, Pool
 

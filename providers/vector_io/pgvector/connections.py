@@ -11,7 +11,7 @@ import psycopg
 from psycopg import AsyncCursor, sql
 from psycopg.pq import TransactionStatus
 
-from corral.providers.vector_io._shared.copy_format import document
+from corral.providers.vector_io.kit.copy_format import document
 
 CANCEL_SECONDS = 1.0
 """How long a server that was silent for too long is asked to cancel; psycopg would take 10."""

@@ -16,7 +16,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.fields import ChunkTerms
+from corral.providers.text.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions
 from corral.providers.vector_io.pgvector.client import Database, check_database
 from corral.providers.vector_io.pgvector.connections import Connection, Row, Statement

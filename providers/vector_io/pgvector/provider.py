@@ -10,7 +10,7 @@ from pathlib import Path
 from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.names import stored_name, strays
+from corral.providers.vector_io.kit.names import stored_name, strays
 from corral.providers.vector_io.pgvector.client import Database, check_database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.index import PgvectorIndex

@@ -17,9 +17,9 @@ from corral.api.errors import ConfigError, NotFound
 from corral.api.principal import ACL_KEY
 from corral.api.scope import HAS_DEFAULT
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.fields import field_texts
-from corral.providers.vector_io._shared.copy_format import int8, row, vectors
-from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.text.fields import field_texts
+from corral.providers.vector_io.kit.copy_format import int8, row, vectors
+from corral.providers.vector_io.kit.names import stored_name
 from corral.providers.vector_io.pgvector.connections import Connection, Statement
 from corral.providers.vector_io.pgvector.filters import attributes
 

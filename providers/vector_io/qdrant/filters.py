@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from corral.api.filters import Comparison, Filter
 from corral.api.scope import HAS_DEFAULT
-from corral.providers.vector_io._shared.tokens import ORDERINGS, is_exact
+from corral.providers.vector_io.kit.tokens import ORDERINGS, is_exact
 from corral.providers.vector_io.qdrant.records import (
     DEFAULT_TOKEN,
     ORDER_INDEX,

@@ -14,16 +14,16 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.candidates import (
+from corral.providers.vector_io.kit.candidates import (
     Proposals,
     best_candidates,
     open_order,
     score_vectors,
     settled,
 )
-from corral.providers.vector_io._shared.intents import NotedIndex
-from corral.providers.vector_io._shared.records import CHUNK_FIELDS, read_chunk
-from corral.providers.vector_io._shared.tokens import has_orderings, needed, passes
+from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
+from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
+from corral.providers.vector_io.kit.write_ahead import NotedIndex
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.keyword import Keywords

@@ -9,8 +9,9 @@ from corral.api.chunks import Chunk
 from corral.api.filters import Filter
 from corral.api.hits import KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.fields import chunk_terms
-from corral.providers.ranking.sparse import (
+from corral.providers.text.analyzer import analyzer
+from corral.providers.text.fields import chunk_terms
+from corral.providers.vector_io.kit.sparse import (
     Proposal,
     SparseChunk,
     SparseQuery,
@@ -20,9 +21,8 @@ from corral.providers.ranking.sparse import (
     reference_of,
     sparse_chunk,
 )
-from corral.providers.ranking.text import analyzer
-from corral.providers.vector_io._shared.statistics import KeptStatistics, finds_new_chunks
-from corral.providers.vector_io._shared.tokens import has_orderings, needed, passes
+from corral.providers.vector_io.kit.statistics import KeptStatistics, finds_new_chunks
+from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.records import FoundPoint

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.folders import folder_health
-from corral.providers.vector_io._shared.names import provider_folder, stored_name, strays
+from corral.providers.vector_io.kit.folders import folder_health
+from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.qdrant.config import QdrantConfig, QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.index import QdrantIndex
 from corral.providers.vector_io.qdrant.records import VERSION

@@ -16,7 +16,7 @@ A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings
     words            base64 of the terms as int64 and of their frequencies as float64: what BM25
                      reads, as one text because an engine hands it over much faster than a list
 
-A token (_shared/tokens.py) is 128 bits of BLAKE2b over kind, key and value. So any key and any
+A token (kit/tokens.py) is 128 bits of BLAKE2b over kind, key and value. So any key and any
 value of any length can be filtered on through one index of one field, and neither ever stands in a
 query or in a path.
 
@@ -44,9 +44,8 @@ from corral.api.chunks import Chunk
 from corral.api.filters import elements, matches
 from corral.api.scope import HAS_DEFAULT
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.sparse import SparseChunk, packed
-from corral.providers.ranking.text import ANALYZER_VERSION
-from corral.providers.vector_io._shared.records import (
+from corral.providers.text.analyzer import ANALYZER_VERSION
+from corral.providers.vector_io.kit.records import (
     chunk_fields,
     direction,
     pack_embedding,
@@ -54,7 +53,8 @@ from corral.providers.vector_io._shared.records import (
     stores_direction,
     unpack_embedding,
 )
-from corral.providers.vector_io._shared.tokens import Tokens, sortable
+from corral.providers.vector_io.kit.sparse import SparseChunk, packed
+from corral.providers.vector_io.kit.tokens import Tokens, sortable
 
 DENSE = "dense"
 SPARSE = "bm25"

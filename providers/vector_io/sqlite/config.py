@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from corral.providers.vector_io._sqlite.config import ChunkFileConfig
+from corral.providers.vector_io.store.config import ChunkFileConfig
 
 
 class SqliteConfig(ChunkFileConfig):

@@ -7,10 +7,10 @@ from pathlib import Path
 import sqlite_vec
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.exact import effective_metric
-from corral.providers.vector_io._sqlite.index import ChunkFileIndex
+from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.vectors import VectorSearch
+from corral.providers.vector_io.store.index import ChunkFileIndex
 
 
 class SqliteIndex(ChunkFileIndex):

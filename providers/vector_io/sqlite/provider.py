@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.names import provider_folder
-from corral.providers.vector_io._sqlite.provider import ChunkFileProvider
+from corral.providers.vector_io.kit.names import provider_folder
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.index import SqliteIndex
+from corral.providers.vector_io.store.provider import ChunkFileProvider
 
 
 class SqliteProvider(ChunkFileProvider):

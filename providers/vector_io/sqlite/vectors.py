@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
-from corral.providers.ranking.exact import Nearest, nearest, rounding_slack
-from corral.providers.ranking.rows import RowSet, best_rows
-from corral.providers.vector_io._sqlite.matrix import MemoryCopy, read_rows
+from corral.providers.vector_io.kit.exact import Nearest, nearest, rounding_slack
+from corral.providers.vector_io.kit.rows import RowSet, best_rows
+from corral.providers.vector_io.store.matrix import MemoryCopy, read_rows
 
 FEW_ROWS = 4096
 """Rows of a filter that are read from the file while there is no copy: it would take longer to

@@ -24,9 +24,9 @@ from weaviate.exceptions import (
 )
 
 from corral.api.errors import ConfigError, CorralError, ProviderError, ProviderTimeout, Unavailable
-from corral.providers.vector_io._shared.channels import channel_options
-from corral.providers.vector_io._shared.clients import SharedAsyncClient
-from corral.providers.vector_io._shared.retries import retried_async
+from corral.providers.vector_io.kit.channels import channel_options
+from corral.providers.vector_io.kit.clients import SharedAsyncClient
+from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 
 T = TypeVar("T")

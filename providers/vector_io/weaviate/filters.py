@@ -1,6 +1,6 @@
 """Filters in Weaviate's own form: And, Or, Not and ContainsAny over the tokens of a chunk.
 
-eq, ne, in and nin are exact. Orderings are supersets in rare cases (_shared/tokens.py); nothing
+eq, ne, in and nin are exact. Orderings are supersets in rare cases (kit/tokens.py); nothing
 negates them, so and / or of them are supersets as well, and `matches` drops the few wrong chunks
 from what came back (index.py).
 """
@@ -13,7 +13,7 @@ from weaviate.classes.query import Filter as Native
 from weaviate.collections.classes.filters import FilterReturn
 
 from corral.api.filters import Comparison, Filter
-from corral.providers.vector_io._shared.tokens import (
+from corral.providers.vector_io.kit.tokens import (
     ORDERINGS,
     TOKENS,
     order_tokens,

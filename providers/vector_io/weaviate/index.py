@@ -15,19 +15,19 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.candidates import (
+from corral.providers.text.analyzer import ANALYZER_VERSION
+from corral.providers.vector_io.kit.candidates import (
     Proposals,
     best_candidates,
     open_order,
     score_vectors,
     settled,
 )
-from corral.providers.ranking.exact import effective_metric
-from corral.providers.ranking.text import ANALYZER_VERSION
-from corral.providers.vector_io._shared.intents import NotedIndex
-from corral.providers.vector_io._shared.records import CHUNK_FIELDS, read_chunk
-from corral.providers.vector_io._shared.tokens import has_orderings, needed, passes
-from corral.providers.vector_io._shared.undo import undone_on_failure_async
+from corral.providers.vector_io.kit.exact import effective_metric
+from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
+from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
+from corral.providers.vector_io.kit.undo import undone_on_failure_async
+from corral.providers.vector_io.kit.write_ahead import NotedIndex
 from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection
 from corral.providers.vector_io.weaviate.keyword import Keywords

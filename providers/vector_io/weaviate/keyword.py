@@ -21,12 +21,12 @@ from corral.api.chunks import Chunk
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.bm25 import idf, term_weight
-from corral.providers.ranking.candidates import Proposals, best_candidates
-from corral.providers.ranking.fields import ChunkTerms, chunk_terms
-from corral.providers.ranking.text import Analyzer, analyzer
-from corral.providers.vector_io._shared.statistics import KeptStatistics
-from corral.providers.vector_io._shared.tokens import needed, passes
+from corral.providers.text.analyzer import Analyzer, analyzer
+from corral.providers.text.bm25 import idf, term_weight
+from corral.providers.text.fields import ChunkTerms, chunk_terms
+from corral.providers.vector_io.kit.candidates import Proposals, best_candidates
+from corral.providers.vector_io.kit.statistics import KeptStatistics
+from corral.providers.vector_io.kit.tokens import needed, passes
 from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection, Statistics
 from corral.providers.vector_io.weaviate.records import StoredObject, repeats

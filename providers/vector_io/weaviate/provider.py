@@ -8,7 +8,7 @@ from pathlib import Path
 from corral.api.errors import CorralError, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.names import stored_name, strays
+from corral.providers.vector_io.kit.names import stored_name, strays
 from corral.providers.vector_io.weaviate.client import Connection, waiting
 from corral.providers.vector_io.weaviate.collection import Collection
 from corral.providers.vector_io.weaviate.config import WeaviateConfig

@@ -7,7 +7,7 @@ An object's id is a UUID made of the chunk_id, since Weaviate takes no other str
                  the chunk as it came; none is indexed
     embedding    base64 of float32, only under cosine without `normalize`: Weaviate may bring
                  vectors to length 1 there, and `dense` is the direction from the start
-    attributes   tokens for filters (_shared/tokens.py)
+    attributes   tokens for filters (kit/tokens.py)
     terms        the analyzed words, joined by spaces, for Weaviate's BM25
     frequencies  the same words with their exact frequencies (JSON text), and
     length       the number of terms, for Corral's BM25
@@ -26,8 +26,8 @@ from weaviate.classes.config import DataType, Property, Tokenization
 
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.fields import ChunkTerms
-from corral.providers.vector_io._shared.records import (
+from corral.providers.text.fields import ChunkTerms
+from corral.providers.vector_io.kit.records import (
     CHUNK_FIELDS,
     chunk_fields,
     direction,
@@ -36,7 +36,7 @@ from corral.providers.vector_io._shared.records import (
     stores_direction,
     unpack_embedding,
 )
-from corral.providers.vector_io._shared.tokens import chunk_tokens
+from corral.providers.vector_io.kit.tokens import chunk_tokens
 
 LAYOUT = 1
 """Raise it when what an object holds changes its form; a newer one is refused."""

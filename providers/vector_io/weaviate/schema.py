@@ -25,9 +25,9 @@ from weaviate.exceptions import UnexpectedStatusCodeError
 from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError, Unavailable
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.bm25 import K1, B
-from corral.providers.vector_io._shared.records import stores_direction
-from corral.providers.vector_io._shared.retries import retried_async
+from corral.providers.text.bm25 import K1, B
+from corral.providers.vector_io.kit.records import stores_direction
+from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.weaviate.client import Connection, waiting
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.records import LAYOUT, schema_properties

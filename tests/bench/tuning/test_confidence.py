@@ -10,7 +10,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.tuning.confidence import proposal
 from corral.bench.tuning.confidence_sets import QuestionConfidences, auroc, table, tell
 from corral.bench.tuning.run import TunePlan
-from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.base.config import ProviderEntry, Providers, RunConfig
 
 from .test_tuning import filled, lines, run, text_of
 

@@ -12,9 +12,9 @@ from corral.api.chunks import Chunk
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.bench.report.rows import TuneSection
 from corral.bench.tuning.run import TunePlan, run_tune
-from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.base.config import ProviderEntry, Providers, RunConfig
 from corral.providers.ingestion.storing import store
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 WORDS = [f"word{number}" for number in range(60)]
 

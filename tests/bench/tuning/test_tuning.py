@@ -22,9 +22,9 @@ from corral.bench.tuning.questions import Questions, generate, halves, read_ques
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.bench.tuning.space import Trial, fusions, re_ranked, single_modes
 from corral.bench.tuning.tune import simplest
-from corral.providers.config import ProviderEntry, Providers, RunConfig
+from corral.providers.base.config import ProviderEntry, Providers, RunConfig
 from corral.providers.ingestion.storing import store
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 HASHING = ProviderEntry(
     provider_id="hashing", provider_type="inline::hashing", config={"dimension": 64}
@@ -311,8 +311,8 @@ HOLD = """
 import asyncio, sys
 from pathlib import Path
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.config import RunConfig
-from corral.providers.stack import Stack
+from corral.providers.base.config import RunConfig
+from corral.providers.stack.stack import Stack
 
 async def hold():
     stack = Stack(RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]))

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.config import RunConfig
-from corral.providers.stack import Stack
+from corral.providers.base.config import RunConfig
+from corral.providers.stack.stack import Stack
 
 DIMENSION = 64
 PROVIDERS = {

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound, Unavailable
-from corral.providers.documents import delete_document
+from corral.providers.base.documents import delete_document
 from corral.providers.embedding.hashing.embedder import HashingEmbedder, embed_text
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 from .rebuild_stack import OLD, assert_embedded, begin, chunk, filled, opened, steps, stored, switch
 

@@ -21,7 +21,7 @@ from corral.api.errors import Conflict, CorralError, InvalidRequest, Unavailable
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.copying import snapshot_writer
 from corral.providers.copying.snapshots import Imported, export, restore
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 from .copy_stack import ODD, PROVIDERS, RECORD, assert_equal, embeddings, opened, stored
 

@@ -14,9 +14,9 @@ import apsw
 import pytest
 
 from corral.api.errors import ConfigError, InvalidRequest, NotFound, ProviderError, TooLarge
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.providers.files.store import FileStore, StoredFile
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 MOST = 5_000_000
 

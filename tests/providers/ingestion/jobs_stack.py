@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from corral.api.errors import Unavailable
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
-from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
-from corral.providers.stack import Stack
+from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
+from corral.providers.stack.stack import Stack
 
 HASHING = {
     "provider_id": "hashing",

@@ -8,10 +8,10 @@ import pytest
 
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
-from corral.providers.ingestion.chunking import chunks_of
-from corral.providers.ingestion.parsing import parse
-from corral.providers.ingestion.splitting import LEAST_BODY, Piece, split
-from corral.providers.rag.tokens import tokenizer
+from corral.providers.ingestion.read.parsing import parse
+from corral.providers.ingestion.split.chunking import chunks_of
+from corral.providers.ingestion.split.splitting import LEAST_BODY, Piece, split
+from corral.providers.text.tokens import tokenizer
 
 SIZE = 64
 WORDS = ["sheep", "wool", "fence", "hay", "cow"]

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.api.chunks import MAX_GAP, Chunk, ChunkMetadata
+from corral.api.invisible import clean_text
 from corral.api.rag import RAGDocument
-from corral.api.unseen import clean_text
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
-from corral.providers.ingestion.chunking import chunks_of
-from corral.providers.ingestion.parsing import ParsedDocument, parse
+from corral.providers.ingestion.read.parsing import ParsedDocument, parse
+from corral.providers.ingestion.split.chunking import chunks_of
 
 DB = VectorDB(
     identifier="db", provider_id="memory", provider_resource_id="db",

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from corral.api.errors import ConfigError, InvalidRequest, ProviderTimeout, Unavailable
-from corral.providers.config import RagSettings
-from corral.providers.ingestion.fetching import Fetched, Fetcher, IPAddress, is_public, resolve
+from corral.providers.base.config import RagSettings
+from corral.providers.ingestion.read.fetching import Fetched, Fetcher, IPAddress, is_public, resolve
 
 HOST = "docs.example.org"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from corral.providers.config import RagSettings
-from corral.providers.ingestion.detecting import type_of
-from corral.providers.ingestion.parsing import ParsedDocument, parse
-from corral.providers.ingestion.reading import Reader
+from corral.providers.base.config import RagSettings
+from corral.providers.ingestion.read.detecting import type_of
+from corral.providers.ingestion.read.parsing import ParsedDocument, parse
+from corral.providers.ingestion.read.reading import Reader
 
 from .made_files import FORMATS, Made
 

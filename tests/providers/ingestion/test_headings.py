@@ -9,11 +9,11 @@ import pytest
 from corral.api.chunks import Chunk, ChunkMetadata, embedded_text
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
-from corral.providers.ingestion.chunking import Outline, chunks_of
-from corral.providers.ingestion.detecting import MARKDOWN
-from corral.providers.ingestion.headings import markdown_headings
-from corral.providers.ingestion.parsing import parse
-from corral.providers.ranking.fields import field_texts
+from corral.providers.ingestion.read.detecting import MARKDOWN
+from corral.providers.ingestion.read.parsing import parse
+from corral.providers.ingestion.split.chunking import Outline, chunks_of
+from corral.providers.ingestion.split.headings import markdown_headings
+from corral.providers.text.fields import field_texts
 
 GUIDE = """\
 ---

@@ -16,9 +16,9 @@ import pytest
 from reportlab.pdfgen import canvas
 
 from corral.api.errors import InvalidRequest
-from corral.providers.config import RagSettings
-from corral.providers.document_limits import DocumentLimits
-from corral.providers.ingestion.reading import Reader
+from corral.providers.base.config import RagSettings
+from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.ingestion.read.reading import Reader
 
 from .made_files import FORMATS
 from .test_parsing import docx, paragraph

@@ -16,12 +16,13 @@ from corral.api.errors import Conflict, Forbidden, NotFound, Unavailable
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.documents import change_acl, delete_document, stored_acl
+from corral.providers.base.documents import change_acl, delete_document, stored_acl
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
-from corral.providers.ingestion import service, workers
-from corral.providers.ingestion.job_table import JobTable
-from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus
-from corral.providers.stack import Stack
+from corral.providers.ingestion import service
+from corral.providers.ingestion.jobs import workers
+from corral.providers.ingestion.jobs.job_table import JobTable
+from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
+from corral.providers.stack.stack import Stack
 
 from ..copying.rebuild_stack import begin, steps, switch
 from .jobs_stack import Watched, finished, opened, stored, upload

@@ -13,13 +13,13 @@ import pytest
 from corral.api.principal import Principal, Role
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode
-from corral.providers.database import Database
-from corral.providers.ingestion.job_queue import TOGETHER_BYTES
-from corral.providers.ingestion.job_rows import Scope, Submission
-from corral.providers.ingestion.job_table import JobTable
-from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Progress, Step
-from corral.providers.ingestion.owned_jobs import NoLongerOurs
-from corral.providers.ingestion.owners import Owner
+from corral.providers.base.database import Database
+from corral.providers.ingestion.jobs.job_queue import TOGETHER_BYTES
+from corral.providers.ingestion.jobs.job_rows import Scope, Submission
+from corral.providers.ingestion.jobs.job_table import JobTable
+from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus, Progress, Step
+from corral.providers.ingestion.jobs.owned_jobs import NoLongerOurs
+from corral.providers.ingestion.jobs.owners import Owner
 
 from .jobs_stack import Watched, finished, of_text, opened, stored, until_running
 

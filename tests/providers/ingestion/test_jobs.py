@@ -14,15 +14,16 @@ from corral.api.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
-from corral.providers.documents import delete_document
-from corral.providers.ingestion import service, work
-from corral.providers.ingestion.job_rows import Scope, Submission
-from corral.providers.ingestion.job_table import JobTable
-from corral.providers.ingestion.jobs import Job, JobRequest, JobStatus, Step
-from corral.providers.ingestion.owned_jobs import MAX_ATTEMPTS
+from corral.providers.base.documents import delete_document
+from corral.providers.ingestion import service
+from corral.providers.ingestion.jobs import runner as work
+from corral.providers.ingestion.jobs.job_rows import Scope, Submission
+from corral.providers.ingestion.jobs.job_table import JobTable
+from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus, Step
+from corral.providers.ingestion.jobs.owned_jobs import MAX_ATTEMPTS
 from corral.providers.ingestion.pipeline import CHUNKS_AT_ONCE
 from corral.providers.ingestion.service import Prepared
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 from .jobs_stack import Watched, finished, of_text, opened, stored, until_running, upload
 
@@ -161,7 +162,7 @@ async def test_what_may_pass_is_tried_again(
 
     If this fails: a restart of the model's server loses documents, or holds a worker forever.
     """
-    monkeypatch.setattr("corral.providers.ingestion.work.FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("corral.providers.ingestion.jobs.runner.FIRST_PAUSE_SECONDS", 0.001)
     async with opened(tmp_path) as stack:
         embedder.refusals = MAX_ATTEMPTS - 1
         (job,) = await finished(stack, await stack.ingestion.submit([of_text("d", "Hay.")]))

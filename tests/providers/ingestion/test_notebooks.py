@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from corral.api.errors import InvalidRequest
-from corral.providers.ingestion.detecting import JSON, NOTEBOOK, detected, type_of
-from corral.providers.ingestion.parsing import parse
+from corral.providers.ingestion.read.detecting import JSON, NOTEBOOK, detected, type_of
+from corral.providers.ingestion.read.parsing import parse
 
 
 def cell(kind: str, source: Any, **more: Any) -> dict[str, Any]:

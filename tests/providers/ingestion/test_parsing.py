@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from corral.api.errors import InvalidRequest, MissingDependency
-from corral.providers.ingestion.detecting import DOCX, HTML, MARKDOWN, PDF, detected
-from corral.providers.ingestion.mime_types import (
+from corral.providers.ingestion.read.detecting import DOCX, HTML, MARKDOWN, PDF, detected
+from corral.providers.ingestion.read.formats import archive
+from corral.providers.ingestion.read.mime_types import (
     chosen_type,
     decode,
     decode_data_uri,
     served_type,
 )
-from corral.providers.ingestion.parsing import parse
-from corral.providers.ingestion.readers import archive
+from corral.providers.ingestion.read.parsing import parse
 
 PAGE = """<!doctype html><html><head><title>Ranch</title><style>p {}</style></head><body>
 <nav><a href="/">Home</a> <a href="/buy">Buy now</a></nav>

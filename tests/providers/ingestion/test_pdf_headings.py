@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
-from corral.providers.ingestion.detecting import PDF
-from corral.providers.ingestion.parsing import ParsedDocument, parse
+from corral.providers.ingestion.read.detecting import PDF
+from corral.providers.ingestion.read.parsing import ParsedDocument, parse
 
 BODY = "Sheep graze on the hill until the first snow, and nobody minds."
 

@@ -18,12 +18,12 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, MissingDependency
 from corral.api.rag import URL, RAGDocument
-from corral.providers.config import Limits, RagSettings
-from corral.providers.ingestion import reading
-from corral.providers.ingestion.chunking import each_chunk
-from corral.providers.ingestion.detecting import DOCX, HTML, PDF
-from corral.providers.ingestion.parsing import parse
-from corral.providers.ingestion.reading import Reader
+from corral.providers.base.config import Limits, RagSettings
+from corral.providers.ingestion.read import reading
+from corral.providers.ingestion.read.detecting import DOCX, HTML, PDF
+from corral.providers.ingestion.read.parsing import parse
+from corral.providers.ingestion.read.reading import Reader
+from corral.providers.ingestion.split.chunking import each_chunk
 from corral.providers.rag.tool import RagTool
 
 from ..rag.fake_library import FakeLibrary

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.providers.ingestion import splitting
-from corral.providers.ingestion.sizes import BORDER, Window
-from corral.providers.ingestion.splitting import (
+from corral.providers.ingestion.split import splitting
+from corral.providers.ingestion.split.budget import BORDER, Window
+from corral.providers.ingestion.split.splitting import (
     MIN_WINDOW_CHARACTERS,
     WINDOW_CHARACTERS_PER_TOKEN,
     Piece,
     split,
 )
-from corral.providers.rag.tokens import own_tokenizer, tokenizer
+from corral.providers.text.tokens import own_tokenizer, tokenizer
 
 WORDS = [
     "the", "cattle", "中文", "graze,", "in\n", "the\n\nvalley.", "über", "#", "fence", "-", "gate",

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.providers.ingestion.splitting import Piece, split
-from corral.providers.ingestion.tables import find_tables
-from corral.providers.rag.tokens import tokenizer
+from corral.providers.ingestion.split.splitting import Piece, split
+from corral.providers.ingestion.split.tables import find_tables
+from corral.providers.text.tokens import tokenizer
 
 HEADER = "| name | field | head |\n|---|:---|---:|\n"
 ROWS = [f"| herd {n} | field {n * 7} | {n} |" for n in range(60)]

@@ -8,9 +8,9 @@ import zipfile
 import pytest
 
 from corral.api.errors import InvalidRequest
-from corral.providers.document_limits import DocumentLimits
-from corral.providers.ingestion.detecting import DOCX
-from corral.providers.ingestion.parsing import parse
+from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.ingestion.read.detecting import DOCX
+from corral.providers.ingestion.read.parsing import parse
 
 from .test_parsing import docx, paragraph
 

@@ -11,12 +11,12 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.rag import URL, RAGDocument, RAGQueryConfig, RAGQueryResult
-from corral.providers.config import Limits
+from corral.providers.base.config import Limits
 from corral.providers.rag.tool import RagTool
 
 from ..ingestion.test_parsing import pdf
+from ..text.test_tokens import Words
 from .fake_library import FakeLibrary
-from .test_tokens import Words
 
 FIELDS = [
     "The ranch lies in the north.", "Cattle graze in May.", "Hay is cut in June.",

@@ -16,8 +16,8 @@ from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.context import Context, assemble
 from corral.providers.rag.frame import FOOTER, closing, header
 from corral.providers.rag.selection import ContextHit, Selection, select
-from corral.providers.rag.tokens import TOKENIZERS, tokenizer
-from corral.providers.ranking.text import clean_text
+from corral.providers.text.analyzer import clean_text
+from corral.providers.text.tokens import TOKENIZERS, tokenizer
 
 from ...growth import growth
 

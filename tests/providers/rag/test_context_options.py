@@ -17,11 +17,11 @@ from corral.providers.rag.context import Context, assemble
 from corral.providers.rag.frame import FOOTER, MAX_SOURCE_LENGTH, closing, header
 from corral.providers.rag.passages import Neighbors
 from corral.providers.rag.selection import ContextHit, select
-from corral.providers.rag.tokens import TOKENIZERS, own_tokenizer, tokenizer
+from corral.providers.text.tokens import TOKENIZERS, own_tokenizer, tokenizer
 
+from ..text.test_tokens import Words
 from .test_context import ANY_TEXT, TEMPLATES, found, text_of, wanted
 from .test_passages import chunked
-from .test_tokens import Words
 
 LISTS = (
     "document_ids", "filenames", "chunks", "scores", "vector_db_ids", "chunk_ids",

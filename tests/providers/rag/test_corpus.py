@@ -15,10 +15,10 @@ from corral.api.chunks import Chunk
 from corral.api.options import RetrievalOptions
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval, Retrieved
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 PROVIDERS = ("sqlite", "faiss", "memory")
 EXACT = 1e-9

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corral.providers.rag import digest_cache
 from corral.providers.rag.costs import Costs
 from corral.providers.rag.digest_cache import SHORTEST, DigestCache
-from corral.providers.rag.tokens import TOKENIZERS, Tokenizer, own_tokenizer, tokenizer
+from corral.providers.text.tokens import TOKENIZERS, Tokenizer, own_tokenizer, tokenizer
 
 PARTS = st.lists(
     st.lists(

@@ -14,8 +14,8 @@ from corral.api.fusion import Explanation
 from corral.api.hits import Hit
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
-from corral.providers.ingestion.chunking import chunks_of
-from corral.providers.ingestion.parsing import ParsedDocument
+from corral.providers.ingestion.read.parsing import ParsedDocument
+from corral.providers.ingestion.split.chunking import chunks_of
 from corral.providers.rag.passages import Passage, arranged, bare, passages, span
 from corral.providers.rag.report import place
 from corral.providers.rag.selection import ContextHit

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
-from corral.api.unseen import clean_text
+from corral.api.invisible import clean_text
 from corral.providers.rag.query_syntax import Checker, WebQuery, parse
-from corral.providers.ranking.text import analyzer
+from corral.providers.text.analyzer import analyzer
 
 from ...growth import growth
 

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from corral.api.rag import RAGDocument, RAGQueryConfig, RAGQueryResult
-from corral.providers.rag.tokens import tokenizer
 from corral.providers.rag.tool import RagTool
+from corral.providers.text.tokens import tokenizer
 
 from .fake_library import FakeLibrary
 

@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from corral.api.chunks import derive_chunk_id
 from corral.api.errors import InvalidRequest, NotFound, Unavailable
 from corral.api.rag import URL
-from corral.providers.config import Limits, RagSettings
-from corral.providers.ingestion.fetching import Fetched, Fetcher
+from corral.providers.base.config import Limits, RagSettings
 from corral.providers.ingestion.pipeline import Pipeline
-from corral.providers.rag.tokens import tokenizer
+from corral.providers.ingestion.read.fetching import Fetched, Fetcher
 from corral.providers.rag.tool import InsertReport, RagTool
+from corral.providers.text.tokens import tokenizer
 
+from ..text.test_tokens import Words
 from .fake_library import FakeLibrary, MemoryIndex, WordEmbedder
 from .inserting import document, insert
-from .test_tokens import Words
 
 PROSE = "Cattle graze in the valley. " * 60
 

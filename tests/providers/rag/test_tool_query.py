@@ -8,8 +8,8 @@ import pytest
 
 from corral.api.errors import InvalidRequest
 from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
-from corral.providers.rag.tokens import tokenizer
 from corral.providers.rag.tool import RagTool
+from corral.providers.text.tokens import tokenizer
 
 from .fake_library import FakeLibrary
 from .inserting import document, insert

@@ -13,10 +13,10 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import Conflict, NotFound
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.providers.ingestion.storing import store
-from corral.providers.orphans import ProviderOrphans, find_orphans, remove_orphans
-from corral.providers.stack import Stack
+from corral.providers.stack.orphans import ProviderOrphans, find_orphans, remove_orphans
+from corral.providers.stack.stack import Stack
 
 MINE = ("notes", "docs")
 """Ids that both installations register."""

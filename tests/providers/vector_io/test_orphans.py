@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from corral.api.provider import VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.names import stored_name, strays
+from corral.providers.vector_io.kit.names import stored_name, strays
 
 from .inline_backends import MAKERS, vector_db
 from .installation_checks import check_installations

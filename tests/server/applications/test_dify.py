@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from corral.api.principal import Role
-from corral.providers.keys import KeyStore
+from corral.providers.base.keys import KeyStore
 
 from ..harness import InProcess, Json
 

@@ -14,8 +14,8 @@ from qdrant_client.http.exceptions import UnexpectedResponse
 from qdrant_client.models import Distance
 
 from corral.api.principal import Role
+from corral.providers.base.keys import KeyStore
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
-from corral.providers.keys import KeyStore
 
 from ..harness import InProcess, live_server, run_config
 

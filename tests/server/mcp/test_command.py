@@ -17,8 +17,8 @@ from mcp.client.stdio import stdio_client
 
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.stack import Stack
-from corral.server.command_line.cli import main
+from corral.providers.stack.stack import Stack
+from corral.server.cli.cli import main
 
 from ..harness import run_config, wait_until
 
@@ -108,7 +108,7 @@ def test_the_printed_address_is_that_of_the_running_server(tmp_path: Path) -> No
     http = ("mcp", "--print-config", "http")
     assert url_of(printed(tmp_path, *http)) == "http://127.0.0.1:8400/mcp"
     port = free_port()
-    command = [sys.executable, "-m", "corral.server.command_line.cli", "--home", str(tmp_path)]
+    command = [sys.executable, "-m", "corral.server.cli.cli", "--home", str(tmp_path)]
     with subprocess.Popen(
         [*command, "serve", "--port", str(port)], stderr=subprocess.DEVNULL
     ) as up:

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 from corral.server.app import create_app
 from corral.server.mcp.protocol import mcp_server
 from corral.server.mcp.stdio import services_of
@@ -341,7 +341,7 @@ async def test_over_stdio(tmp_path: Path, mode: str) -> None:
     await fill(stack)
     await stack.close()
     printed = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "corral.server.command_line.cli",
+        sys.executable, "-m", "corral.server.cli.cli",
         "--home", str(tmp_path), "mcp", "--print-config", "mcpservers",
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from corral.api.errors import NotFound
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 from corral.server.mcp.stdio import services_of
 from corral.server.tools.reading import rag_query, search
 from corral.server.tools.shapes import QuestionArguments, SearchArguments

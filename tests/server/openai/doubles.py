@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 
-from corral.providers.background import Sweep
-from corral.providers.config import RunConfig
-from corral.providers.stack import Stack
+from corral.providers.base.config import RunConfig
+from corral.providers.stack.background import Sweep
+from corral.providers.stack.stack import Stack
 from corral.server.app import create_app
 
 from ..harness import InProcess, Json, message_of, run_config

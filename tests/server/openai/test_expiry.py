@@ -11,10 +11,10 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import Unavailable
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers import background
-from corral.providers.background import Sweep
-from corral.providers.expiry import store_expiring
-from corral.providers.stack import Stack
+from corral.providers.stack import background
+from corral.providers.stack.background import Sweep
+from corral.providers.stack.expiry import store_expiring
+from corral.providers.stack.stack import Stack
 
 from ..harness import DIMENSION, Json, id_path, run_config
 from .doubles import DAY, Clock, ClockedApp

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 
 from ..harness import live_server
 

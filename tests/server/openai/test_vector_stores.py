@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai.types import VectorStore
 
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 
 from ..harness import InProcess, Json, id_path
 from .doubles import DAY, Clock, ClockedApp

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 
 from ...providers.json_service import Service, running_service
 from ..harness import JSON, Json, live_server, run_config

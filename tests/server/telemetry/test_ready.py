@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.providers.config import ProviderEntry
+from corral.providers.base.config import ProviderEntry
 from corral.server.telemetry import routes
 
 from ..harness import InProcess, run_config

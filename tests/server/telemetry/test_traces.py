@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from corral.providers.server_config import TracingSettings
+from corral.providers.base.server_config import TracingSettings
 
 from ..harness import InProcess, run_config
 

@@ -25,7 +25,6 @@ import apsw
 import numpy as np
 
 from corral.api.errors import ProviderError
-from corral.providers.vector_io._sqlite.connections import driver_errors, transaction
 from corral.providers.vector_io.chroma.embedded.files import (
     FILES,
     ID_MAP,
@@ -33,6 +32,7 @@ from corral.providers.vector_io.chroma.embedded.files import (
     Shape,
     stored_embeddings,
 )
+from corral.providers.vector_io.store.connections import driver_errors, transaction
 
 DATABASE = "chroma.sqlite3"
 NOTE = "corral.json"

@@ -21,23 +21,7 @@ from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.api.filters import Filter
 from corral.api.hits import KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
-from corral.providers.schema_version import check_version
-from corral.providers.vector_io._sqlite.changes import StaleRead, read_state
-from corral.providers.vector_io._sqlite.connections import (
-    Connections,
-    Damaged,
-    connect,
-    delete_files,
-    state,
-)
-from corral.providers.vector_io._sqlite.filters import FilterCache
-from corral.providers.vector_io._sqlite.postings import KEYWORD_VERSION, KeywordIndex
-from corral.providers.vector_io._sqlite.rows import (
-    chunk_ids_of,
-    count_up,
-    insert_attributes,
-    rows_of_chunks,
-)
+from corral.providers.base.schema_version import check_version
 from corral.providers.vector_io.chroma.client import Collection
 from corral.providers.vector_io.chroma.keyword.journal import (
     RETIRED_SECONDS,
@@ -47,6 +31,22 @@ from corral.providers.vector_io.chroma.keyword.journal import (
     written_since,
 )
 from corral.providers.vector_io.chroma.records import chunks_of, is_marker
+from corral.providers.vector_io.store.changes import StaleRead, read_state
+from corral.providers.vector_io.store.connections import (
+    Connections,
+    Damaged,
+    connect,
+    delete_files,
+    state,
+)
+from corral.providers.vector_io.store.filters import FilterCache
+from corral.providers.vector_io.store.postings import KEYWORD_VERSION, KeywordIndex
+from corral.providers.vector_io.store.rows import (
+    chunk_ids_of,
+    count_up,
+    insert_attributes,
+    rows_of_chunks,
+)
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ CREATE TABLE chunks (
 ) STRICT;
 CREATE INDEX chunks_document ON chunks(document_id) WHERE document_id IS NOT NULL;
 
--- What filters see of the metadata, as `_sqlite.filters` reads it.
+-- What filters see of the metadata, as `store.filters` reads it.
 CREATE TABLE attributes (
     key TEXT NOT NULL,
     value ANY NOT NULL,

@@ -31,7 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.wire import MAX_ID_LENGTH
-from corral.providers.vector_io._shared.undo import undone_on_failure
 from corral.providers.vector_io.chroma.client import Collection, UnknownIds, repeated
 from corral.providers.vector_io.chroma.records import (
     CHUNK_KEYS,
@@ -40,6 +39,7 @@ from corral.providers.vector_io.chroma.records import (
     batches,
     is_marker,
 )
+from corral.providers.vector_io.kit.undo import undone_on_failure
 
 MOST_MARKERS = 16
 """Markers of one writer that may lie in a collection; few, since a search can meet them."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from psycopg import sql
 
 from corral.api.chunks import Chunk
-from corral.providers.ranking.fields import ChunkTerms
+from corral.providers.text.fields import ChunkTerms
 from corral.providers.vector_io.pgvector.connections import Connection, Statement
 from corral.providers.vector_io.pgvector.records import Tables, chunk_of
 

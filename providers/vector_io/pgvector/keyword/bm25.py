@@ -17,9 +17,9 @@ from psycopg import sql
 
 from corral.api.chunks import Chunk
 from corral.api.hits import TermStatistics
-from corral.providers.ranking.fields import ChunkTerms, chunk_terms
-from corral.providers.ranking.text import ANALYZER_VERSION, analyzer
-from corral.providers.vector_io._shared.copy_format import array
+from corral.providers.text.analyzer import ANALYZER_VERSION, analyzer
+from corral.providers.text.fields import ChunkTerms, chunk_terms
+from corral.providers.vector_io.kit.copy_format import array
 from corral.providers.vector_io.pgvector import records
 from corral.providers.vector_io.pgvector.connections import Connection
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest
-from corral.providers.ranking.fields import ChunkTerms
+from corral.providers.text.fields import ChunkTerms
 from corral.providers.vector_io.pgvector.connections import Connection, Statement
 from corral.providers.vector_io.pgvector.records import Tables
 

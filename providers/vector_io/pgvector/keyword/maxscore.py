@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from psycopg import sql
 
 from corral.api.hits import TermStatistics
-from corral.providers.ranking.bm25 import K1, B, idf
-from corral.providers.ranking.rows import best_rows
-from corral.providers.ranking.sparse import term_key
-from corral.providers.ranking.text import QueryTerms
-from corral.providers.vector_io._shared.copy_format import array
+from corral.providers.text.analyzer import QueryTerms
+from corral.providers.text.bm25 import K1, B, idf
+from corral.providers.vector_io.kit.copy_format import array
+from corral.providers.vector_io.kit.rows import best_rows
+from corral.providers.vector_io.kit.sparse import term_key
 from corral.providers.vector_io.pgvector.connections import Connection, Statement
 from corral.providers.vector_io.pgvector.keyword.postings import POSTING, read_pieces
 from corral.providers.vector_io.pgvector.keyword.scores import UNIT, Known, Scores, kth_best

@@ -14,9 +14,9 @@ from itertools import chain, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.providers.ranking.fields import ChunkTerms
-from corral.providers.ranking.sparse import term_key
-from corral.providers.vector_io._shared import copy_format
+from corral.providers.text.fields import ChunkTerms
+from corral.providers.vector_io.kit import copy_format
+from corral.providers.vector_io.kit.sparse import term_key
 from corral.providers.vector_io.pgvector import records
 
 POSTING = np.dtype([("row", "<u4"), ("frequency", "<f4"), ("length", "<u4")])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.providers.ranking.bm25 import K1, B
+from corral.providers.text.bm25 import K1, B
 from corral.providers.vector_io.pgvector.keyword.postings import Pieces
 
 UNIT = 2.0**32

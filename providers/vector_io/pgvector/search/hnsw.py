@@ -11,7 +11,7 @@ from psycopg import errors, sql
 
 from corral.api.errors import CorralError
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.renewal import Renewal
+from corral.providers.vector_io.kit.renewal import Renewal
 from corral.providers.vector_io.pgvector.client import Database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.connections import Connection

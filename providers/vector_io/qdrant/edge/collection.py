@@ -14,7 +14,7 @@ import qdrant_edge as qdrant
 
 from corral.api.errors import NotFound, Unavailable
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.records import CHUNK_FIELDS
+from corral.providers.vector_io.kit.records import CHUNK_FIELDS
 from corral.providers.vector_io.qdrant.client import Collection, versions
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge import client

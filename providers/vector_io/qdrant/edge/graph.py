@@ -23,7 +23,7 @@ import qdrant_edge as qdrant
 from corral.api.errors import CorralError, ProviderError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.renewal import Renewal
+from corral.providers.vector_io.kit.renewal import Renewal
 from corral.providers.vector_io.qdrant.edge import client
 from corral.providers.vector_io.qdrant.edge.shard import Shard
 

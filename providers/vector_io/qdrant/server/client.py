@@ -22,8 +22,8 @@ from corral.api.errors import (
     ProviderTimeout,
     Unavailable,
 )
-from corral.providers.vector_io._shared.channels import channel_options
-from corral.providers.vector_io._shared.retries import retried_async
+from corral.providers.vector_io.kit.channels import channel_options
+from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.qdrant.config import QdrantConfig
 
 T = TypeVar("T")

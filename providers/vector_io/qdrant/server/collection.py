@@ -12,7 +12,7 @@ from qdrant_client import models
 from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.undo import undone_on_failure_async
+from corral.providers.vector_io.kit.undo import undone_on_failure_async
 from corral.providers.vector_io.qdrant.client import obsolete, version_index, versions
 from corral.providers.vector_io.qdrant.records import (
     DENSE,

@@ -6,9 +6,9 @@ import pytest
 
 from corral.providers.embedding._local.embedder import LocalEmbedder
 from corral.providers.embedding.minilm.weights import MAX_TOKENS
-from corral.providers.ingestion.chunking import window_of
-from corral.providers.ingestion.splitting import split
-from corral.providers.rag.tokens import own_tokenizer
+from corral.providers.ingestion.split.chunking import window_of
+from corral.providers.ingestion.split.splitting import split
+from corral.providers.text.tokens import own_tokenizer
 
 
 def ends(embedder: LocalEmbedder, text: str) -> list[int]:

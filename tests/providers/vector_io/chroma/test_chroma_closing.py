@@ -14,13 +14,13 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import CorralError, NotFound, Unavailable
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.chroma.client import Collection, Engine, UnknownIds
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
 from corral.providers.vector_io.chroma.embedded import hold
 from corral.providers.vector_io.chroma.provider import PREFIX, create_remote
 from corral.providers.vector_io.chroma.records import Upsert
 from corral.providers.vector_io.chroma.server import ChromaServer
+from corral.providers.vector_io.kit.names import stored_name
 
 from ..registrations import registration
 from .conftest import Server

@@ -14,12 +14,12 @@ from corral.api.chunks import Chunk
 from corral.api.errors import NotFound, ProviderError
 from corral.api.testing.indexes import chunk, ids
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.names import stored_name
 from corral.providers.vector_io.chroma.client import Collection
 from corral.providers.vector_io.chroma.config import ChromaConfig
 from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.keyword.journal import Head, read_head
 from corral.providers.vector_io.chroma.provider import PREFIX, ChromaProvider, create
+from corral.providers.vector_io.kit.names import stored_name
 
 from .. import recall
 from ..registrations import registration

@@ -10,14 +10,14 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter, parse_filter
-from corral.providers.vector_io._shared.threads import Threads
-from corral.providers.vector_io._sqlite.connections import state
 from corral.providers.vector_io.chroma import index as index_module
 from corral.providers.vector_io.chroma import keyword
 from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.keyword import Mirror, journal
 from corral.providers.vector_io.chroma.keyword.journal import Writer
 from corral.providers.vector_io.chroma.records import Rows, chunks_of, is_marker, records
+from corral.providers.vector_io.kit.threads import Threads
+from corral.providers.vector_io.store.connections import state
 
 from ..registrations import registration
 from .fake_collection import FakeCollection

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.hits import QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._sqlite.provider import file_name
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.index import FaissIndex
 from corral.providers.vector_io.faiss.provider import create
 from corral.providers.vector_io.faiss.search import FaissSearch
+from corral.providers.vector_io.store.provider import file_name
 
 from ..registrations import registration
 

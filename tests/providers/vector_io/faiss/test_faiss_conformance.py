@@ -14,11 +14,11 @@ from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._sqlite.provider import file_name
 from corral.providers.vector_io.faiss import SPEC
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.index import FaissIndex
 from corral.providers.vector_io.faiss.provider import FaissProvider
+from corral.providers.vector_io.store.provider import file_name
 
 
 class SettledIndex(FaissIndex):

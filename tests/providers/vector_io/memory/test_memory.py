@@ -15,7 +15,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.principal import Principal
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ranking.similar import CUT
+from corral.providers.text.similar import CUT
 from corral.providers.vector_io.memory.config import MemoryConfig
 from corral.providers.vector_io.memory.fuzzy import MAX_SIMILAR, similar_terms
 from corral.providers.vector_io.memory.index import MemoryIndex

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.scoring import Metric
-from corral.providers.ranking.exact import exact_scores
+from corral.providers.vector_io.kit.exact import exact_scores
 from corral.providers.vector_io.memory.config import MemoryConfig
 from corral.providers.vector_io.memory.keyword import KeywordIndex
 from corral.providers.vector_io.memory.provider import create

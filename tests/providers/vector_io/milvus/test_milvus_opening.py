@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from corral.api.errors import NotFound, ProviderError, Unavailable
-from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.vector_io.kit.names import stored_name
 from corral.providers.vector_io.milvus import collection as collection_module
 
 from ..far import far

@@ -14,7 +14,7 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError
 from corral.api.testing.oracle import Oracle
-from corral.providers.ranking.text import Analysis, QueryTerms
+from corral.providers.text.analyzer import Analysis, QueryTerms
 from corral.providers.vector_io.milvus import collection as collection_module
 from corral.providers.vector_io.milvus import index as index_module
 from corral.providers.vector_io.milvus import keyword as keywords_module

@@ -14,8 +14,8 @@ from corral.api.errors import ConfigError, Forbidden, InvalidRequest
 from corral.api.filters import matches, parse_filter
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.config import RunConfig
-from corral.providers.stack import Stack
+from corral.providers.base.config import RunConfig
+from corral.providers.stack.stack import Stack
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.search.attached import AttachedIndex
 

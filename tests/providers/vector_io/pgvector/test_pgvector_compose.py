@@ -12,8 +12,8 @@ import yaml
 
 from corral.api.provider import Health
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.config import ProviderEntry, RunConfig, load_config
-from corral.providers.stack import Stack
+from corral.providers.base.config import ProviderEntry, RunConfig, load_config
+from corral.providers.stack.stack import Stack
 
 from .conftest import Server
 from .helpers import ask

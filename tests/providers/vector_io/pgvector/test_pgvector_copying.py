@@ -10,10 +10,10 @@ import numpy as np
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.config import RunConfig
+from corral.providers.base.config import RunConfig
 from corral.providers.copying.copy import copy_batch, copy_vector_db
 from corral.providers.copying.snapshots import export, restore
-from corral.providers.stack import Stack
+from corral.providers.stack.stack import Stack
 
 COUNT, DIMENSION = 120, 32
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from corral.server.command_line.cli import main
+from corral.server.cli.cli import main
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "chroma-to-postgresql"
 TEXTS = {

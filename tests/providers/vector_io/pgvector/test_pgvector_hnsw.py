@@ -12,7 +12,7 @@ import pytest
 from corral.api.filters import matches, parse_filter
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared import renewal
+from corral.providers.vector_io.kit import renewal
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.records import Tables
 from corral.providers.vector_io.pgvector.search import hnsw

@@ -13,9 +13,9 @@ from corral.api.chunks import Chunk
 from corral.api.filters import matches, parse_filter
 from corral.api.hits import QueryChunksResponse
 from corral.api.rankers import RRFRanker
-from corral.providers.ranking.bm25 import idf, term_weight
-from corral.providers.ranking.fields import chunk_terms
-from corral.providers.ranking.text import analyzer
+from corral.providers.text.analyzer import analyzer
+from corral.providers.text.bm25 import idf, term_weight
+from corral.providers.text.fields import chunk_terms
 from corral.providers.vector_io.pgvector import keyword, records
 from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.keyword import bm25

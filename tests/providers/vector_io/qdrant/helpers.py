@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing.indexes import chunk
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.vector_io.kit.names import stored_name
 from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.provider import QdrantProvider
 from corral.providers.vector_io.qdrant.provider import create_remote as create

@@ -18,8 +18,8 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, NotFound, ProviderError
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
-from corral.providers.ranking.text import Analysis, QueryTerms
-from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.text.analyzer import Analysis, QueryTerms
+from corral.providers.vector_io.kit.names import stored_name
 from corral.providers.vector_io.qdrant import index as index_module
 from corral.providers.vector_io.qdrant import keyword as keyword_module
 from corral.providers.vector_io.qdrant.edge import client as engine

@@ -19,7 +19,7 @@ from corral.api.errors import ProviderError
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._shared import renewal
+from corral.providers.vector_io.kit import renewal
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge import client as engine
 from corral.providers.vector_io.qdrant.edge import collection as edge

@@ -13,7 +13,7 @@ from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Comparison, matches, parse_filter
-from corral.providers.ranking.sparse import SparseChunk, packed
+from corral.providers.vector_io.kit.sparse import SparseChunk, packed
 from corral.providers.vector_io.qdrant.filters import (
     all_of,
     holding,

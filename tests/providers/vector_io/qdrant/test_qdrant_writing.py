@@ -18,7 +18,7 @@ from corral.api.errors import (
     ProviderTimeout,
 )
 from corral.api.testing.indexes import chunk, ids
-from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.vector_io.kit.names import stored_name
 from corral.providers.vector_io.qdrant.provider import QdrantProvider
 from corral.providers.vector_io.qdrant.records import Point, point_id
 from corral.providers.vector_io.qdrant.server import upserts

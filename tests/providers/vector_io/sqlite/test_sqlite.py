@@ -18,10 +18,10 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError, Unavailable
-from corral.providers.vector_io._sqlite import index as sqlite_index
-from corral.providers.vector_io._sqlite import schema
-from corral.providers.vector_io._sqlite.filters import FilterCache
-from corral.providers.vector_io._sqlite.provider import file_name
+from corral.providers.vector_io.store import index as sqlite_index
+from corral.providers.vector_io.store import schema
+from corral.providers.vector_io.store.filters import FilterCache
+from corral.providers.vector_io.store.provider import file_name
 
 from .helpers import found, open_index, provider, some_chunks, vector_db, vectors
 

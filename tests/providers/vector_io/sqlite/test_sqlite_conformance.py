@@ -7,10 +7,10 @@ from pathlib import Path
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io._sqlite.provider import file_name
 from corral.providers.vector_io.sqlite import SPEC
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create
+from corral.providers.vector_io.store.provider import file_name
 
 
 class TestSqlite(IndexConformance):

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.hits import QueryChunksResponse
 from corral.api.scoring import Metric
-from corral.providers.ranking import codes as codes_module
-from corral.providers.ranking.codes import Codes
-from corral.providers.vector_io._sqlite import index as sqlite_index
+from corral.providers.vector_io.kit import codes as codes_module
+from corral.providers.vector_io.kit.codes import Codes
 from corral.providers.vector_io.sqlite import vectors as vectors_module
+from corral.providers.vector_io.store import index as sqlite_index
 
 from .helpers import DIMENSION, found, open_index, some_chunks, vectors
 

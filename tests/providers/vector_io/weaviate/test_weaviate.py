@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from weaviate.proto.v1 import base_pb2
 
 from corral.api.errors import ConfigError
-from corral.providers.ranking.text import ANALYZER_VERSION
-from corral.providers.vector_io._shared.names import stored_name
+from corral.providers.text.analyzer import ANALYZER_VERSION
+from corral.providers.vector_io.kit.names import stored_name
 from corral.providers.vector_io.weaviate import index, provider
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.index import WeaviateIndex

@@ -12,7 +12,7 @@ from corral.api.chunks import Chunk
 from corral.api.rankers import MAX_CANDIDATES, RRFRanker
 from corral.api.testing.indexes import raw_scores
 from corral.api.testing.oracle import bm25
-from corral.providers.vector_io._shared.tokens import TEXT_BYTES
+from corral.providers.vector_io.kit.tokens import TEXT_BYTES
 from corral.providers.vector_io.weaviate import collection, keyword
 from corral.providers.vector_io.weaviate.index import WeaviateIndex
 from corral.providers.vector_io.weaviate.records import StoredObject

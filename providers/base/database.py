@@ -1,0 +1,277 @@
+"""SQLite files of Corral's own: one class opens, reads and writes all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from corral.api.errors import ConfigError, ProviderError, Unavailable
+from corral.providers.base.schema_version import check_version, upgrade
+from corral.providers.base.wal import use_wal
+from corral.providers.vector_io.kit.threads import Threads
+from corral.providers.vector_io.kit.together import Together
+
+BUSY_TIMEOUT_MS = 5_000
+
+_SYNCHRONOUS = {True: "PRAGMA synchronous=FULL", False: "PRAGMA synchronous=NORMAL"}
+"""By whether a write waits for the disk."""
+
+_COLUMNS = (
+    'SELECT tables.name, columns.name, columns.type, columns."notnull", columns.dflt_value,'
+    " columns.pk FROM sqlite_master AS tables, pragma_table_info(tables.name) AS columns"
+    " WHERE tables.type = 'table' AND tables.name NOT LIKE 'sqlite_%'"
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The tables of a file, for all that open it.
+
+    Attributes:
+        tables: Statements that create the missing tables of version 1. They run at each opening.
+        upgrades: The statement that leads from each version to the next.
+    """
+
+    tables: tuple[str, ...]
+    upgrades: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return 1 + len(self.upgrades)
+
+    def apply(self, connection: apsw.Connection, name: str) -> None:
+        """Bring a file to the newest version, in a write transaction of the caller.
+
+        Raises:
+            ConfigError: The file has a newer version.
+        """
+        check_version(connection, self.version, name)
+        for statement in self.tables:
+            connection.execute(statement)
+        upgrade(connection, ("", *self.upgrades), name)
+
+
+class Database:
+    """One SQLite file, shared safely by tasks and processes.
+
+    Every read sees what other processes have written. Reading and writing have a thread and a
+    connection each: a file that another process has locked holds up writers, for
+    `BUSY_TIMEOUT_MS` at most, and neither the event loop nor readers. The file is made with its
+    folder by `open`, or by the first call.
+
+    Args:
+        schema: The tables. A file of a higher version is refused.
+        remedy: What to do about a damaged file, for the error.
+        durable: Whether what was written outlives a loss of power; it outlives the process anyway.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schema: Schema,
+        *,
+        remedy: str,
+        durable: bool = True,
+    ) -> None:
+        self.path = path
+        self._schema, self._remedy = schema, remedy
+        self._durable = durable
+        self._reader = Threads(path.name, None, most=1)
+        self._reads = Together(self._select_all, self._reader.run, at_once=1)
+        self._writes = Threads(path.name, BUSY_TIMEOUT_MS / 1000, most=1)
+        self._opening, self._reading = threading.Lock(), threading.Lock()
+        self._connections: tuple[apsw.Connection, apsw.Connection] | None = None
+        self._data_version = 0
+        self._kept: tuple[int | None, dict[Any, Any]] = None, {}
+        self.generation = 0
+        """Grows when a read sees that somebody, here or elsewhere, has written since the last."""
+
+    def open(self) -> None:
+        """Open the file now.
+
+        Raises:
+            ConfigError: It is damaged, cannot be opened, was written by a newer Corral, or has
+                other tables than its version.
+            Unavailable: Another process has it locked.
+        """
+        with self._errors():
+            self._opened()
+
+    async def read(self, query: str, *bindings: apsw.SQLiteValue) -> list[tuple[Any, ...]]:
+        """Return the rows of a query.
+
+        Raises:
+            ConfigError, ProviderError: The file cannot be opened or read.
+        """
+        return await self._reads.ask((query, bindings))
+
+    def kept(self) -> dict[Any, Any]:
+        """Return where to keep what was read: a new one where somebody, here or elsewhere, wrote.
+
+        Asked for before the reading. It takes a few microseconds and never waits: where it would
+        have to, it is a new one.
+        """
+        version = self._version()
+        if version is None or version != self._kept[0]:
+            self._kept = version, {}
+        return self._kept[1]
+
+    def _version(self) -> int | None:
+        if self._connections is None or not self._reading.acquire(blocking=False):
+            return None
+        reader = self._connections[1]
+        try:
+            reader.set_busy_timeout(0)
+            try:
+                return _data_version(reader)
+            finally:
+                reader.set_busy_timeout(BUSY_TIMEOUT_MS)
+        except apsw.Error:
+            return None
+        finally:
+            self._reading.release()
+
+    async def write(self, work: Callable[[apsw.Connection], T], *, durable: bool = True) -> T:
+        """Call `work` in a transaction and return what it returns; an exception undoes all of it.
+
+        `work` runs in the thread that writes. No other process writes meanwhile. What is not
+        `durable` is seen by everybody and outlives the process, but a loss of power may undo it,
+        until a later write that is durable takes it along.
+
+        Raises:
+            Unavailable: Another process has the file locked; nothing was written.
+            ConfigError, ProviderError: The file cannot be opened or written.
+        """
+        return await self._writes.run(self._transaction, work, durable)
+
+    async def close(self) -> None:
+        """Close the file, once the calls at work have ended."""
+        if self._connections is not None:
+            writer, reader = self._connections
+            await self._reader.run(reader.close)
+            await self._writes.run(writer.close)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _opened(self) -> tuple[apsw.Connection, apsw.Connection]:
+        with self._opening:
+            if self._connections is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                writer = self._connected()
+                try:
+                    self._prepare(writer)
+                except BaseException:
+                    writer.close()
+                    raise
+                self._connections = writer, self._connected()
+            return self._connections
+
+    def _connected(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self.path))
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        return connection
+
+    def _prepare(self, writer: apsw.Connection) -> None:
+        check_version(writer, self._schema.version, self.path.name)
+        if writer.pragma("quick_check") != "ok":
+            raise apsw.CorruptError
+        use_wal(writer, BUSY_TIMEOUT_MS / 1000)
+        writer.execute(_SYNCHRONOUS[self._durable])
+        with _immediate(writer):
+            self._schema.apply(writer, self.path.name)
+            self._check_tables(writer)
+
+    def _check_tables(self, writer: apsw.Connection) -> None:
+        """Refuse a file if its tables have other columns than those of its version."""
+        differing = sorted(_expected(self._schema) ^ _columns(writer))
+        if differing:
+            table, column = differing[0][:2]
+            raise ConfigError(
+                f"{self.path.name} has schema version {self._schema.version}, but the column "
+                f"{table}.{column} differs.",
+                hint=f"A version of Corral that was never released made it. {self._remedy}",
+            )
+
+    def _select_all(
+        self, asked: Sequence[tuple[str, tuple[apsw.SQLiteValue, ...]]]
+    ) -> list[list[tuple[Any, ...]]]:
+        return [self._select(query, bindings) for query, bindings in asked]
+
+    def _select(self, query: str, bindings: tuple[apsw.SQLiteValue, ...]) -> list[tuple[Any, ...]]:
+        with self._errors():
+            reader = self._opened()[1]
+            with self._reading:
+                version = _data_version(reader)
+                rows = reader.execute(query, bindings).fetchall()
+        if version != self._data_version:
+            self._data_version = version
+            self.generation += 1
+        return rows
+
+    def _transaction(self, work: Callable[[apsw.Connection], T], durable: bool) -> T:
+        with self._errors():
+            writer = self._opened()[0]
+            writer.execute(_SYNCHRONOUS[self._durable and durable])
+            with _immediate(writer):
+                return work(writer)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Translate SQLite's errors."""
+        name = self.path.name
+        try:
+            yield
+        except (apsw.BusyError, apsw.LockedError) as error:
+            raise Unavailable(
+                f"{name} is locked by another process.",
+                hint="Try again; another process that uses this data folder may be stuck.",
+            ) from error
+        except (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError) as error:
+            raise ConfigError(
+                f"{self.path} is damaged or cannot be opened ({type(error).__name__}).",
+                hint=self._remedy,
+                field=name,
+            ) from None
+        except apsw.Error as error:
+            raise ProviderError(
+                f"{name} cannot be read or written ({type(error).__name__})."
+            ) from error
+
+
+def _data_version(reader: apsw.Connection) -> int:
+    return int(str(reader.execute("PRAGMA data_version").get))
+
+
+def _columns(connection: apsw.Connection) -> frozenset[tuple[str, ...]]:
+    """Return table, name, type, `NOT NULL`, default and place in the key of each column."""
+    rows = connection.execute(_COLUMNS)
+    return frozenset(tuple(map(str, row)) for row in rows)
+
+
+@cache
+def _expected(schema: Schema) -> frozenset[tuple[str, ...]]:
+    with closing(apsw.Connection(":memory:")) as connection:
+        schema.apply(connection, ":memory:")
+        return _columns(connection)
+
+
+@contextmanager
+def _immediate(writer: apsw.Connection) -> Iterator[None]:
+    """Hold a transaction that writes; an exception undoes all of it."""
+    writer.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        writer.execute("COMMIT")
+    finally:
+        if writer.in_transaction:
+            writer.execute("ROLLBACK")

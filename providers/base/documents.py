@@ -1,0 +1,181 @@
+"""Documents of a vector DB: list them, read one, delete one, change who reads it and what it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from corral.api.chunks import Chunk
+from corral.api.documents import READ_AT_ONCE, DocumentCount
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import NotFound
+from corral.api.principal import UNRESTRICTED
+from corral.api.scope import Scope
+from corral.providers.base.document_names import title_of
+
+_OF_EACH_CHUNK = ("document_id", "token_count", "metadata_token_count")
+_RESERVED = frozenset({*_OF_EACH_CHUNK, "file_id", "filename"})
+"""What ingestion writes into the metadata of each chunk, whatever the attributes say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which of a document's chunks are wanted."""
+
+    offset: int
+    limit: int
+
+
+WHOLE = Page(0, sys.maxsize)
+"""All chunks of a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A page of documents; `last_id` is where the next one begins, "" on an empty page."""
+
+    items: Sequence[DocumentCount]
+    has_more: bool
+
+    @property
+    def last_id(self) -> str:
+        """The id after which to go on."""
+        return self.items[-1].document_id if self.items else ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document as it is stored.
+
+    Attributes:
+        chunk_count: All its chunks.
+        metadata: What its first chunk says, without the counts of that chunk.
+        chunks: The requested ones, in their order in the document; without embeddings unless the
+            caller asked for them.
+    """
+
+    chunk_count: int
+    metadata: dict[str, Any]
+    chunks: Sequence[Chunk]
+
+
+async def list_documents(index: EmbeddingIndex, after: str, limit: int) -> Listed:
+    """Return the first `limit` documents whose ids follow `after`, ascending."""
+    found = await index.documents(after, limit + 1)
+    return Listed(found[:limit], len(found) > limit)
+
+
+async def names_of(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[str, str]:
+    """Return the names of documents by their ids; `document_names` has the rules.
+
+    Reads the chunk ids of each document, and one of its chunks.
+    """
+    firsts = [ids[0] for each in document_ids if (ids := await index.document_chunk_ids(each))]
+    found = chunks_by_id(index, firsts)
+    return {chunk.document_id or "": title_of(chunk) async for chunk in found}
+
+
+async def count_documents(index: EmbeddingIndex) -> int:
+    """Return the number of documents; see `EmbeddingIndex.documents` for what it costs."""
+    return sum([len(page) async for page in all_documents(index)])
+
+
+async def all_documents(index: EmbeddingIndex) -> AsyncIterator[Sequence[DocumentCount]]:
+    """Yield all documents by id, in pages as long as a count needs."""
+    after = ""
+    while page := await index.documents(after, READ_AT_ONCE * 100):
+        yield page
+        after = page[-1].document_id
+
+
+def unknown_document(vector_db_id: str, document_id: str, hint: str = "") -> NotFound:
+    """Return the error of a document that does not exist, or that the caller may not read."""
+    return NotFound(
+        f"There is no document {document_id!r} in vector DB {vector_db_id!r}.",
+        hint=hint,
+        field="document_id",
+    )
+
+
+async def read_document(
+    index: EmbeddingIndex, document_id: str, page: Page, *, include_embeddings: bool = False
+) -> StoredDocument | None:
+    """Return a document, None where no chunk belongs to it."""
+    ids = await index.document_chunk_ids(document_id)
+    found = chunks_by_id(index, ids, include_embeddings=include_embeddings)
+    chunks = [chunk async for chunk in found]
+    if not chunks:
+        return None
+    chunks.sort(key=_place)
+    metadata = {k: v for k, v in chunks[0].metadata.items() if k not in _OF_EACH_CHUNK}
+    return StoredDocument(len(chunks), metadata, chunks[page.offset : page.offset + page.limit])
+
+
+async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
+    """Delete a document in one write and return how many chunks it had; 0 if it is unknown."""
+    ids = await index.document_chunk_ids(document_id)
+    if ids:
+        await index.add_chunks([], replace_documents=[document_id])
+    return len(ids)
+
+
+async def change_acl(index: EmbeddingIndex, document_id: str, acl: Sequence[str] | None) -> int:
+    """Give a document's chunks another acl in one write; return how many, 0 if it is unknown.
+
+    Args:
+        index: As its principal sees it: of the chunks, those that it sees are changed.
+        document_id: Which.
+        acl: Tokens; None for the vector DB's default.
+    """
+    return await index.set_acl(await index.document_chunk_ids(document_id), acl)
+
+
+async def change_attributes(
+    index: EmbeddingIndex, document_id: str, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> int:
+    """Replace the attributes of a document's chunks, in one write; return how many chunks.
+
+    Their texts and embeddings stay as they are.
+    """
+
+    def changed(chunk: Chunk) -> Chunk:
+        kept = {k: v for k, v in chunk.metadata.items() if k in _RESERVED or k not in old}
+        reserved = {k: v for k, v in kept.items() if k in _RESERVED}
+        return chunk.model_copy(update={"metadata": {**kept, **new, **reserved}})
+
+    return await index.change_document(document_id, changed)
+
+
+def acls_of(chunks: Iterable[Chunk], default: Sequence[str]) -> dict[str, set[str]]:
+    """Return who may read documents: the tokens of all of their chunks."""
+    scope, found = Scope(UNRESTRICTED, default), dict[str, set[str]]()
+    for chunk in chunks:
+        acl = scope.shown(chunk).acl
+        found.setdefault(chunk.document_id or "", set()).update(default if acl is None else acl)
+    return found
+
+
+async def stored_acl(index: EmbeddingIndex, document_id: str) -> set[str] | None:
+    """Return who may read a document, as an index of an admin has it; None: it has no chunks."""
+    ids, acl = await index.document_chunk_ids(document_id), set[str]()
+    async for chunk in chunks_by_id(index, ids):
+        acl.update(*acls_of([chunk], index.vector_db.default_acl).values())
+    return acl if ids else None
+
+
+async def chunks_by_id(
+    index: EmbeddingIndex, chunk_ids: Sequence[str], *, include_embeddings: bool = False
+) -> AsyncIterator[Chunk]:
+    """Yield chunks in the order of their ids, of which `READ_AT_ONCE` are read at a time."""
+    for start in range(0, len(chunk_ids), READ_AT_ONCE):
+        page = chunk_ids[start : start + READ_AT_ONCE]
+        for chunk in await index.get_chunks(page, include_embeddings=include_embeddings):
+            yield chunk
+
+
+def _place(chunk: Chunk) -> tuple[int, str]:
+    recorded = chunk.chunk_metadata
+    position = recorded.position if recorded else None
+    return (0 if position is None else position, chunk.chunk_id)

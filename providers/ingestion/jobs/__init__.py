@@ -1,0 +1,1 @@
+"""Durable jobs: their table, the queue, and the processes that run them."""

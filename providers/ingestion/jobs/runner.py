@@ -1,0 +1,288 @@
+"""Jobs, from their claim to their end: read, split, embed, store, each step noted in the table."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, suppress
+from itertools import chain, groupby
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
+from corral.api.library import Library
+from corral.api.options import checked
+from corral.api.principal import Principal
+from corral.api.rag import URL, RAGDocument
+from corral.providers.files.store import FileStore
+from corral.providers.ingestion.jobs.chunk_buffer import PackedChunks
+from corral.providers.ingestion.jobs.job_table import JobTable
+from corral.providers.ingestion.jobs.jobs import ErrorCode, Job, Progress, Step
+from corral.providers.ingestion.jobs.owned_jobs import MAX_ATTEMPTS, NoLongerOurs
+from corral.providers.ingestion.pipeline import Pipeline, Splitting
+from corral.providers.ingestion.read.parsing import ParsedDocument
+
+REPORT_EVERY_SECONDS = 0.3
+FLOAT_BYTES = 4
+STORE_SECONDS = 10.0
+"""How long a worker that is told to stop waits for a document that is being stored."""
+FIRST_PAUSE_SECONDS = 2.0
+"""Before a job is tried again; four times as long after each further failure."""
+
+log = logging.getLogger(__name__)
+
+
+class FileLibrary(Library, Protocol):
+    """A library with uploaded files, as a principal sees it; `Stack` is one."""
+
+    files: FileStore
+    principal: Principal
+
+    def for_principal(self, principal: Principal) -> FileLibrary:
+        """Return the same as another principal sees it."""
+
+
+class Work:
+    """Does jobs for one owner.
+
+    Args:
+        table: Where the jobs are.
+        pipeline: Makes chunks of documents.
+        owner: For whom; only its own jobs are given to it.
+    """
+
+    def __init__(
+        self,
+        table: JobTable,
+        pipeline: Pipeline,
+        owner: str,
+    ) -> None:
+        self._table = table
+        self._pipeline = pipeline
+        self._owner = owner
+
+    async def do(self, jobs: Sequence[Job], library: FileLibrary) -> list[Job]:
+        """Do jobs that this owner has claimed; whatever happens is in the table afterwards.
+
+        Several are embedded and stored in one go. Where that fails for any of them, each is done
+        alone: no document harms another.
+
+        Args:
+            jobs: One job, or some that `job_queue.together` has put together.
+            library: Where vector DBs, models and files are, as their principal sees them.
+
+        Returns:
+            The next jobs, claimed in the step that noted the end of these; none where these were
+            not stored in one go, or none waits.
+        """
+        if len(jobs) == 1:
+            return await self._alone(jobs[0], library, claim_next=True)
+        try:
+            return await self._do(jobs, library, claim_next=True)
+        except Exception as error:  # noqa: BLE001 - whatever it was, each document meets it alone
+            log.info("%d jobs are done one by one: %s", len(jobs), type(error).__name__)
+        for job in jobs:
+            await self._alone(job, library, claim_next=False)
+        return []
+
+    async def _alone(self, job: Job, library: FileLibrary, *, claim_next: bool) -> list[Job]:
+        try:
+            return await self._do([job], library, claim_next=claim_next)
+        except NoLongerOurs:
+            pass
+        except CorralError as error:
+            await self._failed(job, error)
+        except Exception as error:
+            log.error("A job failed: %s", type(error).__name__)
+            log.debug("the same, with its message", exc_info=error)
+            await self._end(job, "server_error", "The server failed on this document.")
+        return []
+
+    async def _do(
+        self, jobs: Sequence[Job], library: FileLibrary, *, claim_next: bool
+    ) -> list[Job]:
+        index = await _index(jobs[0], library)
+        texts = await self._texts(jobs, library)
+        how = await self._pipeline.splitting(library, index.vector_db, *_sizes(jobs[0]))
+        now = time.time()
+        states = [
+            _Embedding(job, parsed, now) for job, (_, parsed) in zip(jobs, texts, strict=True)
+        ]
+        await self._embed(states, [self._pipeline.chunks(*text, how) for text in texts], how)
+        for state in states:
+            state.notes += await self._pipeline.notes(state.chunks, how)
+        steps = [state.step(time.time()) for state in states]
+        await self._table.report(self._owner, steps, storing=True)
+        storing = asyncio.ensure_future(self._store(index, states, claim_next=claim_next))
+        try:
+            return await asyncio.shield(storing)
+        except asyncio.CancelledError:
+            await asyncio.wait({storing}, timeout=STORE_SECONDS)
+            raise
+
+    async def _embed(
+        self, states: Sequence[_Embedding], chunks: Sequence[Iterator[Chunk]], how: Splitting
+    ) -> None:
+        """Embed the chunks of documents, and share them out as they come."""
+        of = {state.job.document_id: state for state in states}
+        coming = self._pipeline.embed(chain.from_iterable(chunks), how)
+        async with aclosing(coming):
+            async for some in coming:
+                at = 0
+                for document_id, own in groupby(some.chunks, lambda chunk: chunk.document_id):
+                    state, part = of[str(document_id)], list(own)
+                    state.add(part, some.embeddings[at : at + len(part)], fresh=some.fresh)
+                    at += len(part)
+                    if not some.is_last:  # `storing` says the same right away
+                        await self._report(state)
+
+    async def _store(
+        self, index: EmbeddingIndex, states: Sequence[_Embedding], *, claim_next: bool
+    ) -> list[Job]:
+        dimension = index.vector_db.embedding_dimension
+        chunks = states[0].chunks if len(states) == 1 else [c for s in states for c in s.chunks]
+        names = [state.job.document_id for state in states]
+        # Nobody here keeps the embeddings: the index lets them go once it has its own form of them.
+        await index.add_chunks(chunks, matrix(states, dimension), replace_documents=names)
+        row = dimension * FLOAT_BYTES
+        steps = [state.step(time.time(), row) for state in states]
+        return await self._table.complete(self._owner, steps, claim_next=claim_next)
+
+    async def _texts(
+        self, jobs: Sequence[Job], library: FileLibrary
+    ) -> list[tuple[RAGDocument, ParsedDocument]]:
+        """Return the documents of jobs and their texts."""
+        kept = await self._table.documents([job for job in jobs if job.file_id is None])
+        return [await self._read(job, kept.get(job.number), library) for job in jobs]
+
+    async def _read(
+        self, job: Job, document: RAGDocument | None, library: FileLibrary
+    ) -> tuple[RAGDocument, ParsedDocument]:
+        if job.file_id is None:
+            if document is None:
+                raise NotFound("The job's document is no longer stored.", hint="Submit it again.")
+            document = document.model_copy(update={"metadata": job.attributes})
+            return document, await self._pipeline.read(document)
+        file = await library.files.get(job.file_id)
+        read = self._pipeline.reader.read_file
+        parsed = await read(library.files.path(file), job.filename, file.charset)
+        return file_document(job, file.sha256), parsed
+
+    async def _report(self, state: _Embedding) -> None:
+        now = time.time()
+        if now - state.reported >= REPORT_EVERY_SECONDS:
+            state.reported = now
+            await self._table.report(self._owner, [state.step(now)])
+
+    async def _failed(self, job: Job, error: CorralError) -> None:
+        """Record a failure: what may pass is tried again, the rest is final."""
+        if isinstance(error, InvalidRequest):
+            unsupported = (error.field or "").endswith("mime_type")
+            await self._end(job, "unsupported_file" if unsupported else "invalid_file", str(error))
+        elif not isinstance(error, ProviderError) or job.attempts >= MAX_ATTEMPTS:
+            await self._end(job, "server_error", str(error))
+        else:
+            pause = FIRST_PAUSE_SECONDS * 4 ** (job.attempts - 1)
+            await self._give_back(job, str(error), time.time() + pause)
+
+    async def _end(self, job: Job, code: ErrorCode, message: str) -> None:
+        with suppress(NoLongerOurs):
+            await self._table.fail(job, self._owner, code, message)
+
+    async def _give_back(self, job: Job, message: str, until: float) -> None:
+        with suppress(NoLongerOurs):
+            await self._table.postpone(job, self._owner, message, until)
+
+
+class _Embedding:
+    """The chunks of a job's document and their embeddings, as they come.
+
+    Args:
+        job: The job.
+        parsed: The document.
+        now: Unix seconds.
+    """
+
+    def __init__(self, job: Job, parsed: ParsedDocument, now: float) -> None:
+        self.job = job
+        self.chunks = PackedChunks()
+        self.notes = [f"not read: {', '.join(parsed.unread)}"] if parsed.unread else []
+        self._started = job.progress.started_at or now
+        self.reported = self._started
+        self._content_bytes = self._end = 0
+        self._fresh = False
+        self._rows: list[NDArray[np.float32]] = []
+        self._parsed = parsed
+
+    def add(self, chunks: Sequence[Chunk], rows: NDArray[np.float32], *, fresh: bool) -> None:
+        """Take some more, with their embeddings; `fresh` if some of these were made now."""
+        self.chunks.extend(chunks)
+        record = chunks[-1].chunk_metadata
+        self._end = (record and record.char_end) or 0
+        self._content_bytes += sum(len(chunk.content.encode()) for chunk in chunks)
+        self._rows.append(rows)
+        self._fresh = self._fresh or fresh
+
+    def step(self, now: float, row_bytes: int = 0) -> Step:
+        """Return how far it is, and if embeddings were made since this was asked last."""
+        fresh, self._fresh = self._fresh, False
+        usage = self._content_bytes + len(self.chunks) * row_bytes
+        return Step(self.job, self._progress(now), fresh, usage, self.notes)
+
+    def pop_rows(self) -> Iterator[NDArray[np.float32]]:
+        """Yield the embeddings from the last to the first, and let go of them."""
+        while self._rows:
+            yield self._rows.pop()
+
+    def _progress(self, now: float) -> Progress:
+        """Return how far it is."""
+        end = self._end
+        return Progress(
+            pages=self._parsed.page(end - 1) or 0 if end else 0,
+            pages_total=len(self._parsed.page_starts) or None,
+            characters=end,
+            characters_total=len(self._parsed.text),
+            chunks=len(self.chunks),
+            embedded=len(self.chunks),
+            started_at=self._started,
+            seconds=max(0.0, now - self._started),
+        )
+
+
+def matrix(states: Sequence[_Embedding], dimension: int) -> NDArray[np.float32]:
+    """Return all embeddings, shape (n, dimension), once; the parts are let go on the way."""
+    result = np.empty((sum(len(state.chunks) for state in states), dimension), np.float32)
+    end = len(result)
+    for state in reversed(states):
+        for rows in state.pop_rows():
+            result[end - len(rows) : end] = rows
+            end -= len(rows)
+    return result
+
+
+def file_document(job: Job, sha256: str) -> RAGDocument:
+    """Return the document that a job's file becomes; its content is named, not held."""
+    metadata = {**job.attributes, "file_id": job.file_id, "filename": job.filename}
+    content = URL(uri=f"data:;sha256,{sha256}")
+    return checked(
+        RAGDocument, {"document_id": job.document_id, "content": content, "metadata": metadata}
+    )
+
+
+def _sizes(job: Job) -> tuple[int, int] | tuple[()]:
+    """Return size and overlap as the job says them, nothing where it does not."""
+    asked = job.chunking
+    return (asked.chunk_size_in_tokens, asked.overlap_in_tokens) if asked else ()
+
+
+async def _index(job: Job, library: FileLibrary) -> EmbeddingIndex:
+    index = await library.index(job.vector_db_id)
+    if index.vector_db.created_at != job.vector_db_created_at:
+        raise NotFound(f"The vector DB {job.vector_db_id!r} was deleted.")
+    return index

@@ -1,0 +1,1 @@
+"""Turns bytes and web addresses into text: detects the type, and parses it in another process."""

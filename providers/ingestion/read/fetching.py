@@ -1,0 +1,255 @@
+"""Fetch a document's URL, where the operator allows its host. Off by default.
+
+A server that fetches what a request names can be turned against its own network (server-side
+request forgery). So, for the URL and again for every redirect:
+
+* the scheme is http or https, and no credentials stand in the URL;
+* the host is one of `rag.allowed_url_hosts`, exactly;
+* the host is resolved once, every address must be public, and the connection goes to that very
+  address. A second lookup, which could answer differently (DNS rebinding), never happens;
+* one parser, httpx's, reads the URL for the check and for the request.
+
+Proxies and credentials of the environment are not used. Size, time and redirects are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import httpx
+
+from corral.api.errors import ConfigError, InvalidRequest, ProviderTimeout, Unavailable
+from corral.providers.base.config import RagSettings
+
+MAX_REDIRECTS = 5
+SETTING = "rag.allowed_url_hosts"
+
+IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a URL answered.
+
+    Attributes:
+        data: The body.
+        content_type: Its header as it was sent, or None.
+        url: Where it came from in the end, after redirects.
+    """
+
+    data: bytes
+    content_type: str | None
+    url: str
+
+
+def is_public(address: IPAddress) -> bool:
+    """Return True if an address belongs to the public internet.
+
+    It does not when it is private, shared, loopback, link-local, multicast or reserved, or an IPv6
+    address that carries an IPv4 address (mapped, 6to4, Teredo, NAT64): these reach other networks.
+    """
+    if isinstance(address, ipaddress.IPv6Address):
+        carried = address.ipv4_mapped or address.sixtofour or address.teredo
+        if carried or address.is_site_local:
+            return False
+    return address.is_global and not (address.is_multicast or address.is_reserved)
+
+
+async def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host, in the order in which the system would try them.
+
+    Raises:
+        OSError: There are none.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Fetcher:
+    """Fetches documents from allowed hosts.
+
+    Args:
+        settings: Allowed hosts, size and time limits.
+        is_public: Returns True if an address may be connected to; replaced in tests only.
+        resolver: Finds the addresses of a host.
+        transport: Sends requests; one of its own by default.
+
+    Raises:
+        ConfigError: An allowed host is no host name.
+    """
+
+    def __init__(
+        self,
+        settings: RagSettings,
+        *,
+        is_public: Callable[[IPAddress], bool] = is_public,
+        resolver: Resolver = resolve,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._allowed = frozenset(_allowed_host(host) for host in settings.allowed_url_hosts)
+        self._max_bytes = int(settings.fetch_max_mib * 1024 * 1024)
+        self._timeout = settings.fetch_timeout_seconds
+        self._is_public = is_public
+        self._resolve = resolver
+        self._transport = transport
+
+    async def fetch(self, uri: str) -> Fetched:
+        """Return what a URL answers.
+
+        Raises:
+            InvalidRequest: The URL, or one that it redirects to, is not allowed or not found, or
+                the answer is too large.
+            Unavailable: The host cannot be reached or has an error of its own.
+            ProviderTimeout: It did not answer in full within the time limit.
+        """
+        url = _parse(uri)
+        self._check_host(url)  # before a transport is made: usually all are refused
+        transport = self._transport or httpx.AsyncHTTPTransport(
+            trust_env=False,
+            # A connection made for one host name must not serve another at the same address.
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._follow(transport, url)
+        except (TimeoutError, httpx.TimeoutException):
+            raise ProviderTimeout(
+                f"{url.host} did not answer within {self._timeout:g} s."
+            ) from None
+        except (httpx.TransportError, OSError) as error:
+            raise Unavailable(f"{url.host} cannot be read: {type(error).__name__}.") from error
+        finally:
+            if self._transport is None:
+                await transport.aclose()
+
+    async def _follow(self, transport: httpx.AsyncBaseTransport, url: httpx.URL) -> Fetched:
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._get(transport, url)
+            try:
+                location = response.headers.get("location")
+                if not (300 <= response.status_code < 400 and location):
+                    body = await self._body(response, url)
+                    return Fetched(body, response.headers.get("content-type"), str(url))
+            finally:
+                await response.aclose()
+            url = _parse(location, base=url)
+            self._check_host(url)
+        raise _refused(f"More than {MAX_REDIRECTS} redirects.", "Name the final address.")
+
+    async def _get(self, transport: httpx.AsyncBaseTransport, url: httpx.URL) -> httpx.Response:
+        """Send a GET to the first checked address that takes a connection."""
+        for address in await self._addresses(url):
+            request = httpx.Request(
+                "GET",
+                url.copy_with(host=str(address), fragment=None),
+                headers={
+                    "host": url.netloc.decode("ascii"),
+                    "accept-encoding": "identity",  # a small body cannot unpack to a large one
+                    "user-agent": "corral",
+                },
+                extensions={
+                    "sni_hostname": url.raw_host.decode("ascii"),
+                    "timeout": httpx.Timeout(self._timeout).as_dict(),
+                },
+            )
+            try:
+                return await transport.handle_async_request(request)
+            except httpx.ConnectError as error:
+                failure = error
+        raise failure
+
+    async def _addresses(self, url: httpx.URL) -> list[IPAddress]:
+        host = url.raw_host.decode("ascii")
+        port = url.port or {"http": 80, "https": 443}[url.scheme]
+        addresses = [ipaddress.ip_address(a) for a in await self._resolve(host, port)]
+        if not addresses:
+            raise OSError(f"{host} has no address")
+        if not all(map(self._is_public, addresses)):
+            raise _refused(
+                f"{url.host} is not on the public internet.",
+                "Documents of a private network must be sent as text or as a data: URI.",
+            )
+        return addresses
+
+    async def _body(self, response: httpx.Response, url: httpx.URL) -> bytes:
+        status = response.status_code
+        if status >= 500 or status == 429:
+            raise Unavailable(f"{url.host} answered with status {status}.")
+        if status != 200:
+            raise _refused(f"{url.host} answered with status {status}.", "Check the address.")
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise _refused(f"{url.host} sends compressed data only.", "Send the text itself.")
+        self._check_size(url, int(response.headers.get("content-length", "0")))
+        body = bytearray()
+        async for part in response.aiter_raw():
+            body += part
+            self._check_size(url, len(body))
+        return bytes(body)
+
+    def _check_size(self, url: httpx.URL, size: int) -> None:
+        if size > self._max_bytes:
+            raise _refused(
+                f"{url.host} sends more than {self._max_bytes} bytes.",
+                "The operator's limit is rag.fetch_max_mib.",
+            )
+
+    def _check_host(self, url: httpx.URL) -> None:
+        if _host(url) in self._allowed:
+            return
+        raise _refused(
+            f"Documents are not fetched from {url.host!r}.",
+            f"Send the text itself, or let the operator add the host to {SETTING}.",
+        )
+
+
+def _parse(uri: str, base: httpx.URL | None = None) -> httpx.URL:
+    """Return the URL, which is http or https, has a host and holds no credentials."""
+    try:
+        url = httpx.URL(uri) if base is None else base.join(uri)
+        usable = bool(url.raw_host) and 0 < (1 if url.port is None else url.port) < 65536
+    except (httpx.InvalidURL, ValueError):
+        raise _refused("The URL is malformed.", "Its form is https://HOST/PATH.") from None
+    if url.scheme not in {"http", "https"}:
+        raise _refused(
+            f"URLs of the scheme {url.scheme!r} are not read.",
+            f"Use data:, or http and https where the operator allows the host in {SETTING}.",
+        )
+    if url.userinfo:
+        raise _refused("The URL holds a user name.", "Send the text itself instead.")
+    if not usable:
+        raise _refused("The URL is malformed.", "Its form is https://HOST/PATH.")
+    return url
+
+
+def _host(url: httpx.URL) -> str:
+    """Return a URL's host in its one form: ASCII (IDNA), lower case, without the final dot."""
+    return url.raw_host.decode("ascii").lower().removesuffix(".")
+
+
+def _allowed_host(name: str) -> str:
+    """Return an allowed host in the form of `_host`."""
+    shown = f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name
+    try:
+        url = httpx.URL(f"http://{shown}/")
+    except (httpx.InvalidURL, ValueError):
+        url = httpx.URL()
+    named = re.fullmatch(r"[a-z0-9._:-]+", _host(url))
+    if not named or name.count(":") == 1 or url.userinfo or url.raw_path != b"/":
+        raise ConfigError(
+            f"{SETTING} holds {name!r}.",
+            hint="Write host names only, such as docs.example.org: no scheme, port, path or *.",
+            field=SETTING,
+        )
+    return _host(url)
+
+
+def _refused(message: str, hint: str) -> InvalidRequest:
+    return InvalidRequest(message, hint=hint, field="content.uri")

@@ -1,0 +1,45 @@
+"""Texts of records: CSV and TSV as a table, JSON with a value on each line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+
+from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.ingestion.read.formats.common import Readable, reading, table
+
+_DELIMITERS = ",;\t|"
+_LONG_LINE = 1000
+"""A longer line of JSON is broken at its values: it would be cut inside of them."""
+
+
+def read_csv(text: str, limits: DocumentLimits) -> Readable:
+    """Return rows as a Markdown table, whose header is repeated in each chunk.
+
+    The delimiter is the one of `, ; tab |` that the first line has most of.
+
+    Raises:
+        InvalidRequest: The file is broken.
+    """
+    return reading("CSV", lambda: Readable([table(list(_rows(text, limits)))]))
+
+
+def _rows(text: str, limits: DocumentLimits) -> Iterator[list[str]]:
+    first = text.lstrip().partition("\n")[0]
+    delimiter = max(_DELIMITERS, key=first.count)
+    csv.field_size_limit(limits.max_characters)
+    yield from csv.reader(text.splitlines(keepends=True), delimiter=delimiter, strict=True)
+
+
+def read_json(text: str) -> str:
+    """Return JSON with long lines broken at its values; what is no JSON stays as it is.
+
+    Files named so often have comments, or hold a value on each line.
+    """
+    if all(len(line) <= _LONG_LINE for line in text.split("\n")):
+        return text
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,66 @@
+"""Workbooks of Excel, and of LibreOffice: a heading and a table for each sheet."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.ingestion.read.formats.archive import opened
+from corral.providers.ingestion.read.formats.common import Readable, locked, package, reading, table
+
+
+def read(data: bytes, limits: DocumentLimits) -> Readable:
+    """Return the sheets of a workbook, as its cells show them; formulas by their results.
+
+    Raises:
+        MissingDependency: python-calamine is not installed.
+        InvalidRequest: The file is broken or asks for a password, is larger than 256 MiB once
+            unpacked, or has too many characters.
+    """
+    calamine = package("python_calamine", "python-calamine", "Excel")
+    return reading("Excel", lambda: _read(calamine, data, limits))
+
+
+def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
+    if data.startswith(b"PK"):
+        with opened(data, "Excel"):
+            pass  # it is not too large
+    elif "EncryptedPackage".encode("utf-16-le") in data:
+        raise locked("Excel")
+    book = calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
+    room = limits.max_characters
+    texts = []
+    for sheet in book.sheets_metadata:
+        if sheet.typ != calamine.SheetTypeEnum.WorkSheet:
+            continue
+        rows = list(_rows(book.get_sheet_by_name(sheet.name), limits, room))
+        room -= sum(len(cell) for row in rows for cell in row)
+        text = table(rows)
+        texts += [f"## {' '.join(sheet.name.split())}\n\n{text}"] if text else []
+    unread = tuple(
+        f"the {str(sheet.typ).rpartition('.')[2]} {sheet.name!r}"
+        for sheet in book.sheets_metadata
+        if sheet.typ != calamine.SheetTypeEnum.WorkSheet
+    )
+    return Readable(["\n\n".join(texts)], unread=unread)
+
+
+def _rows(sheet: Any, limits: DocumentLimits, room: int) -> Iterator[list[str]]:
+    for values in sheet.iter_rows():
+        row = [_shown(value) for value in values]
+        if any(row):
+            room -= sum(map(len, row))
+            if room < 0:
+                raise limits.exceeded("characters", "max_characters")
+            yield row
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
+        return value.date().isoformat()
+    return str(value)

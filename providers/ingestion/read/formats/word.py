@@ -1,0 +1,279 @@
+"""A Word file as Markdown, as it reads when every tracked change is accepted.
+
+Its XML is read as a stream and nothing is kept but the text. Whatever holds text is read (content
+controls, hyperlinks, insertions, results of fields, text boxes, tables in cells); deletions and the
+code of fields are not. What it holds that is no text is counted. ECMA-376, part 1, section 17.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.ingestion.read.detecting import COMPOUND_FILE
+from corral.providers.ingestion.read.formats.archive import main_part, opened, parse_xml, relations
+from corral.providers.ingestion.read.formats.common import (
+    Readable,
+    escaped,
+    joined,
+    locked,
+    reading,
+    table,
+)
+
+_LEFT_OUT = {"del", "moveFrom", "instrText", "delText", "delInstrText", "Fallback"}
+_CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+_NO_TEXT = {
+    "blip": "pictures",
+    "imagedata": "pictures",
+    "chart": "charts",
+    "relIds": "diagrams",
+    "OLEObject": "embedded objects",
+    "altChunk": "embedded documents",
+    "subDoc": "embedded documents",
+    "sym": "symbols of a font",
+}
+_NOTES = ("footnotes.xml", "endnotes.xml")
+_PARTS = {"headers": r"header\d*\.xml", "footers": r"footer\d*\.xml", "comments": r"comments\.xml"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """How paragraphs of a style are read; a style has what it does not say from another.
+
+    Attributes:
+        level: Of a heading, from 1; 0: the document's title; None: no heading.
+        is_item: Whether they are items of a list.
+        based_on: The id of that other style.
+    """
+
+    level: int | None = None
+    is_item: bool = False
+    based_on: str = ""
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open element that holds text: what is in it so far."""
+
+    kind: str
+    parts: list[str] = field(default_factory=list)
+    cells: list[list[str]] = field(default_factory=list)  # of a table, by row
+    style: _Style = _Style()
+    deleted: bool = False  # a row; of a paragraph only its mark, so that the next one goes on
+    carried: str = ""  # the paragraph before, whose mark is deleted
+
+
+def read(data: bytes, limits: DocumentLimits) -> Readable:
+    """Return the text of a Word file, and what it holds that was not read.
+
+    Paragraphs and tables are in their order, footnotes and endnotes at the end.
+
+    Raises:
+        InvalidRequest: The file is broken or asks for a password, is larger than 256 MiB once
+            unpacked, or has too many paragraphs or characters.
+    """
+    if data.startswith(COMPOUND_FILE):
+        raise locked("Word", "Or it comes from Word 2003 or earlier: save it as .docx.")
+    return reading("Word", lambda: _read(data, limits))
+
+
+def _read(data: bytes, limits: DocumentLimits) -> Readable:
+    with opened(data, "Word") as archive:
+        main = main_part(archive)
+        folder = posixpath.dirname(main)
+        inside = [name for name in archive.namelist() if posixpath.dirname(name) == folder]
+        parts = {posixpath.basename(name): name for name in inside}
+        styles = next((n for kind, n in relations(archive, main).values() if kind == "styles"), "")
+        text = _Text(limits, _styles(archive, styles) if styles in archive.namelist() else {})
+        for part in [main, *(parts[name] for name in _NOTES if name in parts)]:
+            text.read(archive, part)
+        unread = [f"{count} {what}" for what, count in sorted(text.unread.items())]
+        for what, pattern in _PARTS.items():
+            named = [part for name, part in parts.items() if re.fullmatch(pattern, name)]
+            if any(_Text(limits).read(archive, part).blocks for part in named):
+                unread.append(what)
+    return Readable([joined(text.blocks)], title=text.title or None, unread=tuple(unread))
+
+
+def _styles(archive: zipfile.ZipFile, part: str) -> dict[str, _Style]:
+    """Return the styles of paragraphs by their id."""
+    styles: dict[str, _Style] = {}
+    names: list[str] = []
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        value = attributes.get("val", "")
+        if name == "style":
+            names.append(attributes.get("styleId", ""))
+            styles[names[-1]] = _Style()
+            return
+        style = styles[names[-1]] if names else _Style()
+        heading = re.fullmatch(r"heading ([1-9])", value, re.IGNORECASE)
+        if name == "name" and (heading or value.lower() == "title"):
+            style = replace(style, level=int(heading[1]) if heading else 0)
+        elif name == "outlineLvl" and style.level is None:
+            style = replace(style, level=_outline_level(value))
+        elif name == "numPr":
+            style = replace(style, is_item=True)
+        elif name == "basedOn":
+            style = replace(style, based_on=value)
+        if names:
+            styles[names[-1]] = style
+
+    parse_xml(archive, part, start)
+    return {name: _inherited(styles, name) for name in styles}
+
+
+def _inherited(styles: dict[str, _Style], name: str) -> _Style:
+    """Return a style with what it has from those that it is based on."""
+    found, seen = styles[name], {name}
+    while found.based_on in styles and found.based_on not in seen:
+        seen.add(found.based_on)
+        base = styles[found.based_on]
+        level = base.level if found.level is None else found.level
+        found = _Style(level, found.is_item or base.is_item, base.based_on)
+    return found
+
+
+def _outline_level(value: str) -> int | None:
+    """Return the level of a heading, from 1; 9 and more in the file is ordinary text."""
+    return int(value) + 1 if value.isdigit() and int(value) < 9 else None
+
+
+class _Text:
+    """Takes the elements of parts as they come and makes blocks of text of them."""
+
+    def __init__(self, limits: DocumentLimits, styles: dict[str, _Style] | None = None) -> None:
+        self.blocks: list[str] = []
+        self.title = ""
+        self._styles = styles or {}
+        self.unread: Counter[str] = Counter()
+        self._limits = limits
+        self._paragraphs = self._characters = 0
+        self._path: list[str] = []
+        self._skipped = 0  # how deep in an element that is left out
+        self._stack: list[_Open] = []
+        self._codes: list[bool] = []  # of open fields: whether this is their code, not their result
+
+    def read(self, archive: zipfile.ZipFile, part: str) -> _Text:
+        """Add the blocks of one part and return self."""
+        self._stack, self._codes = [_Open("part")], []
+        parse_xml(archive, part, self._start, self._end, self._data)
+        self.blocks += [block for block in _closed(self._stack[0]) if block.strip()]
+        self.unread.update(["fields without an end"] * len(self._codes))
+        return self
+
+    def _start(self, local: str, attributes: dict[str, str]) -> None:
+        parent = self._path[-1] if self._path else ""
+        self._path.append(local)
+        if self._skipped or local in _LEFT_OUT:
+            self._skipped += 1
+            self._mark_deleted(local)
+        elif local in _NO_TEXT:
+            self.unread[_NO_TEXT[local]] += 1
+        elif local in _HOLDERS:
+            self._count(local)
+            self._stack.append(_Open(local))
+        elif local == "fldChar":
+            self._field(attributes.get("fldCharType", ""))
+        elif local in _CHARACTERS and parent == "r":
+            self._add(_CHARACTERS[local])
+        elif parent == "pPr" and self._stack[-1].kind == "p":
+            self._set_style(self._stack[-1], local, attributes.get("val", ""))
+
+    def _end(self, local: str) -> None:
+        self._path.pop()
+        if self._skipped:
+            self._skipped -= 1
+        elif local in _HOLDERS:
+            closed, outer = self._stack.pop(), self._stack[-1]
+            if local == "p":
+                self._end_paragraph(closed, outer)
+            elif local == "tr":
+                if not closed.deleted:
+                    outer.cells.append(closed.parts)
+            else:
+                nested = any(each.kind == "tc" for each in self._stack)
+                outer.parts.append(_FOLDS[local](closed, nested))
+
+    def _end_paragraph(self, closed: _Open, outer: _Open) -> None:
+        text, outer.carried = outer.carried + "".join(_closed(closed)), ""
+        if closed.deleted:
+            outer.carried = text
+        else:
+            inside = any(each.kind in {"tc", "txbxContent"} for each in self._stack)
+            outer.parts.append(text if inside else self._marked(text, closed.style))
+
+    def _marked(self, text: str, style: _Style) -> str:
+        """Return a paragraph as Markdown; headings are one level lower below a title."""
+        if style.level is not None and text.strip():
+            line = " ".join(text.split())
+            level = min(style.level + bool(self.title), 6) or 1
+            self.title = self.title or (line if style.level == 0 else "")
+            return f"{'#' * level} {line}"
+        return f"- {text.strip()}" if style.is_item and text.strip() else escaped(text)
+
+    def _set_style(self, paragraph: _Open, local: str, value: str) -> None:
+        if local == "pStyle":
+            paragraph.style = self._styles.get(value, paragraph.style)
+        elif local == "outlineLvl":
+            paragraph.style = replace(paragraph.style, level=_outline_level(value))
+        elif local == "numPr" and paragraph.style.level is None:
+            paragraph.style = replace(paragraph.style, is_item=True)
+
+    def _data(self, text: str) -> None:
+        if self._path[-1] == "t" and not self._skipped:
+            self._characters += len(text)
+            if self._characters > self._limits.max_characters:
+                raise self._limits.exceeded("characters", "max_characters")
+            self._add(text)
+
+    def _add(self, text: str) -> None:
+        if self._stack[-1].kind == "p" and not any(self._codes):
+            self._stack[-1].parts.append(text)
+
+    def _count(self, local: str) -> None:
+        """Count paragraphs, and cells and rows with them: an empty one costs as much."""
+        self._paragraphs += local in {"p", "tc", "tr", "tbl"}
+        if self._paragraphs > self._limits.max_paragraphs:
+            raise self._limits.exceeded("paragraphs and cells", "max_paragraphs")
+
+    def _mark_deleted(self, local: str) -> None:
+        """Note a tracked deletion of a row, or of a paragraph's mark."""
+        kind = {"trPr": "tr", "rPr": "p"}.get(self._path[-2] if len(self._path) > 1 else "")
+        mark = kind == "tr" or self._path[-3:-1] == ["pPr", "rPr"]
+        if mark and local in {"del", "moveFrom"} and self._stack[-1].kind == kind:
+            self._stack[-1].deleted = True
+
+    def _field(self, kind: str) -> None:
+        if kind == "begin":
+            self._codes.append(True)
+        elif kind == "separate" and self._codes:
+            self._codes[-1] = False
+        elif kind == "end" and self._codes:
+            self._codes.pop()
+
+
+def _closed(element: _Open) -> list[str]:
+    return [*element.parts, element.carried] if element.carried else element.parts
+
+
+def _table(closed: _Open, nested: bool) -> str:
+    if nested:
+        return "; ".join(", ".join(row) for row in closed.cells)
+    return table(closed.cells)
+
+
+_FOLDS: dict[str, Callable[[_Open, bool], str]] = {
+    "txbxContent": lambda box, nested: "\n" + "\n".join(_closed(box)) + "\n",
+    "tc": lambda cell, nested: " ".join(" ".join(_closed(cell)).split()),
+    "tbl": _table,
+}
+"""Elements that hold text, and how what is in them becomes one."""
+
+_HOLDERS = {"p", "tr", *_FOLDS}

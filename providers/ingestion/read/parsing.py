@@ -1,0 +1,236 @@
+"""Documents to text: by what they are, and nothing is fetched here.
+
+A string is text, even one that looks like a URL: `RAGDocument` has told addresses from texts. Bytes
+come from an uploaded file, a `data:` URI or an allowed URL (`fetching.py`), and say themselves what
+they are (`detecting.py`). All text is UTF-8, or in the charset that its sender names.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from corral.api.errors import InvalidRequest
+from corral.api.invisible import clean_text
+from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.ingestion.read.detecting import (
+    CSV,
+    DOCX,
+    EPUB,
+    HTML,
+    JSON,
+    MAIL,
+    MARKDOWN,
+    NOTEBOOK,
+    ODS,
+    PDF,
+    PPTX,
+    TEXT,
+    TSV,
+    XLS,
+    XLSX,
+    detected,
+    unsupported,
+)
+from corral.providers.ingestion.read.formats import (
+    book,
+    code,
+    html,
+    mail,
+    notebook,
+    pdf,
+    rows,
+    sheets,
+    slides,
+    word,
+)
+from corral.providers.ingestion.read.formats.common import Readable
+from corral.providers.ingestion.read.mime_types import (
+    chosen_type,
+    decode,
+    decode_data_uri,
+    is_textual,
+    split_mime_type,
+)
+from corral.providers.ingestion.split.headings import Heading, markdown_headings
+
+MAX_TITLE_LENGTH = 255
+_DEFAULT_LIMITS = DocumentLimits()
+_PAGE_BREAK = "\n\n"
+
+_OF_BYTES: dict[str, Callable[[bytes, DocumentLimits], Readable]] = {
+    PDF: pdf.read, DOCX: word.read, PPTX: slides.read, XLSX: sheets.read, ODS: sheets.read,
+    XLS: sheets.read, EPUB: book.read,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedDocument:
+    """A document's text.
+
+    Attributes:
+        text: Without invisible characters and white space at line ends; never blank. Where its
+            lines are not the document's, at most one blank line in a row.
+        markdown: Whether it is Markdown (as HTML becomes, too).
+        title: Its first heading of level 1, where it is Markdown and has one; else what an HTML
+            page says that its title is.
+        page_starts: Where each page begins in the text, in characters, never decreasing; empty
+            where pages are not known. A page without text begins where the next one does.
+        unread: What the document holds that was not read: "2 pictures", "comments".
+        has_lines: Whether the lines of the text are those of the document.
+    """
+
+    text: str
+    markdown: bool = False
+    title: str | None = None
+    page_starts: tuple[int, ...] = ()
+    unread: tuple[str, ...] = ()
+    headings: tuple[Heading, ...] = ()
+    has_lines: bool = False
+
+    def page(self, position: int) -> int | None:
+        """Return the page, from 1, that a character is on; None where pages are not known."""
+        return bisect_right(self.page_starts, position) or None
+
+
+def parse(
+    content: str | bytes, mime_type: str | None = None, limits: DocumentLimits = _DEFAULT_LIMITS
+) -> ParsedDocument:
+    """Return the text of a document.
+
+    Not bounded in time, and not safe for several threads: `reading.py` runs it in processes.
+
+    Args:
+        content: Text, or the bytes of a file.
+        mime_type: What it is, perhaps with a charset; None means text, or what the bytes say. Bytes
+            that say what they are win. `text/*`, XML, YAML and the like are taken as they are;
+            HTML, mail, tables, source code, PDF, EPUB and Office files are read.
+        limits: How many pages, paragraphs and characters it may have.
+
+    Raises:
+        InvalidRequest: The type is unsupported (`field` is then "mime_type"), a binary file came as
+            text, the bytes are not in their charset, the file is broken, goes beyond a limit, or
+            holds no text.
+        MissingDependency: The package that reads this type is not installed.
+    """
+    named, charset = split_mime_type(mime_type)
+    if isinstance(content, bytes):
+        kind = detected(content, named, charset)
+        if kind in _OF_BYTES:
+            return _document(_OF_BYTES[kind](content, limits), limits)
+    else:
+        kind = named or TEXT
+        if kind in _OF_BYTES:
+            raise _text_for(kind)
+    if kind == MAIL:
+        data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+        return _document(mail.read(data), limits)
+    if not is_textual(kind):
+        raise unsupported(f"The MIME type {kind!r} is not supported")
+    return _textual(content if isinstance(content, str) else decode(content, charset), kind, limits)
+
+
+def parse_data_uri(uri: str, mime_type: str | None, limits: DocumentLimits) -> ParsedDocument:
+    """Return the text of the document in a `data:` URI, as `parse` does.
+
+    Args:
+        uri: It.
+        mime_type: What its sender says that it is; this and not the URI decides.
+        limits: As `parse` has them.
+
+    Raises:
+        InvalidRequest: The URI is malformed, or as `parse` says.
+        MissingDependency: The package that reads this type is not installed.
+    """
+    data, found = decode_data_uri(uri)
+    return parse(data, chosen_type(mime_type, found), limits)
+
+
+def parse_file(path: str, mime_type: str | None, limits: DocumentLimits) -> ParsedDocument:
+    """Return the text of a file on disk, as `parse` does; its name is not looked at.
+
+    Raises:
+        InvalidRequest: The file is gone, or as `parse` says.
+        MissingDependency: The package that reads this type is not installed.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"The file cannot be read: {error.strerror}.") from None
+    return parse(data, mime_type, limits)
+
+
+def _textual(text: str, kind: str, limits: DocumentLimits) -> ParsedDocument:
+    if kind == HTML:
+        return _document(html.read(text), limits)
+    if kind == NOTEBOOK:
+        return _document(notebook.read(text), limits)
+    if kind in {CSV, TSV}:
+        return _document(rows.read_csv(_trimmed(text), limits), limits)
+    text = _checked(_trimmed(rows.read_json(text) if kind == JSON else text), limits)
+    if kind in code.LANGUAGES:
+        return ParsedDocument(text, headings=code.symbols(text, kind), has_lines=True)
+    if kind != MARKDOWN:
+        return ParsedDocument(text, has_lines=True)
+    headings = tuple(markdown_headings(text))
+    return ParsedDocument(text, True, _title(None, headings), (), (), headings, True)
+
+
+def _document(read: Readable, limits: DocumentLimits) -> ParsedDocument:
+    text, starts = _paged(read.pages)
+    _checked(text, limits)
+    headings = tuple(markdown_headings(text)) if read.markdown else ()
+    pages = tuple(starts) if read.paged else ()
+    title = _title(read.title, headings)
+    return ParsedDocument(text, read.markdown, title, pages, read.unread, headings)
+
+
+def _title(said: str | None, headings: Sequence[Heading]) -> str | None:
+    """Return what a document says that its title is, else its first heading of level 1."""
+    first = next((heading.text for heading in headings if heading.level == 1), None)
+    return clean_text(said)[:MAX_TITLE_LENGTH] if said else first
+
+
+def _checked(text: str, limits: DocumentLimits) -> str:
+    if len(text) > limits.max_characters:
+        raise limits.exceeded("characters", "max_characters")
+    if not text.strip():
+        raise InvalidRequest(
+            "The document has no text.",
+            hint="Scanned pages need text recognition first.",
+            field="content",
+        )
+    return text
+
+
+def _text_for(kind: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The content is text, but the MIME type says {kind!r}.",
+        hint=f'Send the file as {{"uri": "data:{kind};base64,..."}}, or its text as text/plain.',
+        field="mime_type",
+    )
+
+
+def _paged(pages: Sequence[str]) -> tuple[str, list[int]]:
+    """Return the text of pages, a blank line between them, and where each of them begins."""
+    parts: list[str] = []
+    starts: list[int] = []
+    length = 0
+    for page in map(_tidy, pages):
+        starts.append(length)
+        if page:
+            parts.append(page)
+            length += len(page) + len(_PAGE_BREAK)
+    return _PAGE_BREAK.join(parts), starts
+
+
+def _tidy(text: str) -> str:
+    return re.sub(r"\n{3,}", "\n\n", _trimmed(text)).strip("\n")
+
+
+def _trimmed(text: str) -> str:
+    """Return the same lines without invisible characters and white space at their ends."""
+    return "\n".join(line.rstrip() for line in clean_text(text).split("\n")).rstrip("\n")

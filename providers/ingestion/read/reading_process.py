@@ -1,0 +1,102 @@
+"""The process that reads documents for `reading.py`, and what goes through the pipes to it.
+
+Half of what a first document takes is this process's start, so it imports what reads and no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import IO, Any
+
+from corral.api.errors import CorralError, InvalidRequest, MissingDependency
+from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.ingestion.read.parsing import (
+    ParsedDocument,
+    parse,
+    parse_data_uri,
+    parse_file,
+)
+
+MIB = 1 << 20
+
+_FORMS: dict[str, Callable[..., ParsedDocument]] = {
+    "content": parse,
+    "data_uri": parse_data_uri,
+    "file": parse_file,
+}
+"""How a document is handed over."""
+
+
+def send(pipe: IO[bytes], head: dict[str, Any], body: str | bytes) -> None:
+    """Send a line of JSON, and then a document or its text."""
+    is_text = isinstance(body, str)
+    data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    pipe.write(json.dumps({**head, "size": len(data), "is_text": is_text}).encode() + b"\n")
+    pipe.write(data)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> tuple[dict[str, Any], str | bytes]:
+    """Return what `send` sent; raise EOFError where the other side has ended."""
+    line = pipe.readline()
+    if not line:
+        raise EOFError
+    head = json.loads(line)
+    data = pipe.read(head["size"])
+    if len(data) < head["size"]:
+        raise EOFError
+    return head, data.decode("utf-8", "surrogatepass") if head["is_text"] else data
+
+
+def serve() -> None:
+    """Read documents from standard input and write their texts to standard output until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a package prints is no answer
+    bounded = False
+    with open(os.devnull, "w") as nowhere, contextlib.suppress(EOFError):
+        while True:
+            asked, content = receive(sys.stdin.buffer)
+            limits = DocumentLimits(**asked["limits"])
+            bounded = bounded or _bound_memory(limits)
+            faulthandler.dump_traceback_later(limits.max_seconds, exit=True, file=nowhere)
+            head, text = _answer(content, asked, limits)
+            faulthandler.cancel_dump_traceback_later()
+            send(answers, head, text)
+
+
+def _answer(
+    content: str | bytes, asked: dict[str, Any], limits: DocumentLimits
+) -> tuple[dict[str, Any], str]:
+    """Return what to say of a document, and its text."""
+    try:
+        parsed = _FORMS[asked["form"]](content, asked["mime_type"], limits)
+    except MemoryError:
+        error: CorralError = limits.exceeded("MiB to read", "max_memory_mib")
+    except (InvalidRequest, MissingDependency) as refusal:
+        error = refusal
+    else:
+        return {"document": {**asdict(parsed), "text": ""}}, parsed.text
+    return {"error": type(error).__name__, "state": vars(error)}, ""
+
+
+def _bound_memory(limits: DocumentLimits) -> bool:
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return True
+    most = limits.max_memory_mib * MIB
+    with contextlib.suppress(ValueError, OSError):  # a lower bound holds already
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    return True
+
+
+if __name__ == "__main__":
+    serve()

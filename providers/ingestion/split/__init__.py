@@ -1,0 +1,1 @@
+"""Splits a document's text into chunks, and says where in the document each one is."""

@@ -1,0 +1,181 @@
+"""What a server does in the background: load models at its start, delete what has expired."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+
+from corral.api.chunks import Chunk
+from corral.api.documents import READ_AT_ONCE
+from corral.api.errors import CorralError, NotFound
+from corral.api.principal import Principal, Role
+from corral.api.vector_dbs import VectorDB
+from corral.providers.stack.stack import Stack
+from corral.providers.stack.vector_store_table import Place, VectorStore
+
+MOST_SECONDS = 60.0
+"""How long the sweep sleeps at most."""
+LEAST_SECONDS = 1.0
+"""How long it sleeps at least, so that a backend that is away is not asked all the time."""
+
+RETRY_SECONDS = 10.0
+"""How long it waits where it has failed."""
+
+MAKING_SECONDS = 86_400.0
+"""How long a vector DB may take to be filled: a copy or an import registers it only then."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class BackgroundWork(ABC):
+    """One task of the event loop that runs until it ends or is closed."""
+
+    _task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin in the background."""
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """End the background task; nothing to end is fine."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    @abstractmethod
+    async def _run(self) -> None:
+        """Do the work."""
+
+
+class Warmup(BackgroundWork):
+    """Loads the embedding models of the registered vector DBs of all tenants, in the background.
+
+    Questions that come earlier wait for the same loading.
+
+    Args:
+        stack: The whole of it; no principal's view.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+
+    async def _run(self) -> None:
+        await self.once()
+
+    async def once(self) -> None:
+        """Load each model. A failure is logged, and again an error of whoever needs the model."""
+        used = {each.embedding_model for each in await self._stack.vector_dbs_of_all()}
+        for model in sorted(used):
+            try:
+                await self._stack.embedder(model)
+            except CorralError as error:
+                _LOG.warning("The embedding model %s cannot be loaded: %s", model, error)
+
+
+class Sweep(BackgroundWork):
+    """Deletes expired vector stores, chunks and files of all tenants, while it runs.
+
+    The first time comes when something is due. Any number of processes may sweep one data folder.
+
+    Args:
+        stack: The whole of it; no principal's view.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self._stack = stack
+        self._table = stack.stores
+
+    async def once(self) -> None:
+        """Delete what has expired by now.
+
+        Raises:
+            CorralError: Something could not be deleted; the rest was.
+        """
+        failures: list[CorralError] = []
+        for step in (self._stores, self._chunks, self._files):
+            try:
+                await step(failures)
+            except CorralError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    # --- inside ------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._wait()
+                await self.once()
+            except CorralError as error:
+                _LOG.warning(
+                    "Deleting expired data failed and will be retried: %s", type(error).__name__
+                )
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _wait(self) -> None:
+        """Sleep until something is due, or for `MOST_SECONDS`."""
+        self._table.changed.clear()
+        due = await self._table.next_expiry()
+        left = MOST_SECONDS if due is None else due - self._table.clock()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(max(left, LEAST_SECONDS), MOST_SECONDS)):
+                await self._table.changed.wait()
+
+    async def _stores(self, failures: list[CorralError]) -> None:
+        await self._table.flush()
+        registered = await self._stack.vector_dbs_of_all()
+        for vector_db in _of(await self._table.mark_expired(), registered):
+            try:
+                with suppress(NotFound):  # somebody else was faster
+                    await self._view(vector_db).unregister(vector_db.identifier)
+            except CorralError as error:
+                _LOG.warning("Cannot delete an expired vector store: %s", type(error).__name__)
+                failures.append(error)
+        await self._table.drop_strays(registered)
+
+    async def _chunks(self, failures: list[CorralError]) -> None:
+        now = int(self._table.clock())
+        of_today = {_place(each): each for each in await self._stack.vector_dbs_of_all()}
+        for place, chunk_ids in (await self._table.due_chunks(now)).items():
+            try:
+                if place in of_today:
+                    await self._delete_due(of_today[place], chunk_ids, now)
+                elif place[-1] > now - MAKING_SECONDS:
+                    await self._table.postpone(place, chunk_ids, now + int(MOST_SECONDS))
+                await self._table.looked_at(place, chunk_ids, now)
+            except CorralError as error:
+                _LOG.warning("Cannot delete expired chunks: %s", type(error).__name__)
+                failures.append(error)
+
+    async def _delete_due(self, vector_db: VectorDB, chunk_ids: Sequence[str], now: int) -> None:
+        """Delete those of some chunks whose own records say that their time is over."""
+        index = await self._view(vector_db).index(vector_db.identifier, active=False)
+        for start in range(0, len(chunk_ids), READ_AT_ONCE):
+            found = await index.get_chunks(chunk_ids[start : start + READ_AT_ONCE])
+            await index.delete_chunks([each.chunk_id for each in found if _is_over(each, now)])
+
+    async def _files(self, failures: list[CorralError]) -> None:
+        await self._stack.files.expire()
+
+    def _view(self, vector_db: VectorDB) -> Stack:
+        return self._stack.for_principal(Principal.stored(vector_db.tenant, role=Role.ADMIN))
+
+
+def _place(vector_db: VectorDB) -> Place:
+    return (*vector_db.key, vector_db.created_at)
+
+
+def _of(stores: Sequence[VectorStore], registered: Sequence[VectorDB]) -> list[VectorDB]:
+    """Return those registrations that stores are of."""
+    places = {(*store.key, store.created_at) for store in stores}
+    return [each for each in registered if _place(each) in places]
+
+
+def _is_over(chunk: Chunk, now: int) -> bool:
+    expires_at = chunk.chunk_metadata.expires_at if chunk.chunk_metadata else None
+    return expires_at is not None and expires_at <= now

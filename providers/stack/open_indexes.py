@@ -1,0 +1,197 @@
+"""The indexes that one process holds open: one a vector DB, for as long as that is registered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import CorralError, NotFound
+from corral.api.provider import ProviderSpec, VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+from corral.api.writes import Keeper
+from corral.providers.stack.vector_db_table import Key, VectorDBTable
+from corral.providers.vector_io.kit.write_ahead import NotedIndex
+
+LOOK_EVERY_SECONDS = 1.0
+"""How often the registry is searched for vector DBs that other processes have deleted."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class OpenIndexes:
+    """Opens, keeps and lets go of indexes; what is let go of is closed after its last user.
+
+    Args:
+        notes: The folder of the notes of writes; see `NotedIndex`.
+        spec: Returns the spec of a provider by its id.
+
+    Attributes:
+        lock: By a vector DB's key, held by whoever makes, opens, changes or deletes it: a backend
+            that is slow to open holds up nobody else's.
+        keeper: Who is told of each write to an index of this process.
+    """
+
+    keeper: Keeper | None = None
+
+    def __init__(
+        self,
+        notes: Path,
+        registry: VectorDBTable,
+        spec: Callable[[str], ProviderSpec],
+        provider: Callable[[str], VectorIOProvider],
+    ) -> None:
+        self.lock: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self.notes = notes
+        self._registry, self._spec, self._provider = registry, spec, provider
+        self._indexes: dict[Key, EmbeddingIndex] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._looked = (0, 0.0)  # at which generation of the registry, and when
+
+    def get(self, vector_db: VectorDB) -> EmbeddingIndex | None:
+        """Return the open index of a vector DB if it knows all its settings."""
+        held = self._indexes.get(vector_db.key)
+        if held is not None and held.vector_db is not vector_db:
+            if held.vector_db != vector_db:
+                return None
+            held.vector_db = vector_db  # the next query need not compare all settings
+        return held
+
+    def keep(self, index: EmbeddingIndex) -> None:
+        """Take over an index that was just made, and hear of its writes."""
+        index.keeper = self.keeper
+        self._indexes[index.vector_db.key] = index
+
+    async def note_writes(self, index: EmbeddingIndex) -> None:
+        """Have the writes to an index noted first, if a killed process would leave halves of them.
+
+        Raises:
+            ProviderError: A write that was cut off cannot be finished now.
+        """
+        capabilities = self._spec(index.vector_db.provider_id).capabilities
+        if isinstance(index, NotedIndex) and not capabilities.transactional:
+            await index.note_in(self.notes)
+
+    async def opened(self, vector_db: VectorDB) -> EmbeddingIndex:
+        """Return the index of a vector DB as it was registered a moment ago.
+
+        Raises:
+            NotFound: It is deleted, or its data is gone from the backend.
+            ProviderError: The backend failed.
+        """
+        held = self.get(vector_db)
+        if held is not None:
+            return held
+        async with self.lock[vector_db.key]:
+            return await self.index(await self._registry.get(*vector_db.key))
+
+    async def index(self, vector_db: VectorDB) -> EmbeddingIndex:
+        """Return the index of a vector DB, under its lock.
+
+        What can change while a vector DB lives is how it is searched, and an open index takes that
+        over.
+
+        Args:
+            vector_db: As it is registered now.
+
+        Raises:
+            NotFound: Its data is gone from the backend.
+            ProviderError: The backend failed.
+        """
+        held = self._of_today(vector_db)
+        if held is None:
+            held = await self._provider(vector_db.provider_id).open_index(vector_db)
+            await self.note_writes(held)
+            self.keep(held)
+        held.vector_db = vector_db
+        return held
+
+    async def usable(self, vector_db: VectorDB) -> None:
+        """Recreate the index, empty, if its data is gone from the backend; under its lock.
+
+        Raises:
+            ProviderError: The backend failed.
+        """
+        try:
+            await (await self.index(vector_db)).count()
+        except NotFound:
+            if vector_db.key in self._indexes:
+                self._let_go(vector_db.key)
+            provider = self._provider(vector_db.provider_id)
+            made = await provider.open_index(vector_db, create=True)
+            await self.note_writes(made)
+            self.keep(made)
+
+    def forget(self, key: Key) -> None:
+        """Drop an index that was deleted, if it is open."""
+        self._indexes.pop(key, None)
+
+    async def close(self) -> None:
+        """Close all of them."""
+        while closing := [*self._closing]:
+            # Not by their callbacks, which may be yet to come: gathering what is done gives them no
+            # turn since Python 3.12, and this would go on for ever.
+            self._closing.difference_update(closing)
+            await asyncio.gather(*closing)
+        for index in self._indexes.values():
+            await index.close()
+
+    # --- what other processes delete ---------------------------------------------------------
+
+    async def look(self) -> None:
+        """Let go of what is no longer registered, if the registry has changed since the last look.
+
+        Read from the registry first: it notices changes when it is read.
+        """
+        if self._registry.generation == self._looked[0]:
+            return
+        self._looked = (self._registry.generation, time.monotonic())
+        registered = {each.key: each.built_at for each in await self._registry.all()}
+        for key, index in self._indexes.items():
+            if registered.get(key) != index.vector_db.built_at:
+                self._in_background(self._check(key))
+
+    def notice_changes(self) -> None:
+        """Start closing, in the background, vector DBs that others have deleted."""
+        generation, looked = self._looked
+        due = time.monotonic() >= looked + LOOK_EVERY_SECONDS
+        if self._registry.generation != generation and due:
+            self._in_background(self.look())
+
+    async def _check(self, key: Key) -> None:
+        """Close a vector DB that is deleted; under the lock, since it may be being created."""
+        async with self.lock[key]:
+            held = self._indexes.get(key)
+            stored = await self._registry.find(*key)
+            if held and (stored is None or stored.built_at != held.vector_db.built_at):
+                self._let_go(key)
+
+    def _of_today(self, vector_db: VectorDB) -> EmbeddingIndex | None:
+        """Return the open index; one of an earlier registration of the id is let go of."""
+        held = self._indexes.get(vector_db.key)
+        if held is None or held.vector_db.built_at == vector_db.built_at:
+            return held
+        self._let_go(vector_db.key)
+        return None
+
+    def _let_go(self, key: Key) -> None:
+        """Close an index, whose chunks others have deleted; those that only it has go with it."""
+        index = self._indexes.pop(key)
+        keeps = self._spec(index.vector_db.provider_id).capabilities.persistent
+        self._in_background(index.close() if keeps else index.delete())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except CorralError as error:
+                _LOG.warning("Cannot close a deleted vector DB: %s", type(error).__name__)
+
+        task = asyncio.create_task(run())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

@@ -1,0 +1,322 @@
+"""The stack: configured providers, registered vector DBs, and the way from a name to an index.
+
+The server, the command line and the benchmark all stand on one `Stack`, so they ingest and query
+through the same code.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+from corral.api.embedder import Embedder
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import Conflict, NotFound
+from corral.api.principal import UNRESTRICTED, Principal
+from corral.api.provider import Orphan
+from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.providers.base.config import RunConfig
+from corral.providers.copying.rebuild import Rebuilding
+from corral.providers.copying.rebuild_table import RebuildTable
+from corral.providers.copying.rebuild_writes import WriteKeeper
+from corral.providers.files.store import FileStore
+from corral.providers.ingestion.cache import EmbeddingCache
+from corral.providers.ingestion.jobs.workers import Workers
+from corral.providers.ingestion.pipeline import Pipeline
+from corral.providers.ingestion.service import Ingestion
+from corral.providers.stack.configured import ConfiguredProviders
+from corral.providers.stack.making import Making
+from corral.providers.stack.open_indexes import OpenIndexes
+from corral.providers.stack.registrations import (
+    check_capabilities,
+    check_fingerprint,
+    check_rights,
+    resolved,
+    same_registration,
+    with_search,
+)
+from corral.providers.stack.vector_db_table import REGISTRY_NAME, Key, VectorDBTable
+from corral.providers.stack.vector_store_table import VectorStoreTable
+
+Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
+
+
+class Stack(ConfiguredProviders):
+    """Everything that one Corral process holds.
+
+    Opening a stack opens no vector DB and imports no engine.
+
+    Each tenant has ids of its own: a stack knows the vector DBs of its principal's tenant, and
+    another's do not exist for it.
+
+    Args:
+        home: The data folder; made where it is absent.
+        clock: Says the time, in Unix seconds, to what expires.
+
+    Attributes:
+        principal: For whom it works; one that is opened works for the operator.
+
+    Raises:
+        UnknownProvider, ConfigError: The configuration cannot work.
+    """
+
+    def __init__(
+        self, config: RunConfig, home: Path, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(config, home)
+        self.principal = UNRESTRICTED
+        self._vector_dbs = VectorDBTable(home / REGISTRY_NAME)
+        self._making = Making(home / "making")
+        self._open = OpenIndexes(home / "notes", self._vector_dbs, self.spec, self.vector_io)
+        rebuilds = RebuildTable(self._vector_dbs.file)
+        self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
+        most = int(config.files.max_mib * 1024 * 1024)
+        self.files = FileStore(home, max_bytes=most, clock=clock)
+        self.stores = VectorStoreTable(home, clock)
+        self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
+        pipeline = Pipeline(config.rag, self.embeddings)
+        self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, pipeline))
+        self._open.keeper = WriteKeeper(self, rebuilds, self._open, self.ingestion.follow)
+
+    def for_principal(self, principal: Principal) -> Self:
+        """Return this stack as a principal sees it: a view that shares everything with it.
+
+        Close the stack, never a view.
+        """
+        view = copy.copy(self)
+        view.principal = principal
+        view.files = self.files.of(principal)
+        view.ingestion = self.ingestion.on(view)
+        return view
+
+    # --- vector DBs --------------------------------------------------------------------------
+
+    async def vector_dbs(self) -> list[VectorDB]:
+        """Return the registered vector DBs, by identifier."""
+        found = await self._vector_dbs.of(self.principal.tenant)
+        await self._open.look()
+        return found
+
+    async def vector_dbs_of_all(self) -> list[VectorDB]:
+        """Return the registered vector DBs of all tenants."""
+        return await self._vector_dbs.all()
+
+    async def vector_db(self, vector_db_id: str) -> VectorDB:
+        """Return a registered vector DB.
+
+        Raises:
+            NotFound: There is none of that id.
+        """
+        found = await self._vector_dbs.get(*self._key(vector_db_id))
+        self._open.notice_changes()
+        return found
+
+    async def registered(self, vector_db_ids: Iterable[str]) -> set[str]:
+        """Return those of some ids under which a vector DB is registered."""
+        return await self._vector_dbs.known(self.principal.tenant, vector_db_ids)
+
+    async def register(
+        self,
+        registration: VectorDBRegistration,
+        *,
+        fingerprint: str | None = None,
+        fill: Fill | None = None,
+    ) -> VectorDB:
+        """Register a vector DB, make its index, and return what was stored.
+
+        Registering the same thing again returns the stored one, and makes it usable where its data
+        is gone: it is empty then. A refused registration leaves nothing behind.
+
+        Args:
+            fingerprint: Of the embedder that made the embeddings that it is going to hold; None
+                for the embedder as it is now.
+            fill: Puts chunks into the new index before anybody sees it. If it fails, nothing is
+                registered. Refused for an id that exists.
+
+        Raises:
+            UnknownProvider: No such provider; the message names the nearest.
+            InvalidRequest: A model is unknown, its dimension differs, or the provider cannot hold
+                such a vector DB.
+            Forbidden: As `check_rights` says.
+            Conflict: The id is taken by a registration that differs; the message names where.
+            MissingDependency: The model's packages or files are not installed.
+            ProviderError: The backend failed, or another process has the registry locked.
+        """
+        vector_db = resolved(registration, self, self.principal)
+        async with self._open.lock[vector_db.key]:
+            stored = await self._vector_dbs.find(*vector_db.key)
+            if stored is None:
+                attached = self.vector_io(vector_db.provider_id).resources()
+                check_rights(vector_db, self.principal, attached)
+                embedder = await self.embedder(vector_db.embedding_model)  # that inserts will need
+                vector_db.fingerprint = fingerprint or embedder.fingerprint
+                vector_db.installation = await self.installation()
+                async with self._making.of(vector_db):
+                    stored = await self._make(vector_db, fill)
+            elif fill is not None:
+                raise Conflict(
+                    f"Vector DB {vector_db.identifier!r} exists.",
+                    hint="Choose another id, or delete that vector DB first.",
+                    field="vector_db_id",
+                )
+            if stored is not vector_db:
+                same_registration(stored, vector_db)
+                await self._open.usable(stored)
+        return stored
+
+    async def change_search(self, vector_db_id: str, settings: Mapping[str, Any]) -> VectorDB:
+        """Change how a vector DB is searched; what is stored in it stays as it is.
+
+        Args:
+            settings: Some of `QUERY_SETTINGS`, as a registration takes them.
+
+        Raises:
+            NotFound: There is none of that id.
+            InvalidRequest: A setting is none of `QUERY_SETTINGS`, malformed, or beyond the
+                provider; nothing is changed.
+            Conflict: Another process changed it at the same time.
+        """
+        async with self._open.lock[self._key(vector_db_id)]:
+            stored = await self.vector_db(vector_db_id)
+            changed = with_search(stored, settings)
+            check_capabilities(changed, self.spec(changed.provider_id).capabilities)
+            self.check_reranker(changed.rerank)
+            await self._vector_dbs.replace(stored, changed)
+        return changed
+
+    async def rename(self, vector_db_id: str, name: str | None) -> VectorDB:
+        """Give a vector DB another `vector_db_name`, and return it.
+
+        Raises:
+            NotFound: There is none of that id.
+            Conflict: Another process changed it at the same time.
+        """
+        async with self._open.lock[self._key(vector_db_id)]:
+            stored = await self.vector_db(vector_db_id)
+            renamed = stored.model_copy(update={"vector_db_name": name})
+            await self._vector_dbs.replace(stored, renamed)
+        return renamed
+
+    async def unregister(self, vector_db_id: str) -> str:
+        """Delete a vector DB with all its chunks, once the requests that use it have ended.
+
+        What is registered under the id when this is called is deleted, never a successor.
+
+        Returns:
+            What stays behind, in a sentence; "" where nothing does.
+
+        Raises:
+            NotFound: There is none of that id.
+            ProviderError: The backend failed; the vector DB is still registered.
+        """
+        asked = await self.vector_db(vector_db_id)
+        if not self.has_vector_io(asked.provider_id):
+            await self._vector_dbs.remove(asked)
+            return (
+                f"Its provider {asked.provider_id!r} is no longer in run.yaml: the registration "
+                f"is deleted, and the chunks stay in that provider's storage."
+            )
+        async with self._open.lock[asked.key]:
+            stored = await self._vector_dbs.find(*asked.key)
+            if stored is not None and stored.created_at == asked.created_at:
+                await self.rebuilds.forget(stored)
+                with suppress(NotFound):  # an earlier deletion ended half-way
+                    await (await self._open.index(stored)).delete()
+                self._open.forget(asked.key)
+                await self._vector_dbs.remove(stored)
+        return ""
+
+    async def installation(self) -> str:
+        """Return the id of this installation: 32 hex digits, made once with the registry.
+
+        All data that it makes in engines has this id.
+        """
+        return await self._vector_dbs.installation()
+
+    async def orphans(self, provider_id: str) -> list[Orphan]:
+        """Return the data of a vector_io provider that no registration here holds.
+
+        Data of another `installation` may be in use there.
+
+        Raises:
+            UnknownProvider: There is no such provider.
+            ProviderError: It cannot be asked.
+        """
+
+        async def registered() -> list[VectorDB]:
+            # Read these first: one that is finished in between is then registered.
+            made = [*await self._making.all(), *await self.rebuilds.targets()]
+            return [*made, *await self._vector_dbs.all()]
+
+        return await self.vector_io(provider_id).orphans(registered)
+
+    async def index(self, vector_db_id: str, *, active: bool = True) -> EmbeddingIndex:
+        """Return the index of a registered vector DB as the principal sees it, opening it at first.
+
+        Its calls raise NotFound once the vector DB is deleted, by whomever.
+
+        Args:
+            active: Whether that counts as activity, which a vector store may expire without.
+
+        Raises:
+            NotFound: There is none of that id, or its data is gone from the backend.
+            Expired: `active`, and the time of its vector store is over.
+            ProviderError: The backend cannot be reached.
+        """
+        vector_db = await self.vector_db(vector_db_id)
+        if active:
+            await self.stores.use(vector_db)
+        return (await self._open.opened(vector_db)).seen_by(self.principal)
+
+    async def close(self) -> None:
+        """Close every index and provider."""
+        await self.ingestion.close()
+        await self.rebuilds.close()
+        await self._open.close()
+        await super().close()
+        await self.embeddings.close()
+        await self.files.close()
+        await self.stores.close()
+        await self._vector_dbs.close()
+
+    async def embedder_of(self, vector_db: VectorDB) -> Embedder:
+        """Return the embedder of a vector DB; one registered without a fingerprint gets its.
+
+        Raises:
+            NotFound: No configured provider serves the model.
+            MissingDependency: Its packages or files are not installed.
+            Conflict: It is not the embedder that made the embeddings; the message says in what
+                they differ.
+        """
+        embedder = await self.embedder(vector_db.embedding_model)
+        check_fingerprint(vector_db, embedder)
+        if vector_db.fingerprint is None:
+            recorded = vector_db.model_copy(update={"fingerprint": embedder.fingerprint})
+            with suppress(Conflict):  # it was changed meanwhile, perhaps by recording it
+                await self._vector_dbs.replace(vector_db, recorded)
+        return embedder
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _key(self, vector_db_id: str) -> Key:
+        return self.principal.tenant, vector_db_id
+
+    async def _make(self, vector_db: VectorDB, fill: Fill | None) -> VectorDB:
+        """Make the index of a new vector DB, register it, and return what is registered now."""
+        index = await self.vector_io(vector_db.provider_id).open_index(vector_db, create=True)
+        try:
+            if fill is not None:
+                await fill(index)
+            await self._vector_dbs.add(vector_db)
+        except BaseException as error:
+            await index.delete()  # our own, which nobody has seen
+            if isinstance(error, Conflict) and fill is None:  # another process was faster
+                return await self._vector_dbs.get(*vector_db.key)
+            raise
+        await self._open.note_writes(index)
+        self._open.keep(index)
+        return vector_db

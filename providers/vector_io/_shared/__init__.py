@@ -1,1 +1,0 @@
-"""What engines share to store: names, clients, retries, records, tokens, undo, threads."""

@@ -1,0 +1,367 @@
+"""The index of one vector DB whose chunks are in one SQLite file, whatever searches its vectors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.documents import DocumentCount
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import NotFound
+from corral.api.filters import Filter
+from corral.api.hits import Candidate, KeywordLeg, TermStatistics
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.kit.candidates import best_of
+from corral.providers.vector_io.kit.exact import Nearest
+from corral.providers.vector_io.kit.rows import RowSet
+from corral.providers.vector_io.kit.together import Together
+from corral.providers.vector_io.store.changes import StaleRead
+from corral.providers.vector_io.store.config import ChunkFileConfig
+from corral.providers.vector_io.store.connections import (
+    Connections,
+    connect,
+    delete_files,
+    state,
+)
+from corral.providers.vector_io.store.filters import FilterCache
+from corral.providers.vector_io.store.postings import KeywordIndex
+from corral.providers.vector_io.store.rows import (
+    chunk_ids_after,
+    chunk_ids_in,
+    chunk_ids_of,
+    chunk_ids_of_documents,
+    count_in,
+    count_up,
+    documents_after,
+    documents_in,
+    insert_rows,
+    read_chunks,
+    record_of,
+    remove_rows,
+    rows_of_chunks,
+    rows_of_documents,
+)
+from corral.providers.vector_io.store.schema import newest_version, prepare
+
+T = TypeVar("T")
+Leg = TypeVar("Leg", bound=Sequence[Candidate])
+
+_VectorQuery: TypeAlias = tuple[NDArray[np.float32], int, Filter | None]
+_WordQuery: TypeAlias = tuple[str, int, Filter | None, bool, TermStatistics | None]
+
+ROWS_AT_ONCE = 1024
+
+FEW_ROWS = 20_000
+"""Up to so many, one thread searches both legs sooner than two that wait for each other."""
+
+FEW_CHUNKS = 32
+"""A leg of so few candidates brings their chunks along: nearly all of them will be in the answer,
+and to come back for them takes another thread and another transaction."""
+
+
+class VectorSearcher(Protocol):
+    """What finds the nearest embeddings of a chunk file. Safe to use from many threads."""
+
+    def begin(
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        allowed: RowSet | None,
+    ) -> Callable[[], Nearest]:
+        """Return what finds the k nearest rows, and those tied with the last, best first.
+
+        Those that have begun before one is called may share the work.
+
+        Args:
+            connection: In a read transaction.
+            query: Shape (dimension,); length 1 where the embeddings are normalized.
+            k: How many rows are wanted, >= 1.
+            allowed: The rows that may be returned; None for all.
+
+        Returns:
+            Raw scores as `api.scoring` takes them: cosine, inner product or minus the distance.
+            The transaction sees all of the rows.
+
+        Raises:
+            StaleRead: What is in memory is newer than the transaction.
+        """
+
+
+class ChunkFileIndex(EmbeddingIndex):
+    """Chunks in one SQLite file; every public method is the contract's.
+
+    The work runs in threads, each with a connection of its own from a pool. Reads see one state of
+    the file; writes wait for each other, also across processes.
+
+    Args:
+        path: The file, which exists.
+        vectors: What searches the embeddings.
+        extension: A library of SQLite functions that `vectors` needs.
+    """
+
+    has_term_statistics = True
+
+    def __init__(
+        self,
+        vector_db: VectorDB,
+        path: Path,
+        config: ChunkFileConfig,
+        vectors: VectorSearcher,
+        extension: str | None = None,
+    ) -> None:
+        super().__init__(vector_db)
+        self._path = path
+        self._connections = Connections(
+            vector_db.provider_id, partial(self._connect, config, extension)
+        )
+        self._keyword = KeywordIndex(
+            vector_db.field_weights, vector_db.language, memory_mib=config.keyword_memory_mib
+        )
+        self._filters = FilterCache()
+        self._vectors = vectors
+        self._vector_leg = Together(self._search_vectors)
+        self._keyword_leg = Together(self._search_words)
+        self._statistics = Together(self._count_terms)
+        self._both_legs = Together(self._search_both)
+        self._rows = 0  # when they were last counted
+        self._reads = Together(self._read_all)
+
+    def prepare(self) -> None:
+        """Create or migrate the tables.
+
+        Raises:
+            ConfigError: A newer Corral wrote the file.
+        """
+        with self._connections.lend() as connection:
+            prepare(connection, self._keyword)
+
+    # --- the contract's hooks ----------------------------------------------------------------
+
+    async def _add(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        await asyncio.to_thread(self._write, chunks, embeddings, replace_documents)
+
+    async def _query_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await self._vector_leg.ask((embedding, k, filters))
+
+    async def _query_keyword(
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
+    ) -> Sequence[Candidate]:
+        return await self._keyword_leg.ask((query_string, k, filters, False, by))
+
+    async def _query_fuzzy(
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
+    ) -> Sequence[Candidate]:
+        return await self._keyword_leg.ask((query_string, k, filters, True, by))
+
+    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        return await self._statistics.ask((query_string, fuzzy))
+
+    async def _query_hybrid(
+        self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
+    ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+        if self._rows > FEW_ROWS:
+            return await super()._query_hybrid(embedding, query_string, k, filters)
+        return await self._both_legs.ask((embedding, query_string, k, filters))
+
+    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        return await self._reads.ask((chunk_ids, include_embeddings))
+
+    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        await asyncio.to_thread(self._delete_stored, chunk_ids)
+
+    async def _count(self) -> int:
+        return await self._read(state, "count")
+
+    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return await self._read(chunk_ids_after, after, limit)
+
+    async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+        return await self._read(documents_after, after, limit)
+
+    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+        return await self._read(chunk_ids_of_documents, [document_id])
+
+    async def _count_passing(self, filters: Filter) -> int:
+        return await self._read(self._passing_rows, count_in, filters)
+
+    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+        return await self._read(self._passing_rows, chunk_ids_in, filters, after, limit)
+
+    async def _documents_passing(
+        self, after: str, limit: int, filters: Filter | None
+    ) -> Sequence[DocumentCount]:
+        return await self._read(self._passing_rows, documents_in, filters, after, limit)
+
+    def _passing_rows(
+        self,
+        connection: apsw.Connection,
+        read: Callable[..., T],
+        filters: Filter | None,
+        *arguments: Any,
+    ) -> T:
+        passing = self._filters.passing(connection, filters)
+        everything = RowSet(np.empty(0, dtype=np.int64), negated=True)
+        return read(connection, everything if passing is None else passing, *arguments)
+
+    async def _drop(self) -> None:
+        await self._close()
+        await asyncio.to_thread(self._delete_files)
+
+    async def _close(self) -> None:
+        """Close the connections."""
+        self._connections.close()
+
+    async def _read(self, read: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        return await asyncio.to_thread(self._connections.read, read, *arguments, **options)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def _search_vectors(self, asked: Sequence[_VectorQuery]) -> list[list[Candidate]]:
+        return self._in_one_state(lambda file: _with_chunks(file, self._vectors_in(file, asked)))
+
+    def _search_words(self, asked: Sequence[_WordQuery]) -> list[KeywordLeg]:
+        return self._in_one_state(lambda file: _with_chunks(file, self._words_in(file, asked)))
+
+    def _search_both(
+        self, asked: Sequence[tuple[NDArray[np.float32], str, int, Filter | None]]
+    ) -> list[tuple[list[Candidate], KeywordLeg]]:
+        def search(connection: apsw.Connection) -> list[tuple[list[Candidate], KeywordLeg]]:
+            self._rows = state(connection, "count")
+            vectors = self._vectors_in(
+                connection, [(row, k, passes) for row, _, k, passes in asked]
+            )
+            texts = [(text, k, passes, False, None) for _, text, k, passes in asked]
+            return list(zip(vectors, self._words_in(connection, texts), strict=True))
+
+        return self._in_one_state(search)
+
+    def _vectors_in(
+        self, connection: apsw.Connection, asked: Sequence[_VectorQuery]
+    ) -> list[list[Candidate]]:
+        begun = [
+            self._vectors.begin(
+                connection, embedding, k, self._filters.passing(connection, filters)
+            )
+            for embedding, k, filters in asked
+        ]
+        found = [finish() for finish in begun]
+        return [
+            self._candidates(connection, each, k)
+            for each, (_, k, _) in zip(found, asked, strict=True)
+        ]
+
+    def _candidates(self, connection: apsw.Connection, found: Nearest, k: int) -> list[Candidate]:
+        rows = found.rows.tolist()
+        ids = chunk_ids_of(connection, rows)
+        pairs = zip(rows, found.scores.tolist(), strict=True)
+        return best_of((Candidate(ids[row], score) for row, score in pairs), k)
+
+    def _words_in(
+        self, connection: apsw.Connection, asked: Sequence[_WordQuery]
+    ) -> list[KeywordLeg]:
+        return [
+            self._keyword.candidates(
+                connection, text, k, self._filters.passing(connection, filters), by, fuzzy=fuzzy
+            )
+            for text, k, filters, fuzzy, by in asked
+        ]
+
+    def _count_terms(self, asked: Sequence[tuple[str, bool]]) -> list[TermStatistics]:
+        return self._in_one_state(
+            lambda file: [
+                self._keyword.statistics(file, text, fuzzy=fuzzy) for text, fuzzy in asked
+            ]
+        )
+
+    def _read_all(self, asked: Sequence[tuple[Sequence[str], bool]]) -> list[list[Chunk]]:
+        with self._connections.reading() as connection:
+            return [
+                read_chunks(connection, ids, include_embeddings=embeddings)
+                for ids, embeddings in asked
+            ]
+
+    def _in_one_state(self, search: Callable[[apsw.Connection], T]) -> T:
+        """Search in one state of the file."""
+        while True:
+            try:
+                with self._connections.reading() as connection:
+                    return search(connection)
+            except StaleRead:  # a faster query has seen a newer write; then so can this one
+                continue
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def _write(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        """Write chunks in one transaction. What takes long and needs no file is done before it."""
+        terms = [self._keyword.analyze(chunk) for chunk in chunks]
+        records = map(record_of, chunks)  # as they are written: all at once take much memory
+        parts = range(0, len(embeddings), ROWS_AT_ONCE)  # in double precision they take much memory
+        wide = (embeddings[at : at + ROWS_AT_ONCE].astype(np.float64) for at in parts)
+        norms = [norm for rows in wide for norm in (rows**2).sum(axis=1).tolist()]
+        with self._connections.writing() as connection:
+            gone = rows_of_chunks(connection, [chunk.chunk_id for chunk in chunks])
+            gone |= rows_of_documents(connection, replace_documents)
+            self._remove(connection, gone)
+            rows = insert_rows(connection, chunks, records, embeddings, norms)
+            self._keyword.add(connection, zip(rows, terms, strict=True))
+            count_up(connection, len(rows) - len(gone))
+
+    def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
+        with self._connections.writing() as connection:
+            gone = rows_of_chunks(connection, chunk_ids)
+            self._remove(connection, gone)
+            count_up(connection, -len(gone))
+
+    def _remove(self, connection: apsw.Connection, rows: set[int]) -> None:
+        ordered = sorted(rows)
+        remove_rows(connection, ordered)
+        self._keyword.delete(connection, ordered)
+
+    def _delete_files(self) -> None:
+        delete_files(self._path)
+
+    def _connect(self, config: ChunkFileConfig, extension: str | None) -> apsw.Connection:
+        try:
+            newest = newest_version()
+            return connect(self._path, config.busy_timeout_seconds, extension, newest=newest)
+        except apsw.CantOpenError:
+            if self._path.exists():
+                raise
+            raise NotFound(
+                f"The file of vector DB {self.vector_db.identifier!r} is gone.",
+                hint="Delete the vector DB and register it again.",
+                field="vector_db_id",
+            ) from None
+
+
+def _with_chunks(connection: apsw.Connection, legs: list[Leg]) -> list[Leg]:
+    """Return the legs, the small ones with their chunks."""
+    for leg in legs:
+        if len(leg) <= FEW_CHUNKS:
+            ids = [one.chunk_id for one in leg]
+            chunks = read_chunks(connection, ids, include_embeddings=False)
+            held = {chunk.chunk_id: chunk for chunk in chunks}
+            for one in leg:
+                one.chunk = held.get(one.chunk_id)
+    return legs

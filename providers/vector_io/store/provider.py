@@ -1,0 +1,72 @@
+"""The provider of chunk files: one file per vector DB, in one folder."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from pathlib import Path
+
+from corral.api.errors import ProviderError
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.kit.folders import folder_health
+from corral.providers.vector_io.kit.names import stored_name, strays
+from corral.providers.vector_io.store.index import ChunkFileIndex
+
+
+class ChunkFileProvider(VectorIOProvider):
+    """Creates and opens the files of vector DBs in one folder.
+
+    Args:
+        folder: Where the files are; made with the first of them.
+    """
+
+    def __init__(self, provider_id: str, folder: Path) -> None:
+        super().__init__(provider_id)
+        self._folder = folder
+
+    @abstractmethod
+    def index_of(self, vector_db: VectorDB, path: Path) -> ChunkFileIndex:
+        """Return the index of a vector DB on its file, which may be gone; opens nothing."""
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> ChunkFileIndex:
+        """Return the index of a vector DB; see the contract."""
+        return await asyncio.to_thread(self._open, vector_db, create)
+
+    def _open(self, vector_db: VectorDB, create: bool) -> ChunkFileIndex:
+        path = self._folder / file_name(vector_db)
+        if create:
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                path.touch()
+            except OSError as error:
+                raise ProviderError(
+                    f"{self.provider_id}: cannot write to {self._folder} ({error.strerror})."
+                ) from error
+        index = self.index_of(vector_db, path)
+        index.prepare()
+        return index
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the files that no registration holds; see the contract."""
+        names = await asyncio.to_thread(self._names)
+        return await strays(names, registered, self._drop)
+
+    async def _drop(self, name: str) -> None:
+        await asyncio.to_thread(self._remove, name)
+
+    def _names(self) -> list[str]:
+        return [path.name.partition(".")[0] for path in self._folder.glob("*.*")]
+
+    def _remove(self, name: str) -> None:
+        for path in self._folder.glob(f"{name}.*"):  # the file, and those beside it
+            path.unlink(missing_ok=True)
+
+    async def health(self) -> Health:
+        """Return OK if the folder, or the one it will be made in, is writable."""
+        return folder_health(self._folder)
+
+
+def file_name(vector_db: VectorDB) -> str:
+    """Return the name of a vector DB's file."""
+    return f"{stored_name(vector_db)}.db"

@@ -1,0 +1,102 @@
+"""The SQLite file that holds the chunks of one vector DB, for engines without a place for texts.
+
+Its tables and their versions. RFC 0006 has the layout and its reasons.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import apsw
+
+from corral.api.chunks import Chunk
+from corral.providers.base.schema_version import Step, check_version, upgrade
+from corral.providers.vector_io.store.connections import state, transaction
+from corral.providers.vector_io.store.postings import KEYWORD_VERSION, KeywordIndex
+
+REINDEX_BATCH = 1000
+
+_TABLES = """
+CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+INSERT INTO state VALUES ('version', 0), ('count', 0), ('analyzer', 0);
+
+-- A row is never changed and its number never used again: what replaces a chunk is a new row.
+CREATE TABLE chunks (
+    row INTEGER PRIMARY KEY AUTOINCREMENT,
+    chunk_id TEXT NOT NULL UNIQUE,
+    document_id TEXT,
+    content TEXT NOT NULL,
+    metadata TEXT NOT NULL,
+    chunk_metadata TEXT
+) STRICT;
+CREATE INDEX chunks_document ON chunks(document_id) WHERE document_id IS NOT NULL;
+
+-- float32, little-endian; apart from the texts, so that a scan of one does not read the other.
+CREATE TABLE embeddings (
+    row INTEGER PRIMARY KEY,
+    embedding BLOB NOT NULL,
+    squared_norm REAL NOT NULL
+) STRICT;
+
+-- What filters see of the metadata, a row for each element of a list. A boolean is a blob of one
+-- byte, so that SQLite's own order of types keeps booleans, numbers and strings apart.
+CREATE TABLE attributes (
+    key TEXT NOT NULL,
+    value ANY NOT NULL,
+    row INTEGER NOT NULL,
+    PRIMARY KEY (key, value, row)
+) STRICT, WITHOUT ROWID;
+
+-- Deleted rows, in the order of their deletion, for memory copies to follow.
+CREATE TABLE deletions (sequence INTEGER PRIMARY KEY AUTOINCREMENT, row INTEGER NOT NULL) STRICT;
+"""
+
+
+def _create(connection: apsw.Connection) -> None:
+    for _ in connection.execute(_TABLES):
+        pass
+
+
+MIGRATIONS: tuple[Step, ...] = (_create,)
+"""Step n takes a file from schema version n to n + 1; the steps of released versions never change.
+The keyword index is not among them: it is rebuilt if `KEYWORD_VERSION` differs."""
+
+
+def newest_version() -> int:
+    """Return the schema version that this Corral writes."""
+    return len(MIGRATIONS)
+
+
+def prepare(connection: apsw.Connection, keyword: KeywordIndex) -> None:
+    """Bring a file to this version's schema and this analyzer's keyword index, in one transaction.
+
+    Raises:
+        ConfigError: A newer Corral wrote the file.
+    """
+    name = Path(connection.filename).name
+    current = check_version(connection, len(MIGRATIONS), name) == len(MIGRATIONS)
+    if current and state(connection, "analyzer") == KEYWORD_VERSION:
+        return
+    with transaction(connection):
+        upgrade(connection, MIGRATIONS, name)
+        if state(connection, "analyzer") != KEYWORD_VERSION:
+            _reindex(connection, keyword)
+
+
+def _reindex(connection: apsw.Connection, keyword: KeywordIndex) -> None:
+    """Rebuild the keyword index from the stored texts."""
+    keyword.drop(connection)
+    keyword.create(connection)
+    query = "SELECT row, content, metadata FROM chunks WHERE row > ? ORDER BY row LIMIT ?"
+    last = 0
+    while batch := connection.execute(query, (last, REINDEX_BATCH)).fetchall():
+        rows = [(int(str(row)), keyword.analyze(_text(text, meta))) for row, text, meta in batch]
+        keyword.add(connection, rows)
+        last = rows[-1][0]
+    connection.execute("UPDATE state SET value = ? WHERE name = 'analyzer'", (KEYWORD_VERSION,))
+    connection.execute("UPDATE state SET value = value + 1 WHERE name = 'version'")
+
+
+def _text(content: object, metadata: object) -> Chunk:
+    return Chunk.model_construct(content=str(content), metadata=json.loads(str(metadata)))

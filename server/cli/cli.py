@@ -1,0 +1,296 @@
+"""The command line.
+
+`corral --help` must answer at once, so no module with commands imports anything heavier than click
+before a command runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from corral.server.cli import display
+from corral.server.cli.copies import copy, reembed
+from corral.server.cli.dbs import dbs
+from corral.server.cli.documents import documents
+from corral.server.cli.failures import JSON, CommandError
+from corral.server.cli.group import Corral
+from corral.server.cli.ingesting import ingest
+from corral.server.cli.jobs import jobs
+from corral.server.cli.keys import keys
+from corral.server.cli.options import EXISTING, OUTPUT, Target, json_option, on_client
+from corral.server.cli.querying import query
+from corral.server.cli.snapshots import export_db, import_db
+
+if TYPE_CHECKING:
+    from corral.providers.base.config import RunConfig
+    from corral.server.cli.client import Client
+
+
+@click.group(
+    cls=Corral,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--url", help="Address of a running server. [default: work on the data folder directly]"
+)
+@click.option("--home", type=EXISTING, help="Data folder. [default: $CORRAL_HOME or ~/.corral]")
+@click.option(
+    "--config", type=EXISTING, help="Configuration file. [default: run.yaml in the data folder]"
+)
+@click.option(
+    "--key", envvar="CORRAL_API_KEY", help="API key for --url. [default: $CORRAL_API_KEY]"
+)
+@click.option(
+    "--tenant", default="", help="Tenant whose vector DBs to use, without --url. [default: none]"
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log to stderr.")
+@click.version_option(package_name="corral-rag", prog_name="corral")
+@click.pass_context
+def main(
+    ctx: click.Context,
+    url: str | None,
+    home: Path | None,
+    config: Path | None,
+    key: str | None,
+    tenant: str,
+    verbose: bool,
+) -> None:
+    """Vector, keyword and hybrid search over any vector database."""
+    if url is not None and (home is not None or config is not None):
+        raise click.UsageError("--url cannot be combined with --home or --config.")
+    if url is None and ctx.get_parameter_source("key") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--key needs --url; without --url no key is needed.")
+    if url is not None and tenant:
+        raise click.UsageError(
+            "--url cannot be combined with --tenant; the key determines the tenant."
+        )
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal may lack characters that documents have
+            stream.reconfigure(errors="replace")
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.ERROR,
+        format="%(levelname)s %(name)s: %(message)s",
+    )
+    # Said before numpy is imported. A product of a matrix and a vector gains little from a second
+    # thread, and loses much to it on a busy machine; each query has a thread of its own anyway.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    home = home.expanduser().absolute() if home else None
+    ctx.obj = Target(url, home, config, key, tenant)
+
+
+@main.command()
+@click.option("--host", help="Address to listen on. [default: server.host, 127.0.0.1]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port; 0 picks a free one. [default: 8321]"
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Processes that share the port and the queue of documents.",
+)
+@click.pass_obj
+def serve(target: Target, host: str | None, port: int | None, workers: int) -> None:
+    """Start the server."""
+    target.local_only("serve")
+    from corral.providers.base.config import data_home, load_config  # noqa: PLC0415 - start-up time
+    from corral.providers.base.importing import no_collection  # noqa: PLC0415 - start-up time
+    from corral.server.cli.connecting import check_home  # noqa: PLC0415 - start-up time
+
+    with no_collection():
+        from corral.server import serving  # noqa: PLC0415 - fastapi is heavy
+
+    folder = target.home or data_home()
+    check_home(folder)
+    settings = load_config(target.config, folder)
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings.server = settings.server.model_copy(update=given)
+    try:
+        serving.serve(settings, folder, workers=workers, config_file=target.config)
+    except SystemExit:  # the log says why
+        raise CommandError(
+            f"The server did not start on {settings.server.host}, port {settings.server.port}.",
+            hint="If the port is taken, choose another with --port.",
+        ) from None
+
+
+@main.command()
+@click.option(
+    "--print-config",
+    is_flag=False,
+    flag_value="mcpservers",
+    type=click.Choice(["mcpservers", "vscode", "http"]),
+    help="Print what to paste into an agent's configuration, and exit. mcpservers: Claude Desktop, "
+    "Cursor and most others; vscode: VS Code; http: agents that take an address, that of --url, "
+    "of the running server, or as configured. "
+    "[default: mcpservers]",
+)
+@click.pass_obj
+def mcp(target: Target, print_config: str | None) -> None:
+    """Serve the Model Context Protocol to desktop agents.
+
+    Uses standard input and output, and opens the data folder in this process. A running server
+    offers the same tools at /mcp.
+    """
+    if print_config != "http":
+        target.local_only("mcp", of_a_tenant=True)
+    from corral.server.cli.connecting import operator_of  # noqa: PLC0415 - start-up time
+
+    operator = operator_of(target.tenant)
+    if print_config == "http" and operator.tenant:
+        raise click.UsageError(
+            "--print-config http cannot be combined with --tenant; the key determines the tenant."
+        )
+    if print_config:
+        from corral.server.mcp import snippets  # noqa: PLC0415 - start-up time
+
+        where = target.config, target.home, operator.tenant, target.url
+        made = snippets.snippet(print_config, *where)
+        click.echo(made)
+        return
+    from corral.server.mcp import stdio  # noqa: PLC0415 - start-up time
+
+    stdio.serve_stdio(target.config, target.home, operator)
+
+
+@main.command()
+@click.option(
+    "--path", type=EXISTING, help="Your own file or folder. [default: Corral's own documents]"
+)
+@click.option("--ask", "questions", multiple=True, help="Question to ask; repeatable.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=700,
+    show_default=True,
+    help="Context budget in tokens.",
+)
+@click.pass_obj
+def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_tokens: int) -> None:
+    """Register a vector DB, ingest files and ask a question.
+
+    Runs on SQLite in a temporary data folder and leaves nothing behind.
+    """
+    target.local_only("demo")
+    if target.home is not None:
+        raise click.UsageError("demo uses a temporary data folder; leave --home out.")
+    from corral.server.cli.demo import run_demo  # noqa: PLC0415 - start-up time
+
+    run_demo(target.config, path, questions, max_tokens)
+
+
+@main.command()
+@json_option
+@on_client
+async def providers(client: Client, as_json: bool) -> None:
+    """Show provider types and configured providers.
+
+    Shows the capabilities of each type and the health of each configured provider.
+    """
+    reply = await client.call("GET", "/v1/providers")
+    if as_json:
+        display.show_json(reply)
+        return
+    types, configured = reply.get("types") or [], reply.get("data") or []
+    display.show(display.types_table(types), display.providers_table(configured))
+    for plugin in reply.get("broken") or []:
+        display.note(f"Broken plugin {plugin.get('name')}: {plugin.get('reason')}")
+
+
+@main.command()
+@click.argument("provider_type")
+@click.option(
+    "--provider", "--provider-id", "provider_id",
+    help="Provider id; required if several of the type are configured.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_file", type=OUTPUT, metavar="FILE", help="Also write the matrix to this file."
+)
+@click.pass_obj
+def conformance(
+    target: Target, provider_type: str, provider_id: str | None, json_file: Path | None
+) -> None:
+    """Test a provider against the contract, in scratch vector DBs.
+
+    PROVIDER_TYPE is a type listed by `corral providers`, such as inline::sqlite, with its settings
+    from run.yaml or its defaults. Does not touch your vector DBs. If the engine allows only one
+    process, stop your server first. Exits with 0 if the provider conforms, else 1.
+    """
+    target.local_only("conformance")
+    from corral.server.cli import conformance as suite  # noqa: PLC0415 - start-up time
+
+    if not suite.conformance(target.config, target.home, provider_type, provider_id, json_file):
+        raise SystemExit(1)
+
+
+@main.command()
+@json_option
+@on_client
+async def models(client: Client, as_json: bool) -> None:
+    """List the embedding models."""
+    found = await client.models()
+    display.answer(found, display.models_table(found), as_json=as_json)
+
+
+@main.group()
+def config() -> None:
+    """Show the configuration."""
+
+
+@config.command("show")
+@json_option
+@click.pass_obj
+def show_config(target: Target, as_json: bool) -> None:
+    """Print all settings in force, with secrets masked."""
+    target.local_only("config show")
+    import yaml  # noqa: PLC0415 - start-up time
+
+    from corral.providers.base.config import CONFIG_NAME, data_home, load_config  # noqa: PLC0415
+    from corral.providers.stack.vector_db_table import (  # noqa: PLC0415 - start-up time
+        recorded_installation,
+    )
+
+    folder = target.home or data_home()
+    source = target.config or folder / CONFIG_NAME
+    effective = _effective(load_config(target.config, folder), folder)
+    if as_json:
+        display.show_json(effective)
+        return
+    shown = yaml.safe_dump(effective, sort_keys=False, allow_unicode=True)
+    found = str(source) if source.exists() else f"defaults ({source} does not exist)"
+    installation = recorded_installation(folder) or "none yet; the first start makes its id"
+    click.echo(f"# configuration: {found}\n# data folder: {folder}")
+    click.echo(f"# installation: {installation}\n{shown}", nl=False)
+
+
+def _effective(settings: RunConfig, folder: Path) -> JSON:
+    """Return the configuration as it is in force, its secrets masked.
+
+    Each provider has its own defaults, and the default model is one that is served.
+    """
+    from corral.api.provider import Api  # noqa: PLC0415 - start-up time
+    from corral.providers.stack.configured import ConfiguredProviders  # noqa: PLC0415 - start-up time
+    from corral.providers.stack.registry import check_config  # noqa: PLC0415 - start-up time
+
+    configured = ConfiguredProviders(settings, folder)
+    dumped = settings.model_dump(mode="json")
+    for api in Api:
+        for shown, entry in zip(dumped["providers"][api], settings.providers.of(api), strict=True):
+            shown["config"] = check_config(api, entry).model_dump(mode="json")
+    return {**dumped, "default_embedding_model": configured.default_model()}
+
+
+for _command in (ingest, query, copy, reembed, dbs, documents, jobs, keys, export_db, import_db):
+    main.add_command(_command)
+
+
+if __name__ == "__main__":
+    main()

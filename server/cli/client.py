@@ -1,0 +1,252 @@
+"""The HTTP client of the command line; `connecting` says whether a server or the app answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import httpx
+
+from corral.server.cli.failures import JSON, CommandError, refusal
+from corral.server.cli.paths import document_path, quoted, vector_db_path
+
+if TYPE_CHECKING:
+    from corral.providers.stack.stack import Stack
+
+_PIECE = 1 << 20
+
+
+class Client:
+    """Sends the requests of the command line; whatever goes wrong is a `CommandError`.
+
+    Args:
+        http: An open client whose base URL is the server's.
+        stack: That of the app in this process, for what is too large for a body in memory; None
+            where a server does the work.
+    """
+
+    def __init__(self, http: httpx.AsyncClient, stack: Stack | None = None) -> None:
+        self._http = http
+        self._stack = stack
+
+    async def call(self, method: str, path: str, body: JSON | None = None) -> JSON:
+        """Send a request and return the reply: an object, an empty one for null."""
+        # ASCII escapes carry even a lone surrogate of a strange file name, for the server to judge.
+        content = None if body is None else json.dumps(body).encode("ascii")
+        with self._answered():
+            response = await self._http.request(
+                method, path, content=content, headers={"content-type": "application/json"}
+            )
+        if not response.is_success:
+            raise refusal(response)
+        try:
+            reply = response.json()
+        except ValueError:
+            raise CommandError(
+                f"{self._url} answered {path} with something that is not JSON.",
+                hint="Is a Corral server listening there?",
+            ) from None
+        return {} if reply is None else _object(reply)
+
+    async def rows(self, path: str) -> list[JSON]:
+        """Return the objects of a reply `{"data": [...]}`."""
+        data = (await self.call("GET", path)).get("data")
+        if not isinstance(data, list):
+            raise CommandError("The server's reply has no `data` list.", hint="Is it Corral?")
+        return [_object(item) for item in data]
+
+    async def vector_dbs(self, *, counts: bool = False) -> list[JSON]:
+        """Return the registered vector DBs, as the server lists them, on request with counts."""
+        return await self.rows(f"/v1/vector-dbs{'?counts=true' * counts}")
+
+    async def vector_db(self, vector_db_id: str, *, counts: bool = False) -> JSON:
+        """Return a registered vector DB, on request with counts."""
+        return await self.call("GET", f"{vector_db_path(vector_db_id)}{'?counts=true' * counts}")
+
+    async def register(self, vector_db_id: str, settings: JSON) -> JSON:
+        """Register a vector DB and return it."""
+        return await self.call("POST", "/v1/vector-dbs", {**settings, "vector_db_id": vector_db_id})
+
+    async def export(self, vector_db_id: str) -> AsyncIterator[bytes]:
+        """Yield a snapshot of a vector DB, piece by piece."""
+        if self._stack is not None:
+            from corral.providers.copying.snapshots import export  # noqa: PLC0415 - start-up time
+
+            async for piece in export(self._stack, vector_db_id):
+                yield piece
+            return
+        path = f"/v1/snapshots/{quoted(vector_db_id)}"
+        with self._answered():
+            async with self._http.stream("GET", path) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise refusal(response)
+                async for piece in response.aiter_bytes(_PIECE):
+                    yield piece
+
+    async def restore(
+        self,
+        file: BinaryIO,
+        vector_db_id: str | None,
+        provider_id: str | None,
+        advance: Callable[[int, int], object],
+    ) -> JSON:
+        """Make a vector DB of a snapshot and return it, with its notes.
+
+        Args:
+            file: The snapshot.
+            vector_db_id: What to call it; None: as it was called.
+            provider_id: Where its chunks go; None as the server decides.
+            advance: Called with 0 and the bytes that were sent or stored, after each piece.
+        """
+        asked = {"vector_db_id": vector_db_id, "provider_id": provider_id}
+        if self._stack is not None:
+            return await _restored(self._stack, file, advance, asked)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            while piece := await asyncio.to_thread(file.read, _PIECE):
+                yield piece
+                advance(0, len(piece))
+
+        with self._answered():
+            response = await self._http.post(
+                "/v1/snapshots",
+                params={name: value for name, value in asked.items() if value is not None},
+                content=pieces(),
+                headers={"content-type": "application/zip"},
+            )
+        if not response.is_success:
+            raise refusal(response)
+        return _object(response.json())
+
+    async def documents(
+        self, vector_db_id: str, after: str, limit: int, *, names: bool = False
+    ) -> JSON:
+        """Return a page of documents: `data`, `has_more` and `last_id`."""
+        asked = f"after={quoted(after)}&limit={limit}&names={str(names).lower()}"
+        return await self.call("GET", f"{vector_db_path(vector_db_id)}/documents?{asked}")
+
+    async def document(self, vector_db_id: str, document_id: str, offset: int, limit: int) -> JSON:
+        """Return a document with some of its chunks."""
+        path = document_path(vector_db_id, document_id)
+        return await self.call("GET", f"{path}?offset={offset}&limit={limit}")
+
+    async def delete_document(self, vector_db_id: str, document_id: str) -> JSON:
+        """Delete a document with all its chunks, and return what was deleted."""
+        return await self.call("DELETE", document_path(vector_db_id, document_id))
+
+    async def submit(
+        self,
+        vector_db_id: str,
+        documents: Sequence[JSON],
+        batch_id: str | None,
+        *,
+        replace_others: bool = False,
+        chunk_size: int | None = None,
+        overlap: int | None = None,
+    ) -> JSON:
+        """Queue documents and return their jobs; unchanged documents are left alone.
+
+        Text stays text, addresses too.
+
+        Args:
+            vector_db_id: Where to.
+            documents: As the wire has them.
+            batch_id: The batch that they belong to; None makes one.
+            replace_others: Whether stored documents of another origin are replaced.
+            chunk_size, overlap: In tokens; None: as the vector DB was registered.
+        """
+        sizes = {"chunk_size_in_tokens": chunk_size, "overlap_in_tokens": overlap}
+        body = {
+            **{name: size for name, size in sizes.items() if size is not None},
+            "documents": [
+                {**document, "content": _text_item(document["content"])} for document in documents
+            ],
+            "vector_db_id": vector_db_id,
+            "batch_id": batch_id,
+            "skip_unchanged": True,
+            "same_origin_only": not replace_others,
+        }
+        return await self.call("POST", "/v1/jobs", body)
+
+    async def changed_jobs(self, batch_id: str, version: int) -> JSON:
+        """Return the jobs of a batch that changed after a version: `data` and `has_more`."""
+        asked = f"batch_id={quoted(batch_id)}&changed_after={version}&limit=1000"
+        return await self.call("GET", f"/v1/jobs?{asked}")
+
+    async def jobs(self, vector_db_id: str, status: str | None, limit: int) -> list[JSON]:
+        """Return the newest jobs of a vector DB, on request only those in one state."""
+        only = f"&status={status}" if status else ""
+        return await self.rows(f"/v1/jobs?vector_db_id={quoted(vector_db_id)}&limit={limit}{only}")
+
+    async def change_jobs(self, vector_db_id: str, change: str) -> int:
+        """Cancel or retry all jobs of a vector DB that can be, and return how many."""
+        reply = await self.call("POST", f"/v1/jobs/{change}", {"vector_db_id": vector_db_id})
+        return int(reply["count"])
+
+    async def ask(self, vector_db_id: str, question: str, query_config: JSON) -> JSON:
+        """Ask the RAG tool and return its reply: `content` and `metadata`."""
+        body = {
+            "content": question,
+            "vector_db_ids": [vector_db_id],
+            "query_config": {k: v for k, v in query_config.items() if v is not None},
+        }
+        return await self.call("POST", "/v1/tool-runtime/rag-tool/query", body)
+
+    async def models(self) -> list[JSON]:
+        """Return the embedding models that can be registered."""
+        found = await self.rows("/v1/models")
+        return [model for model in found if model.get("model_type") == "embedding"]
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        """Raise CommandError where a request in this context is not answered."""
+        try:
+            yield
+        except httpx.TimeoutException:
+            raise CommandError(f"{self._url} did not answer in time.") from None
+        except httpx.TransportError as error:
+            raise CommandError(
+                f"Cannot reach a server at {self._url}: {str(error) or type(error).__name__}.",
+                hint="Start one with `corral serve`, or leave out --url to work without a server.",
+            ) from None
+
+    @property
+    def _url(self) -> str:
+        return str(self._http.base_url).rstrip("/")
+
+
+def _object(reply: Any) -> JSON:
+    if not isinstance(reply, dict):
+        raise CommandError("The server's answer is not a JSON object.", hint="Is it Corral?")
+    return reply
+
+
+async def _restored(
+    stack: Stack,
+    file: BinaryIO,
+    advance: Callable[[int, int], object],
+    asked: dict[str, str | None],
+) -> JSON:
+    """Make a vector DB of a snapshot in this process; returns as `Client.restore`."""
+    from corral.providers.copying.snapshots import restore  # noqa: PLC0415 - start-up time
+
+    size, told = os.fstat(file.fileno()).st_size, 0
+
+    def stored(chunks: int, total: int) -> None:
+        nonlocal told
+        advance(0, size * chunks // total - told)
+        told = size * chunks // total
+
+    done = await restore(stack, file, progress=stored, **asked)
+    shown = done.vector_db.model_dump(mode="json")
+    return {"vector_db": shown, "chunks": done.chunks, "notes": list(done.notes)}
+
+
+def _text_item(content: Any) -> Any:
+    """Return a text as an item: a plain string of one address would be fetched."""
+    return {"type": "text", "text": content} if isinstance(content, str) else content

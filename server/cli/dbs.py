@@ -1,0 +1,242 @@
+"""`corral dbs`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from corral.server.cli import display
+from corral.server.cli.copies import change
+from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
+from corral.server.cli.options import (
+    METRICS,
+    MODES,
+    RANKERS,
+    Target,
+    batch_option,
+    chunk_size_option,
+    json_option,
+    on_client,
+    overlap_option,
+    typed,
+    weights_option,
+    yes_option,
+)
+from corral.server.cli.paths import vector_db_path
+
+if TYPE_CHECKING:
+    from corral.server.cli.client import Client
+
+_FIRST = (
+    "identifier", "provider_id", "chunk_count", "document_count", "embedding_model",
+    "embedding_dimension", "search_mode",
+)  # fmt: skip
+IN_USE = "Not made by this installation: it may be in use elsewhere."
+
+
+@click.group()
+def dbs() -> None:
+    """Create, list, show, change, delete and prune vector DBs."""
+
+
+@dbs.command("list")
+@click.option("--orphans", is_flag=True, help="List stored data that belongs to no vector DB.")
+@json_option
+@on_client
+async def list_dbs(client: Client, orphans: bool, as_json: bool) -> None:
+    """List vector DBs with their chunk and document counts."""
+    if orphans:
+        found = await client.call("GET", "/v1/orphans")
+        display.show_json(found) if as_json else _show_orphans(found)
+        return
+    vector_dbs = await client.vector_dbs(counts=True)
+    none = display.as_run("No vector DB is registered. Create one: corral dbs create NAME")
+    table = display.vector_dbs_table(vector_dbs) if vector_dbs else none
+    display.answer(vector_dbs, table, as_json=as_json)
+
+
+@dbs.command("prune")
+@click.option(
+    "--installation",
+    metavar="ID",
+    help="Delete what this installation made, or `unknown`. [default: this one]",
+)
+@yes_option
+@json_option
+@on_client
+async def prune(client: Client, installation: str | None, yes: bool, as_json: bool) -> None:
+    """Delete stored data that belongs to no vector DB.
+
+    A process that is killed while it registers a vector DB can leave such data. Look at it first
+    with `corral dbs list --orphans`.
+
+    Deletes only what this installation (this data folder) made. If several share a database server,
+    --installation ID deletes what another one made, its vector DBs included: name it only if that
+    installation is gone for good. `unknown` stands for data that was made before installations had
+    ids, in use or not.
+    """
+    found = await client.call("GET", "/v1/orphans")
+    is_other = installation not in (None, found["installation"])
+    orphans = _made_by(installation, found) if is_other else found["data"]
+    if not (yes and as_json):
+        _show_orphans({**found, "data": orphans, "others": []})
+    if orphans:
+        if not yes:
+            warning = f" {IN_USE}" if is_other else ""
+            click.confirm(f"Delete these for good ({len(orphans)})?{warning}", abort=True)
+        names = [{key: one[key] for key in ("provider_id", "name")} for one in orphans]
+        body: JSON = {"orphans": names, "installation": orphans[0]["installation"]}
+        await client.call("POST", "/v1/orphans/remove", body)
+    if as_json:
+        display.show_json(orphans)
+    elif orphans:
+        click.echo(f"Deleted: {len(orphans)}.")
+
+
+def _made_by(installation: str | None, found: JSON) -> list[JSON]:
+    """Return the data that another installation made; refuse one that made none."""
+    others: list[JSON] = found["others"]
+    orphans = [one for one in others if one["installation"] == installation]
+    if not orphans:
+        ids = sorted({one["installation"] for one in others})
+        raise CommandError(
+            f"No data of an installation {installation!r} was found.",
+            hint=f"Others: {', '.join(ids) or 'none'}. This one: {found['installation']}.",
+            exit_code=BAD_INPUT,
+        )
+    return orphans
+
+
+def _show_orphans(found: JSON) -> None:
+    orphans, others, failures = found["data"], found["others"], found["failures"]
+    if orphans:
+        _show_table(orphans)
+    else:
+        click.echo("No orphans found.")
+    for installation in sorted({one["installation"] for one in others}):
+        click.echo(f"\nInstallation {installation}. {IN_USE}")
+        _show_table([one for one in others if one["installation"] == installation])
+    for one in failures:
+        display.note(f"{one['provider_id']} did not answer: {one['message']}")
+    if failures and not orphans:
+        raise CommandError(f"{display.counted(len(failures), 'provider')} did not answer.")
+
+
+def _show_table(orphans: list[JSON]) -> None:
+    table = display.new_table("provider#", "vector DB#", "name#")
+    for one in orphans:
+        display.add_row(table, one["provider_id"], one["vector_db_id"] or "?", one["name"])
+    display.show(table)
+
+
+@dbs.command("show")
+@click.argument("db")
+@json_option
+@on_client
+async def show_db(client: Client, db: str, as_json: bool) -> None:
+    """Show a vector DB's settings and size."""
+    settings = await client.vector_db(db, counts=True)
+    if as_json:
+        display.show_json(settings)
+        return
+    if settings.get("fingerprint"):
+        parts = json.loads(settings["fingerprint"])
+        settings["fingerprint"] = {name: _short(str(part)) for name, part in parts.items()}
+    first = {name: settings.pop(name) for name in _FIRST if name in settings}
+    display.show(display.settings_table({**first, **settings}))
+
+
+def _short(part: str) -> str:
+    """Return a part of a fingerprint for a table: twelve digits tell digests apart."""
+    return part if len(part) <= 40 else f"{part[:12]}..."
+
+
+@dbs.command("create")
+@click.argument("db")
+@click.option("--provider", "provider_id", help="Provider id. [default: the first one configured]")
+@click.option("--model", "embedding_model", help="Embedding model. [default: the server's]")
+@click.option("--mode", "search_mode", type=MODES, help="Search mode. [default: hybrid]")
+@click.option("--language", help="Language, by ISO code or English name. [default: english]")
+@click.option("--metric", type=METRICS, help="Distance metric. [default: cosine]")
+@click.option("--ranker", type=RANKERS, help="Fusion of hybrid results. [default: weighted]")
+@weights_option("Keyword weight of a field; repeatable. [default: content=1 title=2]")
+@click.option("--rerank", help="Re-ranking: mmr, bm25, or JSON. [default: none]")
+@click.option(
+    "--min-confidence", type=click.FloatRange(0, 1), help="Minimum confidence. [default: 0]"
+)
+@chunk_size_option
+@overlap_option
+@json_option
+@on_client
+async def create_db(
+    client: Client,
+    /,
+    db: str,
+    ranker: str | None,
+    rerank: str | None,
+    weights: dict[str, float] | None,
+    chunk_size_in_tokens: int | None,
+    overlap_in_tokens: int | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Register a vector DB. Repeating it with the same settings changes nothing."""
+    kind = None if ranker is None else {"type": ranker}
+    given: JSON = {**settings, "ranker": kind, "field_weights": weights}
+    given["rerank"] = typed(rerank) if rerank else None
+    given["chunking"] = _chunking(chunk_size_in_tokens, overlap_in_tokens)
+    asked = {name: value for name, value in given.items() if value is not None}
+    created = await client.register(db, asked)
+    display.answer(created, display.describe(created), as_json=as_json)
+
+
+def _chunking(size: int | None, overlap: int | None) -> JSON | None:
+    """Return the sizes to register; the overlap defaults to an eighth of the size."""
+    if size is None and overlap is None:
+        return None
+    given = {"chunk_size_in_tokens": size, "overlap_in_tokens": overlap}
+    if size is not None and overlap is None:
+        given["overlap_in_tokens"] = size // 8
+    return {name: value for name, value in given.items() if value is not None}
+
+
+@dbs.command("change")
+@click.argument("db")
+@click.option("--language", help="Language, by ISO code or English name.")
+@weights_option("Keyword weight of a field; repeatable, and all of them are replaced.")
+@batch_option
+@json_option
+@click.pass_obj
+def change_db(
+    target: Target,
+    /,
+    db: str,
+    language: str | None,
+    weights: dict[str, float] | None,
+    **options: Any,
+) -> None:
+    """Change the language or field weights of a vector DB.
+
+    Embeds nothing again. Builds a second index and switches to it when it is complete; queries and
+    inserts continue meanwhile. Run the same command to resume an interrupted rebuild.
+    """
+    asked = {"language": language, "field_weights": weights}
+    given = {name: value for name, value in asked.items() if value is not None}
+    if not given:
+        raise click.UsageError("Nothing to change: pass --language or --field-weight.")
+    target.run(change, db, given, **options)
+
+
+@dbs.command("delete")
+@click.argument("db")
+@yes_option
+@on_client
+async def delete_db(client: Client, db: str, yes: bool) -> None:
+    """Delete a vector DB and all its chunks."""
+    await client.vector_db(db)
+    if not yes:
+        click.confirm(f"Delete vector DB {db!r} with all its chunks?", abort=True)
+    note = (await client.call("DELETE", vector_db_path(db))).get("note") or ""
+    display.show(display.clean(f"{db} is deleted. {note}".strip()))

@@ -1,0 +1,168 @@
+"""`corral demo`: the whole way on real files, in one command and on a fresh machine.
+
+It works in a temporary data folder, so it disturbs nobody's data, leaves nothing behind and shows
+the same each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import metadata, version
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from corral.api.confidence import EVEN_ODDS
+from corral.providers.base.config import RunConfig, load_config
+from corral.providers.ingestion.read.detecting import MARKDOWN
+from corral.server import DISTRIBUTION
+from corral.server.cli import answers, display
+from corral.server.cli.client import Client
+from corral.server.cli.connecting import in_process
+from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
+from corral.server.cli.files import Report, SourceFile, collect
+from corral.server.cli.ingest import ingest
+from corral.server.cli.ingest_commands import say_passed_over, summary
+from corral.server.cli.progress import ingest_bars
+
+PROJECT = Path(__file__).resolve().parents[2]
+"""The folder of the rfcs: the checkout, or `corral` where the package is installed."""
+
+VECTOR_DB = "demo"
+QUESTION = "Why does a score threshold of 0.1 empty every hybrid result on other servers?"
+UNANSWERED = "How long should a sourdough loaf rest before it is baked?"
+"""What the project's own files do not say."""
+MODES = ("vector", "keyword", "hybrid")
+HITS = 5
+COMPARED = 20
+"""Hits of each mode that the comparison reads; several of them may be of one document."""
+
+
+def run_demo(
+    config: Path | None, path: Path | None, questions: Sequence[str], max_tokens: int
+) -> None:
+    """Run the demo and print what it does.
+
+    Args:
+        config: The run.yaml to use; None takes the defaults, whatever is in the data folder.
+        path: A file or folder; None takes the project's README and rfcs.
+        questions: What to ask; none takes one that the rfcs answer.
+        max_tokens: Context budget.
+
+    Raises:
+        CommandError: There is nothing to ingest, no question for one's own files, or a step failed.
+    """
+    if path is not None and not questions:
+        raise CommandError(
+            "--path needs a question.",
+            hint="Add: --ask 'QUESTION'",
+            exit_code=BAD_INPUT,
+        )
+    if not all(map(str.strip, questions)):
+        raise CommandError("--ask must not be empty.", exit_code=BAD_INPUT)
+    with tempfile.TemporaryDirectory(prefix="corral-demo-") as folder:
+        report = Report()
+        files = collect([path], report) if path else _project_files(Path(folder, "project"))
+        if not files:
+            raise CommandError(f"There is nothing to ingest in {path}.", exit_code=BAD_INPUT)
+        settings = load_config(config) if config else RunConfig()
+        home, asked = Path(folder, "home"), list(questions) or [QUESTION]
+        vain = None if path or questions else UNANSWERED
+        asyncio.run(_show(settings, home, files, report, asked, max_tokens, vain))
+
+
+async def _show(
+    settings: RunConfig,
+    home: Path,
+    files: Sequence[SourceFile],
+    report: Report,
+    questions: Sequence[str],
+    max_tokens: int,
+    vain: str | None,
+) -> None:
+    display.show(f"Corral {version(DISTRIBUTION)}: one fence around every vector database")
+    click.echo()
+    async with in_process(settings, home) as client:
+        vector_db = await client.register(VECTOR_DB, {"search_mode": "hybrid"})
+        display.show(_step("Registered", display.describe(vector_db)))
+        with ingest_bars(len(files), sum(file.size for file in files)) as bars:
+            await ingest(client, vector_db, files, report, bars)
+        say_passed_over(report)
+        if not report.documents:
+            raise CommandError("No document could be ingested.")
+        display.show(_step("Ingested", summary(report)))
+        for question in questions:
+            await _ask(client, question, max_tokens)
+            click.echo()
+        if vain is not None:
+            await _ask_in_vain(client, vain)
+            click.echo()
+    display.show(_next_commands())
+
+
+async def _ask(client: Client, question: str, max_tokens: int) -> None:
+    """Ask one question: its context, its hits, and what each mode would have put first."""
+    display.show(_step("Asked", question))
+    click.echo()
+    budgeted = {"max_chunks": HITS, "max_tokens_in_context": max_tokens, "explain": True}
+    reply = await client.ask(VECTOR_DB, question, budgeted)
+    answers.show_reply(reply, with_context=True, texts=False)
+    first = {mode: await _documents(client, question, mode) for mode in MODES}
+    click.echo()
+    display.show("The documents that each search mode puts first:", answers.modes_table(first))
+
+
+async def _ask_in_vain(client: Client, question: str) -> None:
+    """Ask what nothing stored answers: with a least confidence, the context stays empty."""
+    display.show(_step("Asked", f"{question} (min_confidence {EVEN_ODDS:g})"))
+    click.echo()
+    asked: JSON = {"max_chunks": HITS, "min_confidence": EVEN_ODDS, "explain": True}
+    answers.show_reply(await client.ask(VECTOR_DB, question, asked), with_context=True, texts=False)
+
+
+async def _documents(client: Client, question: str, mode: str) -> list[str]:
+    """Return the documents of a mode's hits, best first."""
+    config: JSON = {"mode": mode, "max_chunks": COMPARED, "max_tokens_in_context": 1_000_000}
+    reply = await client.ask(VECTOR_DB, question, config)
+    return [str(document) for document in reply["metadata"].get("filenames", [])]
+
+
+def _project_files(into: Path) -> list[SourceFile]:
+    """Write the project's README and rfcs into a folder, and return them."""
+    texts = {"README.md": _readme()}
+    for path in sorted((PROJECT / "rfcs").glob("*.md")):
+        texts[f"rfcs/{path.name}"] = path.read_text(encoding="utf-8")
+    files = []
+    for name, text in texts.items():
+        copy = into / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text, encoding="utf-8")
+        files.append(SourceFile(copy, name, name, copy.stat().st_size, MARKDOWN))
+    return files
+
+
+def _readme() -> str:
+    """Return the README: of the checkout, or as an installed package carries it."""
+    path = PROJECT / "README.md"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    return str(metadata(DISTRIBUTION).json["description"])
+
+
+def _step(what: str, said: str) -> Text:
+    return Text.assemble((f"{what:<12}", "bold"), display.clean(said))
+
+
+def _next_commands() -> Text:
+    commands = {
+        "corral ingest notes PATH --create": "your own files, in a vector DB named notes",
+        'corral query notes "QUESTION" --explain': "ask them, and see why each hit is there",
+        "corral serve": "the same over HTTP; see http://127.0.0.1:8321/docs",
+    }
+    shown = {display.as_run(command): purpose for command, purpose in commands.items()}
+    width = max(map(len, shown)) + 2
+    lines = [f"  {command:<{width}}{purpose}" for command, purpose in shown.items()]
+    return Text("\n".join(["Next:", *lines]))

@@ -1,0 +1,149 @@
+"""The options of `corral ingest`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from corral.server.cli.options import (
+    EXISTING,
+    Target,
+    chunk_size_option,
+    encoding_of,
+    json_option,
+    named_option,
+    overlap_option,
+)
+
+if TYPE_CHECKING:
+    from corral.server.cli.files import ReadOptions
+
+
+@click.command()
+@click.argument("db")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=EXISTING)
+@click.option(
+    "--create", is_flag=True, help="Register DB with default settings if it does not exist."
+)
+@click.option(
+    "--replace", is_flag=True, help="Replace documents with the same id from other folders."
+)
+@click.option(
+    "--as-text",
+    multiple=True,
+    metavar="PATTERN",
+    help="Also ingest files matching this as plain text, such as '*.log'; repeatable.",
+)
+@click.option(
+    "--encoding",
+    help="Encoding of text files. [default: UTF-8 or UTF-16 if valid, else Windows-1252]",
+)
+@click.option(
+    "--include", multiple=True, metavar="GLOB", help="Ingest only files matching this; repeatable."
+)
+@click.option(
+    "--exclude", multiple=True, metavar="GLOB", help="Skip files matching this; repeatable."
+)
+@click.option(
+    "--acl",
+    multiple=True,
+    metavar="TOKEN",
+    help="Who may read the documents, such as group:sales; repeatable.",
+)
+@click.option(
+    "--metadata",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Metadata of every document, such as year=2026; a value is JSON or text; repeatable.",
+)
+@click.option("--title", help="Title of the document, if there is only one file.")
+@chunk_size_option
+@overlap_option
+@click.option("--hidden", is_flag=True, help="Also ingest files and folders that begin with a dot.")
+@click.option("--no-ignore", is_flag=True, help="Also ingest files that .gitignore excludes.")
+@click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Ingest new and changed files until interrupted; deletes only with --sync.",
+)
+@click.option("--yes", is_flag=True, help="With --sync: delete without asking.")
+@json_option
+@click.pass_obj
+def ingest(
+    target: Target,
+    /,
+    db: str,
+    paths: tuple[Path, ...],
+    create: bool,
+    sync: bool,
+    watch: bool,
+    yes: bool,
+    as_json: bool,
+    **chosen: Any,
+) -> None:
+    """Ingest files and folders into a vector DB.
+
+    Reads text, Markdown, HTML, PDF, Office files, notebooks, e-books, mail, tables and source
+    code; see docs/documents.md. Includes subfolders, but not hidden files, files that .gitignore
+    excludes, and links that lead out of the folder. A file's document id is its path relative to
+    the folder you name. Files over the server's limits (rag.document_limits and server.limits in
+    run.yaml) fail before anything is sent.
+
+    Run the command again after an interruption or after you edit files: it skips unchanged files
+    and replaces changed ones. `corral jobs` lists and retries failures. Globs work as in
+    .gitignore.
+
+    Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
+    """
+    from corral.server.cli import ingest_commands  # noqa: PLC0415 - start-up time
+
+    if sync and not yes and not sys.stdin.isatty():
+        raise click.UsageError("Not a terminal; pass --yes.")
+    target.run(
+        ingest_commands.ingest,
+        db,
+        paths,
+        create=create,
+        as_json=as_json,
+        options=_read_options(**chosen),
+        sync=sync,
+        watch=watch,
+        ask=not yes,
+    )
+
+
+def _read_options(
+    *,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    hidden: bool,
+    no_ignore: bool,
+    acl: tuple[str, ...],
+    encoding: str | None,
+    metadata: tuple[str, ...],
+    chunk_size_in_tokens: int | None,
+    overlap_in_tokens: int | None,
+    **others: Any,
+) -> ReadOptions:
+    """Return the options that say which files are read, and how."""
+    from corral.api.principal import check_acl  # noqa: PLC0415 - start-up time
+    from corral.server.cli.files import ReadOptions  # noqa: PLC0415 - start-up time
+    from corral.server.cli.folders import Selection  # noqa: PLC0415 - start-up time
+
+    try:
+        check_acl(acl)
+    except ValueError as error:
+        raise click.UsageError(f"--acl: {error}.") from None
+    return ReadOptions(
+        selection=Selection(include, exclude, hidden=hidden, ignored=no_ignore),
+        acl=acl,
+        encoding=encoding_of(encoding),
+        metadata=dict(named_option(each, "--metadata") for each in metadata),
+        chunk_size=chunk_size_in_tokens,
+        overlap=overlap_in_tokens,
+        **others,
+    )

@@ -1,0 +1,186 @@
+"""Progress on stderr: bars on a terminal, a line every two seconds elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from corral.server.cli.display import clean, console, note
+from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
+
+SECONDS_BETWEEN_LINES = 2.0
+"""Interval of progress lines without a terminal."""
+
+
+class _Work:
+    """Counts what is done and shows it.
+
+    Args:
+        screen: Where to.
+        bars: The bars of a terminal; None for lines.
+        number: How many things there are.
+        size: Their size together; what the estimate is made from.
+        work: What is done.
+        things: With what.
+    """
+
+    def __init__(
+        self, screen: Console, bars: Progress | None, number: int, size: int, work: str, things: str
+    ) -> None:
+        self._screen, self._bars = screen, bars
+        self._number, self._size, self._work, self._things = number, size, work, things
+        self._done, self._done_size = 0, 0.0
+        self._started = self._said = time.monotonic()
+        self._task = TaskID(0)
+        if bars:
+            self._task = bars.add_task(work, total=max(size, 1), told="")
+            self.show()
+
+    def advance(self, more: int, more_size: int) -> None:
+        """Count a number of things, and their size, as done."""
+        self._done += more
+        self._done_size += more_size
+        self.show()
+
+    def show(self) -> None:
+        """Show how far the work is: on a bar, or by a line if one is due."""
+        size, now = self._size_so_far(), time.monotonic()
+        told = f"{self._done}/{self._number} {self._things}{self._rate(now - self._started)}"
+        if self._bars:
+            self._bars.update(self._task, completed=size, told=told)
+        elif now - self._said >= SECONDS_BETWEEN_LINES and self._done < self._number:
+            self._said = now
+            left = (now - self._started) * max(self._size - size, 0) / size if size else None
+            rest = "" if left is None else f", about {left:.0f} s left"
+            self._screen.print(f"{self._work}: {told}{rest}", soft_wrap=True)
+
+    def _size_so_far(self) -> float:
+        return self._done_size
+
+    def _rate(self, seconds: float) -> str:
+        return ""
+
+
+class IngestProgress(_Work):
+    """The progress of an ingest: also of the files at work, and in chunks and bytes a second."""
+
+    _chunks = 0
+
+    def __init__(self, screen: Console, bars: Progress | None, number: int, size: int) -> None:
+        self._working: dict[str, tuple[float, int]] = {}
+        self._tasks: dict[str, TaskID] = {}
+        super().__init__(screen, bars, number, size, "Ingesting", "documents")
+
+    def at_work(self, source: str, size: int, progress: JSON) -> None:
+        """Show how far a file is; `progress` is that of its job."""
+        total = progress["characters_total"]
+        done = size * progress["characters"] / total if total else 0.0
+        self._working[source] = (done, progress["embedded"])
+        self.show()
+        if self._bars is None:
+            return
+        if source not in self._tasks:
+            name = source if len(source) <= 40 else f"...{source[-37:]}"
+            self._tasks[source] = self._bars.add_task(clean(name), total=max(size, 1), told="")
+        pages = progress["pages_total"]
+        told = f"{progress['embedded']} chunks"
+        told += f", page {progress['pages']}/{pages}" if pages else ""
+        self._bars.update(self._tasks[source], completed=done, told=told)
+
+    def done(self, source: str, size: int, chunks: int = 0) -> None:
+        """Show that a file is done with, stored or not."""
+        self._working.pop(source, None)
+        if self._bars and source in self._tasks:
+            self._bars.remove_task(self._tasks.pop(source))
+        self._chunks += chunks
+        self.advance(1, size)
+
+    def _size_so_far(self) -> float:
+        return self._done_size + sum(size for size, _ in self._working.values())
+
+    def _rate(self, seconds: float) -> str:
+        chunks = self._chunks + sum(count for _, count in self._working.values())
+        seconds = max(seconds, 1e-3)
+        size = self._size_so_far() / seconds / 1024
+        return f", {chunks / seconds:,.0f} chunks/s, {size:,.0f} KiB/s"
+
+
+@contextmanager
+def progress(
+    number: int, size: int, *, work: str = "Ingesting", things: str = "documents"
+) -> Iterator[Callable[[int, int], None]]:
+    """Show the progress of some work on stderr; yield what to call after each step.
+
+    It takes the number and the size of what the step did.
+
+    Args:
+        number: How many things there are.
+        size: Their size together; what the estimate is made from.
+        work: What is done.
+        things: With what.
+    """
+    with _bars() as (screen, bars):
+        yield _Work(screen, bars, number, size, work, things).advance
+
+
+@contextmanager
+def ingest_bars(number: int, size: int) -> Iterator[IngestProgress]:
+    """Show the progress of an ingest on stderr, of so many files and bytes."""
+    with _bars() as (screen, bars):
+        yield IngestProgress(screen, bars, number, size)
+
+
+@contextmanager
+def _bars() -> Iterator[tuple[Console, Progress | None]]:
+    screen = console(stderr=True)
+    if not screen.is_terminal:
+        yield screen, None
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[told]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=screen, transient=True) as bars:
+        yield screen, bars
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Print how to resume if the work in this context is interrupted, unless it is refused."""
+    try:
+        yield
+    except (CommandError, asyncio.CancelledError) as error:
+        if not (isinstance(error, CommandError) and error.exit_code == BAD_INPUT):
+            note("Run the same command again to continue.")
+        raise
+
+
+async def through(
+    step: Callable[[JSON], Awaitable[JSON]], batch: int | None, work: str
+) -> tuple[int, int]:
+    """Take all steps through a vector DB; return how many chunks there were and were written.
+
+    Args:
+        step: Takes one step: with `after` and `limit`.
+        batch: Chunks of a step; None for a share of all.
+        work: What is done, for the bar.
+    """
+    from corral.providers.copying.steps import WRITTEN_AT_ONCE, batch_size  # noqa: PLC0415 - slow
+
+    taken = await step({"after": "", "limit": batch or WRITTEN_AT_ONCE})
+    limit = batch or batch_size(taken["total"])
+    seen = written = 0
+    with progress(taken["total"], taken["total"], work=work, things="chunks") as advance:
+        while True:
+            seen, written = seen + taken["seen"], written + taken["copied"]
+            advance(taken["seen"], taken["seen"])
+            if taken["done"]:
+                return seen, written
+            taken = await step({"after": taken["last_id"], "limit": limit})

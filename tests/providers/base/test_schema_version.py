@@ -1,0 +1,190 @@
+"""Schema versions of Corral's SQLite files: newer ones are refused, older ones upgraded."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from corral.api.errors import ConfigError
+from corral.providers.base import keys
+from corral.providers.base.database import Database, Schema
+from corral.providers.base.schema_version import upgrade
+from corral.providers.files import store
+from corral.providers.ingestion import cache
+from corral.providers.ingestion.jobs import job_rows
+from corral.providers.ingestion.jobs.job_reader import JobReader
+from corral.providers.ingestion.jobs.job_rows import Scope
+from corral.providers.stack import vector_db_table, vector_store_table
+from corral.providers.vector_io.store import schema as chunk_file
+
+ROOT = Path(__file__).parents[3]
+SCHEMAS = {
+    "embeddings.db": cache.TABLES,
+    "files.db": store.TABLES,
+    "jobs.db": job_rows.TABLES,
+    "keys.db": keys.TABLES,
+    "registry.db": vector_db_table.TABLES,
+    "vector_stores.db": vector_store_table.TABLES,
+}
+"""The tables of every file that a `Database` opens; tests/server/test_newer_files.py finds them."""
+
+RECORDED = {
+    "embeddings.db": ["d6e5a9af4572"],
+    "files.db": ["b2574a06ea42", "219d6853bf59", "6b0f00c32de7"],
+    "jobs.db": ["4d369282dba6"],
+    "keys.db": ["36a9872e67d4"],
+    "registry.db": ["d08676e31674", "2cb84a4f629b", "50d9e18d8969", "a9d71ab6501f"],
+    "vector_stores.db": ["83c1a37f6057"],
+    "chunks": ["6e71a72e859c"],
+}
+"""A digest of the tables of each version, the oldest first."""
+
+OPENERS = {
+    "providers/base/database.py",
+    "providers/stack/vector_db_table.py",  # reads the id of an installation, of whatever version
+    "providers/vector_io/store/connections.py",
+    "providers/vector_io/chroma/embedded/__init__.py",  # chroma.sqlite3, whose schema is Chroma's
+    "providers/vector_io/chroma/embedded/graph.py",
+}
+
+
+def version_of(connection: apsw.Connection) -> int:
+    """Return the schema version of a file."""
+    return int(str(connection.pragma("user_version")))
+
+
+def digest(connection: apsw.Connection) -> str:
+    """Return a digest of the columns and indexes of a file."""
+    columns = (
+        'SELECT t.name, c.name, c.type, c."notnull", c.dflt_value, c.pk'
+        " FROM sqlite_master t, pragma_table_info(t.name) c ORDER BY t.name, c.cid"
+    )
+    text = repr(connection.execute(columns).fetchall())
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def made(path: Path, schema: Schema, version: int) -> None:
+    """Make a file as a Corral of a version made it."""
+    with closing(apsw.Connection(str(path))) as connection:
+        Schema(schema.tables, schema.upgrades[: version - 1]).apply(connection, path.name)
+        assert version_of(connection) == version
+
+
+def test_only_two_modules_open_sqlite_files() -> None:
+    """Every opening of a SQLite file of Corral's checks its version first.
+
+    If this fails: open the file by `Database`, or by `connect` in store/connections.py.
+    """
+    found = set()
+    for room in ("api", "providers", "server", "bench"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in {
+                    "apsw.Connection",
+                    "sqlite3.connect",
+                }:
+                    found.add(path.relative_to(ROOT).as_posix())
+    assert found == OPENERS
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_tables_of_a_version_never_change(name: str) -> None:
+    """Each version has the tables that are recorded here.
+
+    If this fails: a change of tables needs an upgrade and a new version, with its digest at the end
+    of the list. A file in somebody's data folder keeps the tables that it was made with.
+    """
+    schema, digests = SCHEMAS[name], []
+    for version in range(1, schema.version + 1):
+        with closing(apsw.Connection(":memory:")) as connection:
+            Schema(schema.tables, schema.upgrades[: version - 1]).apply(connection, name)
+            digests.append(digest(connection))
+    assert digests == RECORDED[name]
+
+
+def test_the_tables_of_chunk_files_never_change() -> None:
+    """Each version of a chunk file has the tables that are recorded here; see above."""
+    digests = []
+    for version in range(1, len(chunk_file.MIGRATIONS) + 1):
+        with closing(apsw.Connection(":memory:")) as connection:
+            upgrade(connection, chunk_file.MIGRATIONS[:version], "chunks")
+            digests.append(digest(connection))
+    assert digests == RECORDED["chunks"]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+async def test_a_file_of_an_older_version_is_upgraded_by_a_reader(
+    tmp_path: Path, name: str
+) -> None:
+    """A process that only reads brings every older version to the newest first.
+
+    If this fails: what reads a column of today fails on a folder of yesterday.
+    """
+    schema = SCHEMAS[name]
+    for version in range(1, schema.version + 1):
+        path = tmp_path / f"{version}-{name}"
+        made(path, schema, version)
+        file = Database(path, schema, remedy="")
+        assert await file.read("SELECT 7") == [(7,)]
+        await file.close()
+        with closing(apsw.Connection(str(path))) as connection:
+            assert version_of(connection) == schema.version
+            assert digest(connection) == RECORDED[name][-1]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_jobs_of_an_older_folder_are_read(tmp_path: Path, version: int) -> None:
+    """`JobReader` opens a table without today's indexes, and one from before versions.
+
+    If this fails: `corral jobs` fails on an older data folder.
+    """
+    path = tmp_path / "jobs.db"
+    made(path, job_rows.TABLES, 1)
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute(f"DROP INDEX jobs_by_tenant; PRAGMA user_version={version}")
+    reader = JobReader(tmp_path)
+    assert await reader.find(Scope("")) == []
+    await reader.close()
+    with closing(apsw.Connection(str(path))) as connection:
+        assert version_of(connection) == job_rows.TABLES.version
+        assert digest(connection) == RECORDED["jobs.db"][-1]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_tables_of_no_version_are_refused(tmp_path: Path, version: int) -> None:
+    """A file whose table lacks a column is refused by name, and stays as it is.
+
+    If this fails: a column that was added without an upgrade fails with each read, as "SQLError".
+    """
+    path = tmp_path / "jobs.db"
+    made(path, job_rows.TABLES, 1)
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute(f"ALTER TABLE jobs DROP COLUMN acl; PRAGMA user_version={version}")
+    before = path.read_bytes()
+    reader = JobReader(tmp_path)
+    with pytest.raises(ConfigError, match=r"jobs\.db has schema version 1.*jobs\.acl") as refused:
+        await reader.find(Scope(""))
+    assert "Move it away" in str(refused.value.hint)
+    assert path.read_bytes()[100:] == before[100:]  # behind the header, which records WAL mode
+    await reader.close()
+
+
+async def test_a_file_that_was_raised_meanwhile_is_not_lowered() -> None:
+    """The version is checked again in the transaction that upgrades.
+
+    If this fails: of two processes that start at once, the older one lowers the version again.
+    """
+    with closing(apsw.Connection(":memory:")) as connection:
+        connection.execute("PRAGMA user_version=99")
+        for name, schema in SCHEMAS.items():
+            with pytest.raises(ConfigError, match=rf"{name} has schema version 99"):
+                schema.apply(connection, name)
+        with pytest.raises(ConfigError, match=r"version 99; this Corral reads up to 1\."):
+            upgrade(connection, chunk_file.MIGRATIONS, "chunks")
+        assert version_of(connection) == 99
+        assert connection.execute("SELECT * FROM sqlite_master").fetchall() == []

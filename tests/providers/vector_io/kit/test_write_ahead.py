@@ -1,0 +1,191 @@
+"""Notes of writes: on the disk before the engine is told, carried out once more after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk
+from corral.api.errors import InvalidRequest, ProviderError, Unavailable
+from corral.providers.vector_io.kit.write_ahead import Intent, Intents, NotedIndex
+from corral.providers.vector_io.memory.index import MemoryIndex
+
+from ..registrations import registration
+
+DB = registration("memory", embedding_dimension=3)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Noted(NotedIndex, MemoryIndex):
+    """An engine without transactions; `fails` is what its next write meets after its first half."""
+
+    def __init__(self) -> None:
+        MemoryIndex.__init__(self, DB, fuzzy=False, on_drop=lambda vector_db: None)
+        self.fails: BaseException | None = None
+        self.noted: list[bool] = []
+
+    async def _put(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: NDArray[np.float32],
+        replace_documents: frozenset[str],
+    ) -> None:
+        assert self.intents is not None
+        self.noted.append(self.intents.left() is not None)
+        await MemoryIndex._add(self, chunks, embeddings, frozenset())
+        self._fail()
+        await MemoryIndex._add(self, chunks, embeddings, replace_documents)
+
+    async def _take(self, chunk_ids: Sequence[str]) -> None:
+        await MemoryIndex._delete_chunks(self, chunk_ids[:1])
+        self._fail()
+        await MemoryIndex._delete_chunks(self, chunk_ids)
+
+    async def _discard(self) -> None:
+        await MemoryIndex._drop(self)
+
+    def _fail(self) -> None:
+        error, self.fails = self.fails, None
+        if error is not None:
+            raise error
+
+
+def chunks(version: int, count: int = 3) -> list[Chunk]:
+    """Return a version of the document `d`, whose chunks have ids of their own."""
+    return [
+        Chunk(
+            chunk_id=f"v{version}-{n}",
+            content=f"lämb {n}\u2028of {version}",
+            metadata={"document_id": "d", "n": n},
+            embedding=[1.0, float(n), float(version)],
+        )
+        for n in range(count)
+    ]
+
+
+async def write(index: Noted, version: int) -> None:
+    """Replace the document by a version."""
+    await index.add_chunks(chunks(version), replace_documents=["d"])
+
+
+async def opened(folder: Path) -> Noted:
+    """Return an index whose writes are noted."""
+    index = Noted()
+    await index.note_in(folder)
+    return index
+
+
+async def ids(index: Noted) -> list[str]:
+    """Return the ids of the chunks that are there."""
+    return list(await index.chunk_ids(limit=100))
+
+
+def notes(folder: Path) -> list[str]:
+    """Return the names of the notes."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+
+
+def test_a_note_holds_all_of_a_write() -> None:
+    """Chunks, embeddings to the last bit, what is replaced and what is deleted come back.
+
+    If this fails: a write that is carried out once more is another one.
+    """
+    rows = np.array([[1e-20, 2.0, 3.0]] * 3, np.float32)
+    intent = Intent(chunks(1), rows, frozenset({"d", 'a"\n'}))
+    read = Intent.from_bytes(intent.to_bytes())
+    kept = [each.model_copy(update={"embedding": None}) for each in chunks(1)]
+    assert list(read.chunks) == kept
+    assert read.embeddings.tobytes() == rows.tobytes()
+    assert (read.replaced, read.deleted) == (frozenset({"d", 'a"\n'}), None)
+    gone = Intent([], np.empty((0, 3), np.float32), frozenset(), ["a\nb", "c"])
+    assert Intent.from_bytes(gone.to_bytes()).deleted == ["a\nb", "c"]
+
+
+async def test_a_note_is_there_while_a_write_is_at_work_and_not_after(tmp_path: Path) -> None:
+    """The note is on the disk before the engine is told, and gone when it has done all.
+
+    If this fails: a kill in between leaves half a write that nobody finishes.
+    """
+    index = await opened(tmp_path)
+    await write(index, 1)
+    assert index.noted == [True]
+    assert notes(tmp_path) == []
+
+
+@pytest.mark.parametrize("action", ["add", "delete"])
+async def test_what_a_kill_cut_off_is_finished(tmp_path: Path, action: str) -> None:
+    """Whoever opens the vector DB next, and whoever writes to it next, finishes what was left.
+
+    If this fails: a document has chunks of two versions until somebody sends it again.
+    """
+    index = await opened(tmp_path)
+    await write(index, 1)
+    for again in ("open", "write"):
+        index.fails = Killed()
+        cut_off = write(index, 2) if action == "add" else index.delete_chunks(await ids(index))
+        with pytest.raises(Killed):
+            await cut_off
+        assert notes(tmp_path) != []
+        if again == "open":
+            await index.note_in(tmp_path)
+            assert await ids(index) == ([f"v2-{n}" for n in range(3)] if action == "add" else [])
+        await write(index, 3)
+        assert await ids(index) == [f"v3-{n}" for n in range(3)]
+        assert notes(tmp_path) == []
+
+
+async def test_an_open_outcome_keeps_its_note_and_a_refusal_does_not(tmp_path: Path) -> None:
+    """An engine that is away has its note kept; one that refuses has undone the write itself.
+
+    If this fails: a write is lost that may have begun, or one that was refused comes back.
+    """
+    index = await opened(tmp_path)
+    index.fails = Unavailable("away")
+    with pytest.raises(Unavailable):
+        await write(index, 1)
+    assert notes(tmp_path) != []
+    index.fails = Unavailable("still away")
+    with pytest.raises(Unavailable):
+        await write(index, 2)  # it waits for the first, which is first again
+    index.fails = ProviderError("refused")
+    await write(index, 3)  # what is left is refused and let go, and this one is carried out
+    assert [i for i in await ids(index) if i.startswith("v3")] == [f"v3-{n}" for n in range(3)]
+    assert notes(tmp_path) == []
+    index.fails = InvalidRequest("no")
+    with pytest.raises(InvalidRequest):
+        await write(index, 4)
+    assert notes(tmp_path) == []
+
+
+async def test_a_note_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
+    """A broken note, and one of a newer version, hold up nobody and are not deleted.
+
+    If this fails: a vector DB can no longer be opened, or what was noted is gone for good.
+    """
+    await write(await opened(tmp_path), 1)
+    path = Intents(tmp_path, DB)._path
+    for broken in (b"", b"{", b'{"version": 99}\n', b'{"version": 1, "chunks": 2}\n{}'):
+        path.write_bytes(broken)
+        await write(await opened(tmp_path), 2)
+        assert notes(tmp_path) == [path.with_suffix(".unread").name]
+        assert path.with_suffix(".unread").read_bytes() == broken
+
+
+async def test_a_dropped_vector_db_leaves_no_note(tmp_path: Path) -> None:
+    """Deleting a vector DB deletes what was left to do in it.
+
+    If this fails: a new vector DB of the same name gets chunks of the old one.
+    """
+    index = await opened(tmp_path)
+    index.fails = Killed()
+    with pytest.raises(Killed):
+        await write(index, 1)
+    await index.delete()
+    assert notes(tmp_path) == []
