@@ -1,4 +1,4 @@
-"""The calls at work in an index: it is deleted after the last of them, and some exclude others."""
+"""Calls in flight, so that deletion can wait for them, and a lock for writes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from corral.api.errors import NotFound, Unavailable
 
 DRAIN_SECONDS = 30.0
-"""How long a deletion or a closing waits for the calls at work: a query takes far less."""
+"""Maximum time that `closing` and `wait_idle` wait for running calls; a query takes far less."""
 
 
-class Calls:
-    """Counts the calls at work in one index, and refuses new ones once it is shut.
+class InFlight:
+    """Counts the running calls of one index, and rejects new ones after it was closed.
 
-    A call is `with calls:`. For one event loop.
+    A call is `with in_flight:`. For one event loop.
 
     Args:
         name: The vector DB's identifier, for messages.
@@ -44,19 +44,19 @@ class Calls:
             self._idle.set()
 
     def accept(self) -> None:
-        """Let new calls in again."""
+        """Accept calls again."""
         self._shut = False
 
     @asynccontextmanager
-    async def ended(self) -> AsyncIterator[None]:
-        """Refuse new calls for good and enter when the last one has ended; a failure lets them in.
+    async def closing(self) -> AsyncIterator[None]:
+        """Reject new calls, wait for running ones, then enter; accept calls again on failure.
 
         Raises:
-            Unavailable: Some still run after `DRAIN_SECONDS`.
+            Unavailable: Calls still run after `DRAIN_SECONDS`.
         """
         before, self._shut = self._shut, True
         try:
-            if not await self.drained():
+            if not await self.wait_idle():
                 raise Unavailable(
                     f"Vector DB {self._name!r} is in use: {self._running} requests are still "
                     f"running after {DRAIN_SECONDS:g} s.",
@@ -68,8 +68,8 @@ class Calls:
             self._shut = before
             raise
 
-    async def drained(self) -> bool:
-        """Refuse new calls for good; return True once none runs, False after `DRAIN_SECONDS`."""
+    async def wait_idle(self) -> bool:
+        """Reject new calls; return True when none runs, False after `DRAIN_SECONDS`."""
         self._shut = True
         try:
             await asyncio.wait_for(self._idle.wait(), DRAIN_SECONDS)
@@ -79,33 +79,33 @@ class Calls:
 
 
 class SharedLock:
-    """Many hold it together, or one exclusively, who waits for those before it.
+    """A lock that many tasks hold shared, or one exclusively.
 
-    Whoever comes after it waits, too. For one event loop.
+    It is fair: tasks that come after an exclusive one wait for it. For one event loop.
     """
 
     def __init__(self) -> None:
-        self._door = asyncio.Lock()
-        self._inside = 0
+        self._entry = asyncio.Lock()
+        self._holders = 0
         self._empty = asyncio.Event()
         self._empty.set()
 
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Hold it with others."""
-        async with self._door:
-            self._inside += 1
+        """Hold it together with other shared holders."""
+        async with self._entry:
+            self._holders += 1
             self._empty.clear()
         try:
             yield
         finally:
-            self._inside -= 1
-            if not self._inside:
+            self._holders -= 1
+            if not self._holders:
                 self._empty.set()
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Hold it without others."""
-        async with self._door:
+        """Hold it alone."""
+        async with self._entry:
             await self._empty.wait()
             yield

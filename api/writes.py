@@ -1,4 +1,4 @@
-"""What a write did, and who is told of it: whoever opened an index may be rebuilding it."""
+"""A completed write, and its observer, which replays it during a rebuild."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Write:
     """One call that changes an index.
 
     Attributes:
-        vector_db: The registration of the index that it went to.
-        principal: For whom.
-        chunks: To be stored, as engines hold them.
-        embeddings: Theirs, shape (len(chunks), dimension).
-        replaced: Documents whose other chunks are removed.
-        deleted: Ids of chunks to be deleted.
+        vector_db: The registration of the index written to.
+        principal: The writer.
+        chunks: Chunks to store, in the form that engines store.
+        embeddings: Shape (len(chunks), dimension).
+        replaced: Ids of documents whose other chunks are deleted.
+        deleted: Ids of chunks to delete.
         opened: Ids of chunks that get another acl.
-        acl: That acl.
+        acl: The new acl of the `opened` chunks.
     """
 
     vector_db: VectorDB
@@ -42,33 +42,33 @@ class Write:
 
     @property
     def loose_ids(self) -> list[str]:
-        """Return the ids that it touches outside the replaced documents."""
+        """Return the ids of chunks it changes outside the replaced documents."""
         loose = (c.chunk_id for c in self.chunks if c.document_id not in self.replaced)
         return [*loose, *self.deleted, *self.opened]
 
 
-class Keeper(Protocol):
-    """Whoever opened an index, and knows what becomes of it."""
+class WriteObserver(Protocol):
+    """The owner of an index, which may be rebuilding it."""
 
     async def wrote(self, write: Write, lost: NotFound | None) -> None:
-        """Take note of a write before it is acknowledged.
+        """Handle a write before it is acknowledged.
 
         Args:
-            write: Where it went and what it did.
-            lost: Why it did nothing: the index is gone. Raised again unless another index has
-                taken its place; the write goes into that one then.
+            write: The write.
+            lost: The error of a write that found the index deleted; None if it succeeded. Raise it
+                again, or repeat the write in the index that has replaced this one.
         """
 
 
 @asynccontextmanager
-async def kept(keeper: Keeper | None, write: Write) -> AsyncIterator[None]:
-    """Tell the keeper of the write in this context, and whether it found the index gone."""
+async def observed(observer: WriteObserver | None, write: Write) -> AsyncIterator[None]:
+    """Call the observer after the write in this context, whether it succeeds or finds no index."""
     lost = None
     try:
         yield
     except NotFound as error:
-        if keeper is None:
+        if observer is None:
             raise
         lost = error
-    if keeper is not None:
-        await keeper.wrote(write, lost)
+    if observer is not None:
+        await observer.wrote(write, lost)

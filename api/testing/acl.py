@@ -78,9 +78,9 @@ class AclTests(Suite):
         """
         index = filled(indexes)
         for who in PEOPLE:
-            assert self.finds(index.seen_by(who), SEEN[who.user]), who.user
+            assert self.finds(index.scoped_to(who), SEEN[who.user]), who.user
         assert self.finds(index, ACLS)
-        assert self.finds(index.seen_by(Principal(role=Role.ADMIN)), ACLS)
+        assert self.finds(index.scoped_to(Principal(role=Role.ADMIN)), ACLS)
 
     def test_chunks_without_an_acl_have_the_default(self, indexes: Indexes) -> None:
         """Whoever holds a token of `default_acl` sees them, and nobody else.
@@ -88,8 +88,8 @@ class AclTests(Suite):
         If this fails: `ne` does not match chunks that lack the key.
         """
         index = filled(indexes, default_acl=["group:staff", "user:eve"])
-        assert self.finds(index.seen_by(ANN), SEEN["ann"] - {"default"})
-        assert self.finds(index.seen_by(EVE), {"all", "default"})
+        assert self.finds(index.scoped_to(ANN), SEEN["ann"] - {"default"})
+        assert self.finds(index.scoped_to(EVE), {"all", "default"})
 
     def test_what_is_hidden_takes_no_place_among_the_best(self, indexes: Indexes) -> None:
         """Of 60 chunks that fit better, all hidden, none leaves a gap in the answer.
@@ -102,7 +102,7 @@ class AclTests(Suite):
         open_ = [secret(f"o{n}", ["user:ann"], "zebra in a long text") for n in range(4)]
         index.add(open_, [[1, 0.5]] * 4)
         for mode in self.capabilities.modes:
-            found = index.seen_by(ANN).search(mode, [1, 0], "zebra", 3)
+            found = index.scoped_to(ANN).search(mode, [1, 0], "zebra", 3)
             assert ids(found) == ["o0", "o1", "o2"], mode
             legs = [leg for hit in found.hits for leg in hit.explanation.legs.values()]
             assert {leg.rank for leg in legs} == {1}
@@ -118,7 +118,7 @@ class AclTests(Suite):
             index.add([secret("h", ["user:bob"], f"{word} {word}")])
             index.add([secret(f"o{n}", None, "zebra in the grass") for n in range(3)])
             for mode in self.capabilities.modes:
-                found = index.seen_by(ANN).search(mode, [1, 0], "zebra okapi")
+                found = index.scoped_to(ANN).search(mode, [1, 0], "zebra okapi")
                 told.append((name, mode, ids(found), found.scores, found.confidence))
         half = len(told) // 2
         assert [each[1:] for each in told[:half]] == [each[1:] for each in told[half:]]
@@ -127,7 +127,7 @@ class AclTests(Suite):
         """A user's filter is a bound within the scope, also if it negates or offers a choice."""
         index = indexes.open()
         index.add([secret(f"{name}{n}", acl, n=n) for name, acl in ACLS.items() for n in (1, 2)])
-        seen = index.seen_by(BOB)
+        seen = index.scoped_to(BOB)
         ones = {f"{name}1" for name in SEEN["bob"]}
         twos = {f"{name}2" for name in SEEN["bob"]}
         one = {"type": "eq", "key": "n", "value": 1}
@@ -144,7 +144,7 @@ class AclTests(Suite):
         """
         index = filled(indexes)
         for who in PEOPLE:
-            seen, names = index.seen_by(who), sorted(SEEN[who.user])
+            seen, names = index.scoped_to(who), sorted(SEEN[who.user])
             assert [one.chunk_id for one in seen.get(*ACLS)] == [n for n in ACLS if n in names]
             assert seen.count() == len(names)
             assert seen.chunk_ids() == names
@@ -162,9 +162,9 @@ class AclTests(Suite):
         index = indexes.open()
         parts = {"a": ["user:ann"], "b": ["user:bob"], "c": None}
         index.add([secret(name, acl, document_id="d") for name, acl in parts.items()])
-        assert index.seen_by(ANN).documents() == {"d": 2}
-        assert index.seen_by(ANN).chunk_ids_of("d") == ["a", "c"]
-        assert index.seen_by(EVE).chunk_ids_of("d") == ["c"]
+        assert index.scoped_to(ANN).documents() == {"d": 2}
+        assert index.scoped_to(ANN).chunk_ids_of("d") == ["a", "c"]
+        assert index.scoped_to(EVE).chunk_ids_of("d") == ["c"]
         assert index.chunk_ids_of("d") == ["a", "b", "c"]
 
     def test_an_acl_comes_back_as_a_field_and_metadata_as_it_was(self, indexes: Indexes) -> None:
@@ -174,11 +174,11 @@ class AclTests(Suite):
         given = [secret("a", ["tenant:*", *long], x=1), secret("b", None), secret("c", [])]
         index.add(given)
         assert index.get("a", "b", "c") == given
-        assert index.seen_by(ANN).get("a", "b", "c") == given[:2]
+        assert index.scoped_to(ANN).get("a", "b", "c") == given[:2]
         plain = [one.model_copy(update={"acl": None}) for one in given[:2]]
-        assert index.seen_by(EVE).get("a", "b", "c") == plain
+        assert index.scoped_to(EVE).get("a", "b", "c") == plain
         for mode in self.capabilities.modes:
-            hits = index.seen_by(EVE).search(mode, [1, 0], "zebra").hits
+            hits = index.scoped_to(EVE).search(mode, [1, 0], "zebra").hits
             assert sorted((h.chunk for h in hits), key=lambda c: c.chunk_id) == plain
 
     def test_nobody_names_the_place_of_the_acl(self, indexes: Indexes) -> None:
@@ -186,7 +186,7 @@ class AclTests(Suite):
         index = filled(indexes)
         forged = chunk("x").model_copy(update={"metadata": {ACL_KEY: ["given", "user:eve"]}})
         by_key = {"type": "eq", "key": ACL_KEY, "value": "user:ann"}
-        for who in (index, index.seen_by(ANN)):
+        for who in (index, index.scoped_to(ANN)):
             with pytest.raises(InvalidRequest):
                 who.add([forged])
             for filters in (by_key, {"type": "or", "filters": [by_key]}):
@@ -197,20 +197,20 @@ class AclTests(Suite):
     def test_a_writer_gives_only_what_it_holds(self, indexes: Indexes) -> None:
         """Foreign tokens, none at all, and a default that is closed to it are refused."""
         index = indexes.open(default_acl=["user:bob"])
-        mine = index.seen_by(ANN)
+        mine = index.scoped_to(ANN)
         for acl in (["user:bob"], ["user:ann", "user:bob"], [], None, ["tenant:other"]):
             with pytest.raises(Forbidden):
                 mine.add([secret("x", acl)])
             with pytest.raises(Forbidden):
                 mine.set_acl(["x"], acl)
         mine.add([secret("a", ["user:ann", "group:sales"]), secret("b", ["tenant:*"])])
-        index.seen_by(BOB).add([secret("c", None)])
+        index.scoped_to(BOB).add([secret("c", None)])
         assert index.chunk_ids() == ["a", "b", "c"]
 
     def test_a_reader_does_not_write(self, indexes: Indexes) -> None:
         """Adding, deleting and changing acls need the role writer; nothing changes."""
         index = filled(indexes)
-        seen = index.seen_by(EVE)
+        seen = index.scoped_to(EVE)
         for refused in (
             lambda: seen.add([secret("all", ["tenant:*"], "changed")]),
             lambda: seen.add([], replace_documents=["all"]),
@@ -224,7 +224,7 @@ class AclTests(Suite):
     def test_what_is_hidden_is_not_overwritten(self, indexes: Indexes) -> None:
         """The id of a hidden chunk or document is taken; which it is, the refusal does not say."""
         index = filled(indexes)
-        mine = index.seen_by(BOB)
+        mine = index.scoped_to(BOB)
         before = index.get(*ACLS)
         for new, replaced in (
             ([secret("ann", None), secret("new", None)], []),
@@ -243,7 +243,7 @@ class AclTests(Suite):
         """Hidden chunks survive the deletion of their ids and of their document."""
         index = filled(indexes)
         index.add([secret("ann2", ["user:bob"], document_id="ann")])
-        mine = index.seen_by(BOB)
+        mine = index.scoped_to(BOB)
         mine.remove(*ACLS)
         assert index.chunk_ids() == sorted({*ACLS, "ann2"} - SEEN["bob"])
         mine.add([], replace_documents=["ann", "nobody", "unknown"])
@@ -259,22 +259,22 @@ class AclTests(Suite):
         vectors = [[0.1, 0.7], [3.0, 1e-3], [0.3, -0.2]]
         index.add([secret(i, acl, x=[1, "1"]) for i, acl in acls.items()], vectors)
         before = index.get(*acls, include_embeddings=True)
-        assert index.seen_by(ANN).set_acl(["a", "b", "c", "unknown", "a"], ["group:sales"]) == 2
+        assert index.scoped_to(ANN).set_acl(["a", "b", "c", "unknown", "a"], ["group:sales"]) == 2
         sales = [one.model_copy(update={"acl": ["group:sales"]}) for one in before[:2]]
         assert index.get(*acls, include_embeddings=True) == [*sales, before[2]]
-        assert self.finds(index.seen_by(BOB), "abc")
-        assert self.finds(index.seen_by(EVE), ())
+        assert self.finds(index.scoped_to(BOB), "abc")
+        assert self.finds(index.scoped_to(EVE), ())
         assert index.set_acl(["a", "c"], None) == 2
         assert [one.acl for one in index.get(*acls)] == [None, ["group:sales"], None]
-        assert self.finds(index.seen_by(EVE), "ac")
+        assert self.finds(index.scoped_to(EVE), "ac")
         assert index.set_acl(["a", "b", "c"], []) == 3
-        assert self.finds(index.seen_by(ANN), ())
+        assert self.finds(index.scoped_to(ANN), ())
 
     def test_a_chunk_that_is_stored_again_has_the_new_acl(self, indexes: Indexes) -> None:
         """An upsert replaces the acl as it replaces the text, with none as well."""
         index = filled(indexes)
         index.add([secret("ann", None), secret("all", ["user:bob"])])
-        assert self.finds(index.seen_by(EVE), {"ann", "default"})
+        assert self.finds(index.scoped_to(EVE), {"ann", "default"})
         assert index.get("ann")[0].acl is None
 
     @needs(lambda can: can.persistent)
@@ -285,5 +285,5 @@ class AclTests(Suite):
         """
         index = indexes.restart(filled(indexes))
         for who in PEOPLE:
-            assert self.finds(index.seen_by(who), SEEN[who.user])
-            assert index.seen_by(who).chunk_ids() == sorted(SEEN[who.user])
+            assert self.finds(index.scoped_to(who), SEEN[who.user])
+            assert index.scoped_to(who).chunk_ids() == sorted(SEEN[who.user])

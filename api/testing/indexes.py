@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.hits import Leg, QueryChunksResponse, TermStatistics
-from corral.api.leg_search import IndexQuery
+from corral.api.legs import IndexQuery
 from corral.api.principal import Principal
 from corral.api.testing.processes import SecondProcess, second_process
 from corral.api.vector_dbs import SearchMode, VectorDB
@@ -94,9 +94,9 @@ class Handle:
         self.index = index
         self._run = run
 
-    def seen_by(self, principal: Principal) -> Handle:
+    def scoped_to(self, principal: Principal) -> Handle:
         """Return the index as a principal sees it."""
-        return Handle(self.index.seen_by(principal), self._run)
+        return Handle(self.index.scoped_to(principal), self._run)
 
     def set_acl(self, chunk_ids: Sequence[str], acl: Sequence[str] | None) -> int:
         """Give chunks another acl."""

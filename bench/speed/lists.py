@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.synthetic import sentence
 from corral.bench.scratch import DIMENSION, scratch_vector_db
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.index import FaissIndex
 from corral.providers.vector_io.faiss.provider import create
+from corral.providers.vector_io.faiss.search import FaissSearch
+from corral.providers.vector_io.store.engine import ChunkFileEngine
 
 K = 10
 QUERIES = 100
@@ -54,9 +55,9 @@ async def measure_lists(count: int) -> list[Bound]:
         await _fill(exact, count)
         start, work = time.perf_counter(), time.process_time()
         lists = await _opened(Path(folder), "ivf")
-        await asyncio.to_thread(lists.vectors.settle)
+        await lists.settle()
         seconds, processor = time.perf_counter() - start, time.process_time() - work
-        held = lists.vectors.covered, lists.vectors.lists
+        held = _searcher(lists).covered, _searcher(lists).lists
         size = _stored_mib(Path(folder))
         lines = await _compare(exact, lists)
         await lists.close()
@@ -72,15 +73,20 @@ def _stored_mib(folder: Path) -> float:
     return sum(path.stat().st_size for path in folder.glob("*.faiss")) / 2**20
 
 
-async def _opened(folder: Path, kind: str, *, create_it: bool = False) -> FaissIndex:
+async def _opened(folder: Path, kind: str, *, create_it: bool = False) -> EngineIndex:
     config = FaissConfig.model_validate({"index": kind, "approximate_from": 1, "folder": folder})
     provider = create("faiss", config, folder)
-    index = await provider.open_index(scratch_vector_db("faiss"), create=create_it)
-    assert isinstance(index, FaissIndex)
-    return index
+    return await provider.open_index(scratch_vector_db("faiss"), create=create_it)
 
 
-async def _fill(index: FaissIndex, count: int) -> None:
+def _searcher(index: EngineIndex) -> FaissSearch:
+    engine = index.engine
+    assert isinstance(engine, ChunkFileEngine)
+    assert isinstance(engine.searcher, FaissSearch)
+    return engine.searcher
+
+
+async def _fill(index: EngineIndex, count: int) -> None:
     stored = 0
     for rows in blocks(count, seed=1):
         chunks = [
@@ -91,7 +97,7 @@ async def _fill(index: FaissIndex, count: int) -> None:
         stored += len(rows)
 
 
-async def _compare(exact: FaissIndex, lists: FaissIndex) -> list[Bound]:
+async def _compare(exact: EngineIndex, lists: EngineIndex) -> list[Bound]:
     slow, fast, common = _Clocks(), _Clocks(), 0
     for query in np.concatenate(list(blocks(QUERIES + WARM_UP, seed=2, off=OFF))):
         nearest = await slow.ask(exact, query)
@@ -113,7 +119,7 @@ class _Clocks:
     def __init__(self) -> None:
         self.elapsed, self.work = Stopwatch(WARM_UP), list[float]()
 
-    async def ask(self, index: FaissIndex, query: NDArray[np.float32]) -> set[str]:
+    async def ask(self, index: EngineIndex, query: NDArray[np.float32]) -> set[str]:
         """Return the ids of the k nearest."""
         work = time.process_time()
         answer = await self.elapsed.call(index.query, query, k=K, mode=SearchMode.VECTOR)

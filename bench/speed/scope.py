@@ -80,7 +80,7 @@ def _chunk(number: int, text: str) -> Chunk:
 async def _ask(
     engine: str, index: EmbeddingIndex, asked: NDArray[np.float32], questions: Sequence[str]
 ) -> list[Bound]:
-    seen, whole, scoped, filtered = index.seen_by(ONE), *(Stopwatch(WARM_UP) for _ in range(3))
+    seen, whole, scoped, filtered = index.scoped_to(ONE), *(Stopwatch(WARM_UP) for _ in range(3))
     passing = {"type": "eq", "key": "group", "value": SEEN}
     for query, text in zip(asked, questions, strict=True):
         await whole.call(index.query, query, text, k=K, mode=SearchMode.HYBRID)
@@ -104,7 +104,7 @@ async def _check(
     shares = []
     for number, (query, text) in enumerate(list(zip(asked, questions, strict=True))[:CHECKED]):
         for mode in (SearchMode.VECTOR, SearchMode.KEYWORD):
-            found = await index.seen_by(ONE).query(query, text, k=K, mode=mode)
+            found = await index.scoped_to(ONE).query(query, text, k=K, mode=mode)
             rows = [int(chunk.chunk_id[1:]) for chunk in found.chunks]
             values = truth.of(mode, number)
             seen = np.arange(len(values)) % GROUPS == SEEN

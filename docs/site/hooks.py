@@ -32,7 +32,7 @@ SINGLE = {
 }
 LIBRARY = "corral.providers.library"
 KIT = (
-    "corral.api.index_hooks",
+    "corral.api.engine",
     "corral.api.testing",
     *(
         f"corral.providers.text.{name}"

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine import Engine
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import NotFound
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
@@ -39,7 +41,7 @@ class Entry(NamedTuple):
     terms: ChunkTerms
 
 
-class DictIndex(EmbeddingIndex):
+class DictEngine(Engine):
     """Chunks by id. Every write makes a new dict, so that readers see whole calls only."""
 
     has_term_statistics = True
@@ -50,7 +52,8 @@ class DictIndex(EmbeddingIndex):
         self._entries: dict[str, Entry] = {}
         self._analyzer = analyzer(vector_db.language)
 
-    async def _add(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -65,7 +68,8 @@ class DictIndex(EmbeddingIndex):
         kept = {i: e for i, e in old if e.chunk.document_id not in replace_documents}
         self._entries = kept | new
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         rows = [entry.row for entry in self._entries.values()]
@@ -73,7 +77,8 @@ class DictIndex(EmbeddingIndex):
         scores = exact_scores(matrix, embedding, effective_metric(self.vector_db))
         return self._best(dict(zip(self._entries, scores.tolist(), strict=True)), k, filters)
 
-    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+    @override
+    async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         everything = [entry.terms for entry in self._entries.values()]
         holding = {
             term: sum(term in terms.frequencies for terms in everything)
@@ -81,11 +86,12 @@ class DictIndex(EmbeddingIndex):
         }
         return TermStatistics(len(everything), sum(one.length for one in everything), holding)
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         asked = self._analyzer.query(query_string)
-        own = await self._term_statistics(query_string, fuzzy=False)
+        own = await self.term_statistics(query_string, fuzzy=False)
         by = by or own
         raw: dict[str, float] = {}
         for term, times in sorted(asked.times.items()):
@@ -102,7 +108,8 @@ class DictIndex(EmbeddingIndex):
         passing.sort(key=lambda chunk_id: (-raw[chunk_id], chunk_id))
         return [Candidate(chunk_id, raw[chunk_id]) for chunk_id in passing[:k]]
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         found = [self._entries[i] for i in chunk_ids if i in self._entries]
         copies = [entry.chunk.model_copy(deep=True) for entry in found]
         if include_embeddings:
@@ -110,17 +117,21 @@ class DictIndex(EmbeddingIndex):
                 chunk.embedding = entry.row.tolist()
         return copies
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         gone = set(chunk_ids)
         self._entries = {i: entry for i, entry in self._entries.items() if i not in gone}
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         return len(self._entries)
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return sorted(i for i in self._entries if i > after)[:limit]
 
-    async def _drop(self) -> None:
+    @override
+    async def drop(self) -> None:
         self._forget()
 
 
@@ -133,15 +144,16 @@ class DictProvider(VectorIOProvider):
 
     def __init__(self, provider_id: str) -> None:
         super().__init__(provider_id)
-        self._indexes: dict[tuple[tuple[str, str], float], DictIndex] = {}
+        self._indexes: dict[tuple[tuple[str, str], float], EngineIndex] = {}
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> DictIndex:
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""
         key = (vector_db.key, vector_db.built_at)
         if key not in self._indexes:
             if not create:
                 raise NotFound(f"Vector DB {vector_db.identifier!r} was in memory and is gone.")
-            self._indexes[key] = DictIndex(vector_db, partial(self._indexes.pop, key, None))
+            forget = partial(self._indexes.pop, key, None)
+            self._indexes[key] = EngineIndex(DictEngine(vector_db, forget))
         return self._indexes[key]
 
     async def health(self) -> Health:

@@ -121,7 +121,7 @@ async def copy_batch(
             await stack.register(
                 asked,
                 fingerprint=source.vector_db.fingerprint,
-                fill=lambda index: step(index.seen_by(stack.principal)),
+                fill=lambda index: step(index.scoped_to(stack.principal)),
             )
         except Conflict:
             if not await stack.registered([target_id]):

@@ -230,7 +230,7 @@ class Rebuilding:
         if held is None or held.vector_db.built_at != wanted.built_at:
             held = await self._provider(wanted.provider_id).open_index(wanted, create=True)
             self._targets[rebuild.key] = held
-        held.vector_db = wanted
+        held.reconfigure(wanted)
         return held
 
     def _embed(self, rebuild: Rebuild, target: VectorDB) -> Embed | None:
@@ -284,7 +284,7 @@ class Rebuilding:
             async with self._open.lock[rebuild.key]:
                 changed = await self._table.switch(rebuild)
                 if changed is not None:
-                    target.vector_db = changed
+                    target.reconfigure(changed)
                     self._open.keep(target)
                     return changed
         raise Unavailable(

@@ -31,7 +31,7 @@ _LOOK_SECONDS = 0.05
 
 
 class WriteKeeper:
-    """The keeper of all indexes of one process.
+    """Observes the writes to all indexes of one process.
 
     Args:
         then: Is told of each write that is done, before it is acknowledged.
@@ -48,7 +48,7 @@ class WriteKeeper:
         self._then = then
 
     async def wrote(self, write: Write, lost: NotFound | None) -> None:
-        """Take note of a write; see `Keeper`."""
+        """Handle a write; see `WriteObserver`."""
         await self._carry_over(write, lost)
         await self._then(write)
 
@@ -70,7 +70,7 @@ class WriteKeeper:
 
     async def _do_again(self, write: Write, stored: VectorDB) -> None:
         """Write to the index that has taken the place of another, for the same principal."""
-        successor = (await self._open.opened(stored)).seen_by(write.principal)
+        successor = (await self._open.opened(stored)).scoped_to(write.principal)
         if write.deleted:
             await successor.delete_chunks(write.deleted)
         if write.opened:

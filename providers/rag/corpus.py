@@ -31,7 +31,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
 from corral.api.fusion import FusedHit
 from corral.api.hits import Candidate, Hit, Leg, QueryChunksResponse, TermStatistics
-from corral.api.leg_search import MAX_SEARCHES, IndexQuery, fuse_legs
+from corral.api.legs import MAX_SEARCHES, IndexQuery, fuse_legs
 from corral.api.rankers import LegName
 from corral.api.reranker import ModelRerank
 from corral.api.scoring import Metric

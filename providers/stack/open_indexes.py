@@ -7,16 +7,14 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError, NotFound
 from corral.api.provider import ProviderSpec, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.api.writes import Keeper
+from corral.api.writes import WriteObserver
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
-from corral.providers.vector_io.kit.write_ahead import NotedIndex
 
 LOOK_EVERY_SECONDS = 1.0
 """How often the registry is searched for vector DBs that other processes have deleted."""
@@ -28,26 +26,23 @@ class OpenIndexes:
     """Opens, keeps and lets go of indexes; what is let go of is closed after its last user.
 
     Args:
-        notes: The folder of the notes of writes; see `NotedIndex`.
         spec: Returns the spec of a provider by its id.
 
     Attributes:
         lock: By a vector DB's key, held by whoever makes, opens, changes or deletes it: a backend
             that is slow to open holds up nobody else's.
-        keeper: Who is told of each write to an index of this process.
+        observer: Called after each write to an index of this process.
     """
 
-    keeper: Keeper | None = None
+    observer: WriteObserver | None = None
 
     def __init__(
         self,
-        notes: Path,
         registry: VectorDBTable,
         spec: Callable[[str], ProviderSpec],
         provider: Callable[[str], VectorIOProvider],
     ) -> None:
         self.lock: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self.notes = notes
         self._registry, self._spec, self._provider = registry, spec, provider
         self._indexes: dict[Key, EmbeddingIndex] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -59,23 +54,14 @@ class OpenIndexes:
         if held is not None and held.vector_db is not vector_db:
             if held.vector_db != vector_db:
                 return None
-            held.vector_db = vector_db  # the next query need not compare all settings
+            held.reconfigure(vector_db)  # the next query need not compare all settings
         return held
 
-    def keep(self, index: EmbeddingIndex) -> None:
-        """Take over an index that was just made, and hear of its writes."""
-        index.keeper = self.keeper
-        self._indexes[index.vector_db.key] = index
-
-    async def note_writes(self, index: EmbeddingIndex) -> None:
-        """Have the writes to an index noted first, if a killed process would leave halves of them.
-
-        Raises:
-            ProviderError: A write that was cut off cannot be finished now.
-        """
-        capabilities = self._spec(index.vector_db.provider_id).capabilities
-        if isinstance(index, NotedIndex) and not capabilities.transactional:
-            await index.note_in(self.notes)
+    def keep(self, index: EmbeddingIndex) -> EmbeddingIndex:
+        """Take over an index that was just opened, and return it as observed."""
+        observed = index.observed_by(self.observer)
+        self._indexes[index.vector_db.key] = observed
+        return observed
 
     async def opened(self, vector_db: VectorDB) -> EmbeddingIndex:
         """Return the index of a vector DB as it was registered a moment ago.
@@ -105,10 +91,8 @@ class OpenIndexes:
         """
         held = self._of_today(vector_db)
         if held is None:
-            held = await self._provider(vector_db.provider_id).open_index(vector_db)
-            await self.note_writes(held)
-            self.keep(held)
-        held.vector_db = vector_db
+            held = self.keep(await self._provider(vector_db.provider_id).open_index(vector_db))
+        held.reconfigure(vector_db)
         return held
 
     async def usable(self, vector_db: VectorDB) -> None:
@@ -123,9 +107,7 @@ class OpenIndexes:
             if vector_db.key in self._indexes:
                 self._let_go(vector_db.key)
             provider = self._provider(vector_db.provider_id)
-            made = await provider.open_index(vector_db, create=True)
-            await self.note_writes(made)
-            self.keep(made)
+            self.keep(await provider.open_index(vector_db, create=True))
 
     def forget(self, key: Key) -> None:
         """Drop an index that was deleted, if it is open."""

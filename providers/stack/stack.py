@@ -71,7 +71,7 @@ class Stack(ConfiguredProviders):
         self.principal = UNRESTRICTED
         self._vector_dbs = VectorDBTable(home / REGISTRY_NAME)
         self._making = Making(home / "making")
-        self._open = OpenIndexes(home / "notes", self._vector_dbs, self.spec, self.vector_io)
+        self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
         rebuilds = RebuildTable(self._vector_dbs.file)
         self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
         most = int(config.files.max_mib * 1024 * 1024)
@@ -80,7 +80,7 @@ class Stack(ConfiguredProviders):
         self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
         pipeline = Pipeline(config.rag, self.embeddings)
         self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, pipeline))
-        self._open.keeper = WriteKeeper(self, rebuilds, self._open, self.ingestion.follow)
+        self._open.observer = WriteKeeper(self, rebuilds, self._open, self.ingestion.follow)
 
     def for_principal(self, principal: Principal) -> Self:
         """Return this stack as a principal sees it: a view that shares everything with it.
@@ -270,7 +270,7 @@ class Stack(ConfiguredProviders):
         vector_db = await self.vector_db(vector_db_id)
         if active:
             await self.stores.use(vector_db)
-        return (await self._open.opened(vector_db)).seen_by(self.principal)
+        return (await self._open.opened(vector_db)).scoped_to(self.principal)
 
     async def close(self) -> None:
         """Close every index and provider."""
@@ -317,6 +317,5 @@ class Stack(ConfiguredProviders):
             if isinstance(error, Conflict) and fill is None:  # another process was faster
                 return await self._vector_dbs.get(*vector_db.key)
             raise
-        await self._open.note_writes(index)
         self._open.keep(index)
         return vector_db

@@ -7,11 +7,12 @@ from itertools import pairwise
 import pytest
 
 from corral.api.confidence import EVEN_ODDS, Evidence
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import InvalidRequest
 from corral.api.hits import KeywordLeg
 from corral.api.vector_dbs import VectorDB
 
-from .scripted_index import ScriptedIndex, candidates, vector_db
+from .scripted_engine import ScriptedEngine, candidates, vector_db
 
 STEPS = [n / 20 for n in range(21)]
 
@@ -59,7 +60,8 @@ async def test_a_leg_that_knows_no_greatest_score_says_nothing() -> None:
 
     In keyword mode there is then no confidence.
     """
-    index = ScriptedIndex(candidates(a=0.4), candidates(a=3.0))
+    engine = ScriptedEngine(candidates(a=0.4), candidates(a=3.0))
+    index = EngineIndex(engine)
     hybrid = await index.query([1, 0], "words", mode="hybrid")
     assert hybrid.evidence == Evidence(0.4)
     assert (await index.query(None, "words", mode="keyword")).confidence is None
@@ -67,7 +69,8 @@ async def test_a_leg_that_knows_no_greatest_score_says_nothing() -> None:
 
 async def test_the_best_of_each_leg_counts() -> None:
     """Of 3.0 out of at most 12.0 a quarter, and the first cosine, even of another chunk."""
-    index = ScriptedIndex(candidates(a=0.4, b=0.3), KeywordLeg(candidates(b=3.0, a=1.0), 12.0))
+    engine = ScriptedEngine(candidates(a=0.4, b=0.3), KeywordLeg(candidates(b=3.0, a=1.0), 12.0))
+    index = EngineIndex(engine)
     answer = await index.query([1, 0], "words", mode="hybrid")
     assert answer.evidence == Evidence(0.4, 0.25)
     assert answer.confidence == Evidence(0.4, 0.25).confidence
@@ -75,7 +78,8 @@ async def test_the_best_of_each_leg_counts() -> None:
 
 async def test_a_question_without_a_word_is_not_judged_by_words() -> None:
     """The keyword leg has no say then; alone it found nothing, which is its answer."""
-    index = ScriptedIndex(candidates(a=0.4), KeywordLeg([], 0.0))
+    engine = ScriptedEngine(candidates(a=0.4), KeywordLeg([], 0.0))
+    index = EngineIndex(engine)
     assert (await index.query([1, 0], "?!", mode="hybrid")).evidence == Evidence(0.4)
     assert (await index.query(None, "?!", mode="keyword")).evidence == Evidence(None, 0.0)
 

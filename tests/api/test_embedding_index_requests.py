@@ -17,11 +17,12 @@ from corral.api.checks import (
 )
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import InvalidEmbedding, InvalidFilter, InvalidRequest, UnsupportedMode
 from corral.api.filters import Comparison
 from corral.api.rankers import RRFRanker, WeightedRanker
 
-from .scripted_index import ScriptedIndex, candidates
+from .scripted_engine import ScriptedEngine, candidates
 
 TWO: dict[str, Any] = {"vector": candidates(a=0.9, b=0.5), "keyword": candidates(b=2.0, c=1.0)}
 
@@ -75,17 +76,21 @@ async def test_a_bad_query_is_refused_before_the_provider_sees_it(
     mode: str, arguments: dict[str, Any], error: type[InvalidRequest], field: str
 ) -> None:
     """Each bad argument is refused by name, and no hook runs."""
-    index = ScriptedIndex(**TWO)
+    engine = ScriptedEngine(**TWO)
+    index = EngineIndex(engine)
     with pytest.raises(error) as caught:
         await ask(index, **{"mode": mode, **arguments})
     assert caught.value.field == field
-    assert index.calls == []
+    assert engine.calls == []
 
 
 @pytest.mark.parametrize("embedding", [None, [1.0], [math.nan, 0.0], "nonsense"])
 async def test_keyword_mode_ignores_the_embedding(embedding: Any) -> None:
     """No embedding is needed there, and a wrong one does no harm."""
-    assert await ask(ScriptedIndex(**TWO), mode="keyword", embedding=embedding) == ["b", "c"]
+    assert await ask(EngineIndex(ScriptedEngine(**TWO)), mode="keyword", embedding=embedding) == [
+        "b",
+        "c",
+    ]
 
 
 @pytest.mark.parametrize("k", [1, MAX_K, np.int64(3)])
@@ -111,7 +116,8 @@ def test_thresholds_in_range_are_accepted(threshold: Any, value: float) -> None:
 @pytest.mark.parametrize("document_ids", [["nul\0id"], ["good", "\0"], ["a\ud800"]])
 async def test_ids_of_documents_to_replace_are_ids(document_ids: list[str]) -> None:
     """A NUL or a lone surrogate in one is refused before the provider sees the call."""
-    index = ScriptedIndex()
+    engine = ScriptedEngine()
+    index = EngineIndex(engine)
     with pytest.raises(InvalidRequest, match="replace_documents"):
         await index.add_chunks([], replace_documents=document_ids)
 
@@ -119,9 +125,10 @@ async def test_ids_of_documents_to_replace_are_ids(document_ids: list[str]) -> N
 async def test_the_longest_query_is_accepted_and_loses_its_nul() -> None:
     """200,000 characters are only text; NUL is stripped before the provider sees it."""
     assert check_query_text("x" * MAX_QUERY_CHARACTERS) == "x" * MAX_QUERY_CHARACTERS
-    index = ScriptedIndex(**TWO)
+    engine = ScriptedEngine(**TWO)
+    index = EngineIndex(engine)
     await ask(index, mode="keyword", query_string="a\0b")
-    assert index.asked("keyword")[0][0] == "ab"
+    assert engine.asked("keyword")[0][0] == "ab"
 
 
 # --- what the hooks get ---------------------------------------------------------------------------
@@ -131,13 +138,15 @@ async def test_the_longest_query_is_accepted_and_loses_its_nul() -> None:
 async def test_a_query_overrides_the_registration(mode: str) -> None:
     """Precedence: the request's mode, then the registration's, then hybrid."""
     for registered in ("vector", "keyword", "hybrid"):
-        index = ScriptedIndex(**TWO, search_mode=registered)
+        engine = ScriptedEngine(**TWO, search_mode=registered)
+        index = EngineIndex(engine)
         await ask(index, mode=mode)
-        legs = {name for name, _ in index.calls} - {"get"}
+        legs = {name for name, _ in engine.calls} - {"get"}
         assert legs == ({"vector", "keyword"} if mode == "hybrid" else {mode})
-    index = ScriptedIndex(**TWO, search_mode=mode)
+    engine = ScriptedEngine(**TWO, search_mode=mode)
+    index = EngineIndex(engine)
     await ask(index)
-    legs = {name for name, _ in index.calls} - {"get"}
+    legs = {name for name, _ in engine.calls} - {"get"}
     assert legs == ({"vector", "keyword"} if mode == "hybrid" else {mode})
 
 
@@ -146,9 +155,14 @@ async def test_a_query_overrides_the_registered_ranker() -> None:
     keyword_only = {"type": "weighted", "alpha": 0, "normalization": "raw"}
     vector_only = WeightedRanker(alpha=1, normalization="raw")
     balanced = WeightedRanker(alpha=0.4)
-    assert await ask(ScriptedIndex(**TWO, ranker=balanced), mode="hybrid", k=1) == ["b"]
-    assert await ask(ScriptedIndex(**TWO, ranker=vector_only), mode="hybrid", k=1) == ["a"]
-    registered = ScriptedIndex(**TWO, ranker=vector_only)
+    assert await ask(EngineIndex(ScriptedEngine(**TWO, ranker=balanced)), mode="hybrid", k=1) == [
+        "b"
+    ]
+    assert await ask(
+        EngineIndex(ScriptedEngine(**TWO, ranker=vector_only)), mode="hybrid", k=1
+    ) == ["a"]
+    engine = ScriptedEngine(**TWO, ranker=vector_only)
+    registered = EngineIndex(engine)
     assert await ask(registered, mode="hybrid", k=3, ranker=keyword_only) == ["b", "c"]
     assert await ask(registered, mode="hybrid", k=1, ranker=RRFRanker()) == ["b"]
 
@@ -170,28 +184,31 @@ async def test_legs_are_asked_for_enough_candidates(
     mode: str, k: int, ranker: dict[str, Any] | None, size: int
 ) -> None:
     """k for one leg; for two max(2k, the ranker's least), or the number that the ranker names."""
-    index = ScriptedIndex(**TWO)
+    engine = ScriptedEngine(**TWO)
+    index = EngineIndex(engine)
     await ask(index, mode=mode, k=k, ranker=ranker)
     for leg in ("vector", "keyword") if mode == "hybrid" else (mode,):
-        assert [call[1] for call in index.asked(leg)] == [size]
+        assert [call[1] for call in engine.asked(leg)] == [size]
 
 
 async def test_hooks_get_a_unit_vector_and_a_parsed_filter() -> None:
     """[3, 4] arrives as [0.6, 0.8] in float32; the filter arrives as its tree, in both legs."""
-    index = ScriptedIndex(**TWO)
+    engine = ScriptedEngine(**TWO)
+    index = EngineIndex(engine)
     await ask(index, mode="hybrid", filters={"type": "eq", "key": "x", "value": 1})
-    [(embedding, _, vector_filter)] = index.asked("vector")
-    [(_, _, keyword_filter)] = index.asked("keyword")
+    [(embedding, _, vector_filter)] = engine.asked("vector")
+    [(_, _, keyword_filter)] = engine.asked("keyword")
     assert embedding == pytest.approx([0.6, 0.8], abs=1e-6)
     assert vector_filter == keyword_filter == Comparison("eq", "x", 1)
 
 
 async def test_without_normalization_the_query_keeps_its_length() -> None:
     """`normalize: false` searches with what was sent, zero included."""
-    index = ScriptedIndex(candidates(a=-1.0), metric="l2", normalize=False)
+    engine = ScriptedEngine(candidates(a=-1.0), metric="l2", normalize=False)
+    index = EngineIndex(engine)
     await ask(index, mode="vector")
     await ask(index, mode="vector", embedding=[0, 0])
-    assert [call[0] for call in index.asked("vector")] == [[3.0, 4.0], [0.0, 0.0]]
+    assert [call[0] for call in engine.asked("vector")] == [[3.0, 4.0], [0.0, 0.0]]
 
 
 # --- adding, getting, deleting --------------------------------------------------------------------
@@ -209,9 +226,10 @@ async def add(index: EmbeddingIndex, *arguments: Any, **options: Any) -> None:
 
 async def test_adding_hands_over_checked_rows() -> None:
     """Chunks in their order, a normalized float32 matrix, and a set of documents to replace."""
-    index = ScriptedIndex()
+    engine = ScriptedEngine()
+    index = EngineIndex(engine)
     await add(index, chunks("a1", "b1"), [[3, 4], [0, 2]], replace_documents=["d", "d"])
-    [(texts, matrix, replaced)] = index.asked("add")
+    [(texts, matrix, replaced)] = engine.asked("add")
     assert texts == ["a1", "b1"]
     assert matrix.dtype == np.float32
     np.testing.assert_allclose(matrix, [[0.6, 0.8], [0.0, 1.0]], atol=1e-6)
@@ -220,18 +238,20 @@ async def test_adding_hands_over_checked_rows() -> None:
 
 async def test_of_chunks_with_one_id_the_last_counts() -> None:
     """Duplicates in one call reach the provider as one chunk, with the last text and its row."""
-    index = ScriptedIndex()
+    engine = ScriptedEngine()
+    index = EngineIndex(engine)
     await add(index, chunks("a1", "b1", "a2"), [[1, 0], [0, 1], [-1, 0]])
-    [(texts, matrix, _)] = index.asked("add")
+    [(texts, matrix, _)] = engine.asked("add")
     assert dict(zip(texts, matrix.tolist(), strict=True)) == {"a2": [-1.0, 0.0], "b1": [0.0, 1.0]}
 
 
 async def test_without_embeddings_the_chunks_own_are_taken() -> None:
     """None reads each chunk's `embedding`; one chunk without is named."""
-    index = ScriptedIndex()
+    engine = ScriptedEngine()
+    index = EngineIndex(engine)
     with_embedding = Chunk(content="x", chunk_id="x", embedding=[0.0, 5.0])
     await add(index, [with_embedding])
-    assert index.asked("add")[0][1].tolist() == [[0.0, 1.0]]
+    assert engine.asked("add")[0][1].tolist() == [[0.0, 1.0]]
     with pytest.raises(InvalidRequest) as caught:
         await add(index, [with_embedding, *chunks("y")])
     assert caught.value.field == "chunks[1].embedding"
@@ -250,25 +270,28 @@ async def test_without_embeddings_the_chunks_own_are_taken() -> None:
 )
 async def test_embeddings_that_do_not_fit_the_chunks_are_refused(embeddings: Any) -> None:
     """Too few, too many, of another dimension, zero: nothing reaches the provider."""
-    index = ScriptedIndex()
+    engine = ScriptedEngine()
+    index = EngineIndex(engine)
     with pytest.raises(InvalidRequest):
         await add(index, chunks("a", "b"), embeddings)
-    assert index.calls == []
+    assert engine.calls == []
 
 
 async def test_adding_nothing_asks_the_provider_nothing() -> None:
     """An empty list is no call, unless documents are to be emptied by it."""
-    index = ScriptedIndex()
+    engine = ScriptedEngine()
+    index = EngineIndex(engine)
     await add(index, [], [])
-    assert index.calls == []
+    assert engine.calls == []
     await add(index, [], replace_documents={"d"})
-    [(texts, matrix, replaced)] = index.asked("add")
+    [(texts, matrix, replaced)] = engine.asked("add")
     assert (texts, matrix.shape, replaced) == ([], (0, 2), frozenset({"d"}))
 
 
 async def test_getting_keeps_the_order_of_the_ids() -> None:
     """Chunks come once each in the order asked for, unknown ids left out."""
-    index = ScriptedIndex(candidates(a=1.0, b=0.5))
+    engine = ScriptedEngine(candidates(a=1.0, b=0.5))
+    index = EngineIndex(engine)
     found = await index.get_chunks(["b", "nobody", "a", "b"])
     assert [chunk.chunk_id for chunk in found] == ["b", "a"]
     assert found[0].embedding is None
@@ -278,18 +301,20 @@ async def test_getting_keeps_the_order_of_the_ids() -> None:
 
 async def test_deleting_counting_and_dropping_reach_the_hooks() -> None:
     """Deleting nothing is no call; the rest is passed on."""
-    index = ScriptedIndex(candidates(a=1.0, b=0.5))
+    engine = ScriptedEngine(candidates(a=1.0, b=0.5))
+    index = EngineIndex(engine)
     await index.delete_chunks([])
-    assert index.calls == []
+    assert engine.calls == []
     await index.delete_chunks(["a"])
     assert await index.count() == 1
     await index.delete()
     await index.close()
-    assert index.calls == [("delete", ["a"]), ("drop", None)]
+    assert engine.calls == [("delete", ["a"]), ("drop", None)]
 
 
 async def test_one_string_is_no_collection_of_document_ids() -> None:
     """`replace_documents="doc"` is refused: as a set of letters it would empty other documents."""
-    index = ScriptedIndex()
+    engine = ScriptedEngine()
+    index = EngineIndex(engine)
     with pytest.raises(InvalidRequest, match="one string"):
         await index.add_chunks([Chunk(content="x")], [[1.0, 0.0]], replace_documents="doc")

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from broken_indexes import CAUGHT_BY
-from toy_index import ToyIndex
+from toy_engine import ToyEngine
 
 HERE = Path(__file__).parent
 CASES = [(index, test) for index, tests in CAUGHT_BY.items() for test in tests]
@@ -59,7 +59,7 @@ def outcome(case: ElementTree.Element) -> str:
 
 
 @pytest.mark.parametrize(("index", "test"), CASES, ids=lambda v: getattr(v, "__name__", v))
-def test_a_broken_index_fails(outcomes: dict[str, str], index: type[ToyIndex], test: str) -> None:
+def test_a_broken_index_fails(outcomes: dict[str, str], index: type[ToyEngine], test: str) -> None:
     """An index with this defect does not get through this test.
 
     If this fails: the standard test has become too weak to see the defect.

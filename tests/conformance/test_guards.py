@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_index import CAPABILITIES, ToyIndex
+from toy_engine import CAPABILITIES, ToyEngine
 
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine_index import EngineIndex
 from corral.api.provider import Capabilities
 from corral.api.testing import IndexConformance
 from corral.api.testing.guards import complaints
@@ -21,7 +22,7 @@ def suite(capabilities: Capabilities = CAPABILITIES, **members: Any) -> type[Ind
     """Return a provider's test class with these members."""
 
     async def open_index(self: object, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
-        return ToyIndex(vector_db, folder)
+        return EngineIndex(ToyEngine(vector_db, folder))
 
     members = {"capabilities": capabilities, "open_index": open_index, **members}
     return type("TestProvider", (IndexConformance,), members)

@@ -6,8 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from toy_index import CAPABILITIES, ToyIndex
+from toy_engine import CAPABILITIES, ToyEngine
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import NotFound
 from corral.api.provider import Health, VectorIOProvider
 from corral.api.testing.indexes import Indexes
@@ -23,9 +24,9 @@ class ToyProvider(VectorIOProvider):
         self._folder, self._notes = folder, notes
         notes.append("started")
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> ToyIndex:
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Make or open the index."""
-        index = ToyIndex(vector_db, self._folder)
+        index = EngineIndex(ToyEngine(vector_db, self._folder))
         if not create and await index.count() == 0:
             raise NotFound("gone")
         self._notes.append("made" if create else "opened")
@@ -114,6 +115,6 @@ def test_everything_is_removed_though_a_removal_fails(live: Live, tmp_path: Path
         handles[1].index.delete = fail  # type: ignore[method-assign]
         with pytest.raises(OSError, match="disk"):
             indexes.drop_all()
-        left = [ToyIndex(handle.vector_db, tmp_path).count() for handle in handles]
+        left = [ToyEngine(handle.vector_db, tmp_path).count() for handle in handles]
         assert [runner.run(count) for count in left] == [0, 1, 0]
     assert live.notes[-1] == "closed"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy_index import CAPABILITIES
+from toy_engine import CAPABILITIES
 
 from corral.api.testing.matrix import Group, matrix, standard_groups
 from corral.api.testing.report import Outcome, read_outcomes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from toy_index import CAPABILITIES, ToyIndex
+from toy_engine import CAPABILITIES, ToyEngine
 
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine_index import EngineIndex
 from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
 
@@ -15,4 +16,4 @@ class TestToy(IndexConformance):
     capabilities = CAPABILITIES
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
-        return ToyIndex(vector_db, folder)
+        return EngineIndex(ToyEngine(vector_db, folder))

@@ -21,6 +21,8 @@ from corral.providers.base import database
 from corral.providers.base.config import ProviderEntry, Providers, RunConfig
 from corral.providers.stack.stack import Stack
 
+from .vector_io.engines import engine_of
+
 INLINE = ("chroma", "faiss", "memory", "milvus", "qdrant", "sqlite")
 CHUNK, ROW = Chunk(chunk_id="a", content="zebra"), [1.0] * 256
 
@@ -58,6 +60,13 @@ async def filled(stack: Stack, identifier: str = "db", **settings: Any) -> Embed
     return index
 
 
+async def counted_for_ever(stack: Stack) -> None:
+    """Count the chunks of `db` again and again, until that fails."""
+    while True:
+        await (await stack.index("db")).count()
+        await asyncio.sleep(0.01)
+
+
 async def until(true: Callable[[], bool]) -> None:
     """Wait until something has happened."""
     for _ in range(3000):
@@ -68,15 +77,16 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 class Held:
-    """Holds calls of a hook of an index, once they are done, until it is told to let them go."""
+    """Holds finished calls of an index's engine until `go` is set."""
 
-    def __init__(self, index: EmbeddingIndex, hook: str) -> None:
+    def __init__(self, index: EmbeddingIndex, call: str) -> None:
         self.reached, self.go = asyncio.Event(), asyncio.Event()
-        self._hook = getattr(index, hook)
-        setattr(index, hook, self._held)
+        engine = engine_of(index)
+        self._call = getattr(engine, call)
+        setattr(engine, call, self._held)
 
     async def _held(self, *arguments: Any) -> Any:
-        answer = await self._hook(*arguments)
+        answer = await self._call(*arguments)
         self.reached.set()
         await self.go.wait()
         return answer
@@ -92,7 +102,7 @@ async def test_a_late_deletion_leaves_its_successor(tmp_path: Path) -> None:
     """
 
     async with opened(tmp_path) as late, opened(tmp_path) as other:
-        held = Held(await filled(late), "_drop")
+        held = Held(await filled(late), "drop")
         deletion = asyncio.create_task(late.unregister("db"))
         await held.reached.wait()
         await other.unregister("db")
@@ -147,13 +157,12 @@ async def test_a_deletion_waits_for_queries_and_refuses_new_ones(tmp_path: Path)
 
     async with opened(tmp_path) as stack:
         index = await filled(stack)
-        held = Held(index, "_query_keyword")
+        held = Held(index, "search_keyword")
         query = asyncio.create_task(index.query(None, "zebra", mode="keyword"))
         await held.reached.wait()
         deletion = asyncio.create_task(stack.unregister("db"))
-        await until(lambda: index._calls._shut)
         with pytest.raises(NotFound, match="'db' was deleted"):
-            await (await stack.index("db")).count()
+            await counted_for_ever(stack)
         assert not deletion.done()
         held.go.set()
         assert [hit.chunk.chunk_id for hit in (await query).hits] == ["a"]
@@ -168,7 +177,7 @@ async def test_a_deletion_does_not_wait_for_ever(
 
     async with opened(tmp_path) as stack:
         index = await filled(stack)
-        held = Held(index, "_query_keyword")
+        held = Held(index, "search_keyword")
         query = asyncio.create_task(index.query(None, "zebra", mode="keyword"))
         await held.reached.wait()
         with pytest.raises(Unavailable, match=r"in use: 1 requests? .*Nothing was deleted"):
@@ -252,7 +261,7 @@ async def test_changing_search_settings_keeps_the_index(tmp_path: Path, provider
 
     async with opened(tmp_path, provider) as stack, opened(tmp_path, provider) as other:
         index = await filled(stack)
-        held = Held(index, "_add")
+        held = Held(index, "add")
         write = asyncio.create_task(index.add_chunks([Chunk(content="quagga")], [ROW]))
         await other.change_search("db", {"search_mode": "keyword"})
         again = await stack.index("db")
@@ -295,7 +304,7 @@ async def test_what_another_process_deletes_is_closed_here(tmp_path: Path, provi
 
     async with opened(tmp_path, provider) as here, opened(tmp_path, provider) as there:
         indexes = [await filled(here, "db0")]
-        held = Held(indexes[0], "_query_keyword")
+        held = Held(indexes[0], "search_keyword")
         query = asyncio.create_task(indexes[0].query(None, "zebra", mode="keyword"))
         await held.reached.wait()  # before the deletion, which `here` may see at any time
         await there.unregister("db0")

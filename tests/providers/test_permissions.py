@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from corral.api.embedding_index import EmbeddingIndex, ScopedIndex
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine_index import EngineIndex
 from corral.api.filters import Compound, matches
 from corral.api.hits import QueryChunksResponse, Step
 from corral.api.principal import ACL_KEY, UNRESTRICTED, Principal, Role
 from corral.api.scope import Scope
+from corral.api.scoped_engine import ScopedEngine
 from corral.providers.copying import steps as copy_steps
 from corral.providers.rag import context, searching
 from corral.providers.rag.passages import adjacent
 from corral.providers.stack.stack import Stack
-from corral.providers.vector_io.memory.index import MemoryIndex
+from corral.providers.vector_io.memory.engine import MemoryEngine
 
 from .permission_cases import Cases
 
@@ -59,7 +61,18 @@ def seen_on(*routes: str) -> Callable[[Bypass], Bypass]:
 
 def whole(index: EmbeddingIndex) -> EmbeddingIndex:
     """Return the index behind a view."""
-    return index._whole if isinstance(index, ScopedIndex) else index
+    assert isinstance(index, EngineIndex)
+    return EngineIndex(index.engine)
+
+
+def of_the_whole(patch: Patch, method: str) -> None:
+    """Let a public method answer a scoped index as it answers the whole one."""
+    plain = getattr(EngineIndex, method)
+
+    async def answer(self: EngineIndex, *given: Any, **more: Any) -> Any:
+        return await plain(whole(self), *given, **more)
+
+    patch.setattr(EngineIndex, method, answer)
 
 
 def unchecked(patch: Patch) -> None:
@@ -91,31 +104,31 @@ def _a_check_behind_the_search_alone(patch: Patch) -> None:
 
 @seen_on("query")
 def _a_vector_leg_that_filters_the_best_k(patch: Patch) -> None:
-    plain = MemoryIndex._search_vectors
+    plain = MemoryEngine._search_vectors
 
-    def after(self: MemoryIndex, embedding: Any, k: int, filter_: Any) -> Any:
+    def after(self: MemoryEngine, embedding: Any, k: int, filter_: Any) -> Any:
         if ACL_KEY not in repr(filter_):  # the oracle's, which names what may be read
             return plain(self, embedding, k, filter_)
         found = plain(self, embedding, k, None)
         return [c for c in found if matches(filter_, self._chunks[c.chunk_id].metadata)]
 
-    patch.setattr(MemoryIndex, "_search_vectors", after)
+    patch.setattr(MemoryEngine, "_search_vectors", after)
 
 
 @seen_on("query")
 def _a_keyword_leg_that_ignores_filters(patch: Patch) -> None:
     unchecked(patch)
-    plain = MemoryIndex._query_keyword
+    plain = MemoryEngine.search_keyword
     patch.setattr(
-        MemoryIndex, "_query_keyword", lambda self, text, k, _: plain(self, text, k, None)
+        MemoryEngine, "search_keyword", lambda self, text, k, _: plain(self, text, k, None)
     )
 
 
 @seen_on("query")
 def _a_fuzzy_leg_that_ignores_filters(patch: Patch) -> None:
     unchecked(patch)
-    plain = MemoryIndex._query_fuzzy
-    patch.setattr(MemoryIndex, "_query_fuzzy", lambda self, text, k, _: plain(self, text, k, None))
+    plain = MemoryEngine.search_fuzzy
+    patch.setattr(MemoryEngine, "search_fuzzy", lambda self, text, k, _: plain(self, text, k, None))
 
 
 @seen_on("query")
@@ -133,31 +146,29 @@ def _a_scope_that_offers_a_choice(patch: Patch) -> None:
 
 @seen_on("query", "search")
 def _a_cache_without_the_principal(patch: Patch) -> None:
-    plain, kept = EmbeddingIndex.query, dict[Any, QueryChunksResponse]()
+    plain, kept = EngineIndex.query, dict[Any, QueryChunksResponse]()
 
-    async def cached(self: EmbeddingIndex, *given: Any, **more: Any) -> QueryChunksResponse:
-        if ACL_KEY not in repr(self._scope.visible()):  # the oracle's
+    async def cached(self: EngineIndex, *given: Any, **more: Any) -> QueryChunksResponse:
+        if self.principal.reads_all:  # the oracle's
             return await plain(self, *given, **more)
         key = repr((self.vector_db.key, given, sorted(more.items())))
         if key not in kept:
             kept[key] = await plain(self, *given, **more)
         return kept[key]
 
-    patch.setattr(EmbeddingIndex, "query", cached)
+    patch.setattr(EngineIndex, "query", cached)
     patch.setattr(Cases, "_question", lambda *_: "lamb")
     patch.setattr(Cases, "_options", lambda *_: {"mode": "keyword"})
 
 
 @seen_on("get")
 def _an_id_that_is_guessed(patch: Patch) -> None:
-    patch.setattr(
-        ScopedIndex, "get_chunks", lambda self, ids, **more: whole(self).get_chunks(ids, **more)
-    )
+    of_the_whole(patch, "get_chunks")
 
 
 @seen_on("get")
 def _a_record_that_names_a_hidden_chunk(patch: Patch) -> None:
-    patch.setattr("corral.api.scoped_hooks.linked", lambda chunk, _: chunk)
+    patch.setattr("corral.api.scoped_engine.linked", lambda chunk, _: chunk)
 
 
 @seen_on("search")
@@ -174,55 +185,55 @@ def _an_explanation_of_the_whole(patch: Patch) -> None:
 def _neighbors_of_the_whole(patch: Patch) -> None:
     plain = adjacent
     patch.setattr(context, "adjacent", lambda index, *rest: plain(whole(index), *rest))
-    patch.setattr("corral.api.scoped_hooks.linked", lambda chunk, _: chunk)
+    patch.setattr("corral.api.scoped_engine.linked", lambda chunk, _: chunk)
 
 
 @seen_on("search", "context", "count")
 def _a_count_of_the_whole(patch: Patch) -> None:
-    patch.setattr(ScopedIndex, "count", lambda self: whole(self).count())
+    of_the_whole(patch, "count")
 
 
 @seen_on("ids")
 def _ids_of_the_whole(patch: Patch) -> None:
-    patch.setattr(ScopedIndex, "chunk_ids", lambda self, *page: whole(self).chunk_ids(*page))
+    of_the_whole(patch, "chunk_ids")
 
 
 @seen_on("documents")
 def _documents_of_the_whole(patch: Patch) -> None:
-    patch.setattr(ScopedIndex, "documents", lambda self, *page: whole(self).documents(*page))
+    of_the_whole(patch, "documents")
 
 
 @seen_on("documents")
 def _documents_counted_whole(patch: Patch) -> None:
-    plain = MemoryIndex._documents_passing
+    plain = MemoryEngine.documents_passing
 
-    async def counted(self: MemoryIndex, after: str, limit: int, filters: Any) -> Any:
+    async def counted(self: MemoryEngine, after: str, limit: int, filters: Any) -> Any:
         named = {one.document_id for one in await plain(self, after, limit, filters)}
         every = await plain(self, after, 1000, None)
         return [one for one in every if one.document_id in named]
 
-    patch.setattr(MemoryIndex, "_documents_passing", counted)
+    patch.setattr(MemoryEngine, "documents_passing", counted)
 
 
 @seen_on("delete", "remove")
 def _a_deletion_of_what_is_hidden(patch: Patch) -> None:
-    async def every(self: Any, scope: Any, ids: Sequence[str]) -> list[str]:
+    async def every(self: Any, ids: Sequence[str]) -> list[str]:
         return list(ids)
 
-    patch.setattr(EmbeddingIndex, "_seen_ids", every)
+    patch.setattr(ScopedEngine, "visible_ids", every)
 
 
 @seen_on("add", "replace")
 def _an_id_that_overwrites(patch: Patch) -> None:
-    async def add(self: Any, scope: Any, chunks: Any, matrix: Any, replaced: Any) -> None:
-        await self._add(chunks, matrix, replaced)
+    async def add(self: ScopedEngine, chunks: Any, matrix: Any, replaced: Any) -> None:
+        await self.engine.add(chunks, matrix, replaced)
 
-    patch.setattr(EmbeddingIndex, "_add_in_scope", add)
+    patch.setattr(ScopedEngine, "add", add)
 
 
 @seen_on("set_acl")
 def _an_acl_changed_unseen(patch: Patch) -> None:
-    patch.setattr(ScopedIndex, "set_acl", lambda self, *what: whole(self).set_acl(*what))
+    of_the_whole(patch, "set_acl")
 
 
 @seen_on("add", "set_acl")
@@ -266,9 +277,9 @@ def _a_group_for_a_user(patch: Patch) -> None:
 
 @seen_on("copy")
 def _a_copy_that_drops_acls(patch: Patch) -> None:
-    plain = EmbeddingIndex.add_chunks
+    plain = EngineIndex.add_chunks
 
-    async def add(self: EmbeddingIndex, chunks: Any, *rest: Any, **more: Any) -> None:
+    async def add(self: EngineIndex, chunks: Any, *rest: Any, **more: Any) -> None:
         bare = [chunk.model_copy(update={"acl": None}) for chunk in chunks]
         await plain(self, bare, *rest, **more)
 
@@ -276,7 +287,7 @@ def _a_copy_that_drops_acls(patch: Patch) -> None:
     patch.setattr(
         Stack, "for_principal", lambda self, _, plain=Stack.for_principal: plain(self, OPERATOR)
     )
-    patch.setattr(EmbeddingIndex, "add_chunks", add)
+    patch.setattr(EngineIndex, "add_chunks", add)
 
 
 OPERATOR = replace(UNRESTRICTED, tenant="acme")

@@ -8,18 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import CorralError, NotFound, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.client import Collection, Engine
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
-from corral.providers.vector_io.chroma.index import ChromaIndex
+from corral.providers.vector_io.chroma.engine import ChromaEngine
 from corral.providers.vector_io.chroma.keyword import Mirror
 from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, fold
 from corral.providers.vector_io.chroma.server import ChromaServer
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.kit.threads import Threads
+from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 
 PREFIX = "corral-"
 """How the names of Corral's collections begin."""
@@ -31,6 +33,7 @@ class ChromaProvider(VectorIOProvider):
     """Holds one collection per vector DB, in this process or in a server.
 
     Args:
+        home: The data folder, for the write-ahead log.
         mirrors: The folder of the mirrors.
         hold: Returns the engine, to be released after use.
     """
@@ -39,6 +42,7 @@ class ChromaProvider(VectorIOProvider):
         self,
         provider_id: str,
         config: ChromaConfig,
+        home: Path,
         mirrors: Path,
         threads: Threads,
         *,
@@ -46,15 +50,17 @@ class ChromaProvider(VectorIOProvider):
     ) -> None:
         super().__init__(provider_id)
         self._config = config
+        self._home = home
         self._mirrors = mirrors
         self._hold = hold
         self._threads = threads
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> ChromaIndex:
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""
-        return await self._threads.run(self._open, vector_db, create)
+        engine = await self._threads.run(self._open, vector_db, create)
+        return EngineIndex(await WriteAheadEngine.open(engine, self._home))
 
-    def _open(self, vector_db: VectorDB, create: bool) -> ChromaIndex:
+    def _open(self, vector_db: VectorDB, create: bool) -> ChromaEngine:
         engine = self._hold()
         try:
             name = stored_name(vector_db, PREFIX)
@@ -72,7 +78,7 @@ class ChromaProvider(VectorIOProvider):
             engine.release()
             raise
         drop = partial(engine.drop, name)
-        return ChromaIndex(
+        return ChromaEngine(
             vector_db, collection, mirror, self._threads, drop=drop, release=engine.release
         )
 
@@ -147,7 +153,12 @@ def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider
     folder = config.folder or provider_folder(provider_id, "chroma", home)
     threads = Threads(provider_id, None)
     return ChromaProvider(
-        provider_id, config, folder / "mirrors", threads, hold=partial(hold, folder, provider_id)
+        provider_id,
+        config,
+        home,
+        folder / "mirrors",
+        threads,
+        hold=partial(hold, folder, provider_id),
     )
 
 
@@ -156,4 +167,4 @@ def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> C
     mirrors = config.folder or provider_folder(provider_id, "chroma", home)
     server = ChromaServer(provider_id, config)
     threads = Threads(provider_id, config.timeout_seconds, config.max_connections)
-    return ChromaProvider(provider_id, config, mirrors, threads, hold=server.hold)
+    return ChromaProvider(provider_id, config, home, mirrors, threads, hold=server.hold)

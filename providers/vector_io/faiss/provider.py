@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+
+from typing_extensions import override
 
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.index import FaissIndex
+from corral.providers.vector_io.faiss.search import FaissSearch
 from corral.providers.vector_io.kit.names import provider_folder
+from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import ChunkFileProvider
 
 
@@ -18,9 +22,11 @@ class FaissProvider(ChunkFileProvider):
         super().__init__(provider_id, folder)
         self._config = config
 
-    def index_of(self, vector_db: VectorDB, path: Path) -> FaissIndex:
-        """Return the index of a vector DB on its file."""
-        return FaissIndex(vector_db, path, self._config)
+    @override
+    def engine_of(self, vector_db: VectorDB, path: Path) -> ChunkFileEngine:
+        beside = path.with_suffix(".faiss")
+        searcher = partial(FaissSearch, vector_db, self._config, beside)
+        return ChunkFileEngine(vector_db, path, self._config, searcher)
 
 
 def create(provider_id: str, config: FaissConfig, home: Path) -> FaissProvider:

@@ -15,13 +15,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.errors import CorralError
 from corral.api.scoring import Metric
@@ -40,6 +40,7 @@ from corral.providers.vector_io.kit.exact import Nearest, effective_metric, near
 from corral.providers.vector_io.kit.rows import RowSet
 from corral.providers.vector_io.store.changes import read_state
 from corral.providers.vector_io.store.connections import state, transaction
+from corral.providers.vector_io.store.engine import Lend, VectorSearcher
 from corral.providers.vector_io.store.matrix import (
     BATCH_ROWS,
     EmbeddingBatch,
@@ -76,7 +77,7 @@ class _Abandoned(Exception):
     """The vector DB was closed or emptied during the build of its index."""
 
 
-class FaissSearch:
+class FaissSearch(VectorSearcher):
     """Finds the nearest embeddings of one chunk file. Safe to use from many threads.
 
     Args:
@@ -92,7 +93,7 @@ class FaissSearch:
         vector_db: VectorDB,
         config: FaissConfig,
         file: Path,
-        lend: Callable[[], AbstractContextManager[apsw.Connection]],
+        lend: Lend,
     ) -> None:
         self._dimension = vector_db.embedding_dimension
         self._metric = effective_metric(vector_db)
@@ -113,6 +114,7 @@ class FaissSearch:
 
     # --- searching ---------------------------------------------------------------------------
 
+    @override
     def begin(
         self,
         connection: apsw.Connection,
@@ -120,7 +122,6 @@ class FaissSearch:
         k: int,
         allowed: RowSet | None,
     ) -> Callable[[], Nearest]:
-        """Return what finds the k nearest rows; see `VectorSearcher`."""
         base, copy = self._parts
         find = copy.view(connection).begin(connection, query, k, allowed)
 
@@ -130,26 +131,28 @@ class FaissSearch:
                 proposed = base.candidates(connection, query, k, allowed)
                 more = read_rows(connection, proposed, self._dimension)
                 rows, matrix = np.concatenate([rows, proposed]), np.concatenate([matrix, more])
-            self.build_if_due(connection)
+            self.written(connection)
             return nearest(rows, matrix, query, k, self._metric)
 
         return found
 
     # --- building ----------------------------------------------------------------------------
 
-    def load(self, connection: apsw.Connection) -> None:
-        """Load the base from its file if it fits the chunk file and is no older than ours.
+    @override
+    def prepare(self, connection: apsw.Connection) -> None:
+        self._load(connection)
+        self.written(connection)
 
-        Args:
-            connection: In a read transaction.
-        """
+    def _load(self, connection: apsw.Connection) -> None:
+        """Load the base from its file if it fits the chunk file and is no older than ours."""
         if self._kind == "flat":
             return
         base, ours = self._file.load(connection), self._parts[0]
         if base is not None and (ours is None or base.last_row >= ours.last_row):
             self._exchange(base)
 
-    def build_if_due(self, connection: apsw.Connection) -> None:
+    @override
+    def written(self, connection: apsw.Connection) -> None:
         """Start building a new base in a thread if one is due and none is being built."""
         if not self._is_due(connection) or not self._building.acquire(blocking=False):
             return
@@ -158,8 +161,8 @@ class FaissSearch:
             return
         threading.Thread(target=self._build, name="faiss-build", daemon=True).start()
 
+    @override
     def settle(self) -> None:
-        """Wait until no base is being built; for measurements and tests."""
         with self._building:
             pass
 
@@ -175,13 +178,13 @@ class FaissSearch:
         base = self._parts[0]
         return base.index.engine.nlist if base and self._kind == "ivf" else 0
 
+    @override
     def close(self) -> None:
-        """Stop building, and wait until it has stopped."""
         self.stopping.set()
         self.settle()
 
-    def delete_file(self) -> None:
-        """Delete the file of the base."""
+    @override
+    def discard(self) -> None:
         self._file.delete()
 
     def _is_due(self, connection: apsw.Connection) -> bool:
@@ -199,7 +202,7 @@ class FaissSearch:
         try:
             with self._lend() as connection:
                 with transaction(connection, "DEFERRED"):
-                    self.load(connection)  # another process may have made it
+                    self._load(connection)  # another process may have made it
                     due, count = self._is_due(connection), state(connection, "count")
                 if due and count < self._config.approximate_from:
                     self._exchange(None)

@@ -1,12 +1,12 @@
-"""Write-ahead notes, for engines without transactions over several requests.
+"""A write-ahead log, for engines without transactions over several requests.
 
-Before the first byte goes to the engine, the whole write is noted on disk, and the note is deleted
-when the write has ended. A process that is killed in between leaves its note, and whoever opens or
-writes to the vector DB next carries it out once more: writes are idempotent, so that what had been
-done of it does no harm. So a document never stays half replaced.
+The whole write is logged on disk before the engine gets the first byte, and the entry is deleted
+after the write has ended. A process that is killed in between leaves the entry, and the next open
+or write of the vector DB repeats it. Writes are idempotent, so a repeated half does no harm, and a
+document never stays half replaced.
 
-A write that fails is undone by the engine's own code, and its note goes. Where the engine cannot be
-reached the outcome is open: the note stays, and the write is finished when the engine is back.
+The engine undoes a write that fails, and its entry is deleted. If the engine cannot be reached, the
+outcome is unknown: the entry stays, and the write is finished when the engine is back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import asyncio
 import json
 import logging
 import os
-from abc import abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,30 +23,37 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.documents import DocumentCount
+from corral.api.engine import Engine
 from corral.api.errors import CorralError, Unavailable
+from corral.api.filters import Filter
+from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.disk import sync_folder
 from corral.providers.vector_io.kit.names import stored_name
 
+FOLDER = "notes"
+"""Folder of the logs, in the data folder."""
+
 VERSION = 1
 WAIT_SECONDS = 60.0
-"""How long a write waits for that of another process to the same vector DB."""
+"""Maximum time that a write waits for another process that writes to the same vector DB."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A write as it is noted: chunks with their embeddings and what they replace, or a deletion.
+    """A logged write: chunks to store and documents to replace, or a deletion.
 
     Attributes:
-        chunks: To be stored.
-        embeddings: Theirs, shape (len(chunks), dimension).
-        replaced: Documents whose other chunks are removed.
-        deleted: Ids of chunks to be deleted; None where the rest counts.
+        chunks: Chunks to store.
+        embeddings: Shape (len(chunks), dimension).
+        replaced: Ids of documents whose other chunks are deleted.
+        deleted: Ids of chunks to delete; None if chunks are stored.
     """
 
     chunks: Sequence[Chunk]
@@ -56,7 +62,7 @@ class Intent:
     deleted: Sequence[str] | None = None
 
     def to_bytes(self) -> bytes:
-        """Return the note: a line that says what follows, a line for each chunk, the numbers."""
+        """Return the entry: a line of JSON, a line for each chunk, and the embeddings."""
         head = {
             "version": VERSION,
             "chunks": len(self.chunks),
@@ -69,13 +75,13 @@ class Intent:
         return ("\n".join(lines) + "\n").encode("utf-8", "surrogatepass") + numbers
 
     @classmethod
-    def from_bytes(cls, note: bytes) -> Intent:
-        """Return what was noted.
+    def from_bytes(cls, entry: bytes) -> Intent:
+        """Return the write of an entry.
 
         Raises:
-            ValueError: It is no note of this version.
+            ValueError: It is no entry of this version.
         """
-        head_line, _, rest = note.partition(b"\n")
+        head_line, _, rest = entry.partition(b"\n")
         head = json.loads(head_line)
         if head["version"] != VERSION:
             raise ValueError("another version")
@@ -85,29 +91,29 @@ class Intent:
         return cls(chunks, rows.astype(np.float32), frozenset(head["replaced"]), head["deleted"])
 
 
-class Intents:
-    """The note of one vector DB. Writes to it, of all processes of the data folder, take turns.
+class WriteLog:
+    """The log of one vector DB, with at most one entry. Its lock spans all processes of a folder.
 
     Args:
-        folder: Where notes are; made with the first.
+        folder: Where entries are stored; created with the first.
     """
 
     def __init__(self, folder: Path, vector_db: VectorDB) -> None:
         name = stored_name(vector_db)
         self._folder = folder
         self._path = folder / f"{name}.note"
-        self._turn = asyncio.Lock()
-        self._lock = FileLock(folder / f"{name}.lock", thread_local=False)
+        self._tasks = asyncio.Lock()
+        self._processes = FileLock(folder / f"{name}.lock", thread_local=False)
         self._dimension = vector_db.embedding_dimension
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Keep everybody else from writing.
+    async def locked(self) -> AsyncIterator[None]:
+        """Exclude all other writers.
 
         Raises:
-            Unavailable: Another process writes, and that takes long.
+            Unavailable: Another process still writes after `WAIT_SECONDS`.
         """
-        async with self._turn:
+        async with self._tasks:
             try:
                 await asyncio.to_thread(self._acquire)
             except Timeout:
@@ -117,14 +123,14 @@ class Intents:
             try:
                 yield
             finally:
-                await asyncio.shield(asyncio.to_thread(self._lock.release))
+                await asyncio.shield(asyncio.to_thread(self._processes.release))
 
     def _acquire(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock.acquire(timeout=WAIT_SECONDS)
+        self._processes.acquire(timeout=WAIT_SECONDS)
 
-    def left(self) -> Intent | None:
-        """Return what a write has left that did not end, in a turn. Blocks."""
+    def pending(self) -> Intent | None:
+        """Return the unfinished write, if any. Blocks; needs the lock."""
         try:
             return Intent.from_bytes(self._path.read_bytes())
         except FileNotFoundError:
@@ -134,8 +140,8 @@ class Intents:
             self._path.replace(self._path.with_suffix(".unread"))
             return None
 
-    def note(self, intent: Intent) -> None:
-        """Bring a note to the disk, in a turn. Blocks."""
+    def log(self, intent: Intent) -> None:
+        """Write an entry to the disk. Blocks; needs the lock."""
         temporary = self._path.with_suffix(".new")
         with temporary.open("wb") as file:
             file.write(intent.to_bytes())
@@ -144,8 +150,8 @@ class Intents:
         temporary.replace(self._path)
         sync_folder(self._folder)
 
-    def forget(self) -> None:
-        """Delete the note. Blocks."""
+    def clear(self) -> None:
+        """Delete the entry. Blocks."""
         self._path.unlink(missing_ok=True)
 
     def deletion(self, chunk_ids: Sequence[str]) -> Intent:
@@ -154,93 +160,163 @@ class Intents:
         return Intent([], none, frozenset(), list(chunk_ids))
 
 
-class NotedIndex(EmbeddingIndex):
-    """An index whose writes are noted first, once it was told where.
+class WriteAheadEngine(Engine):
+    """Logs each write of an engine before the engine carries it out.
 
-    An engine implements `_put`, `_take` and `_discard` in the place of `_add`, `_delete_chunks` and
-    `_drop`.
+    The engine's `add` and `delete` may be repeated with the same arguments, and undo themselves if
+    they fail with an error that is not retryable.
+
+    Args:
+        engine: The engine that stores and searches.
+        folder: The folder of the logs of all vector DBs.
     """
 
-    intents: Intents | None = None
+    def __init__(self, engine: Engine, folder: Path) -> None:
+        super().__init__(engine.vector_db)
+        self.has_term_statistics = engine.has_term_statistics
+        self.engine = engine
+        self.log = WriteLog(folder, engine.vector_db)
 
-    async def note_in(self, folder: Path) -> None:
-        """Note writes in a folder from now on, and finish what a killed process has left there.
+    @classmethod
+    async def open(cls, engine: Engine, home: Path) -> WriteAheadEngine:
+        """Return an engine with a log in a data folder, after finishing an unfinished write.
 
         Raises:
-            ProviderError: The engine cannot be reached.
+            ProviderError: The engine cannot be reached; it is closed.
         """
-        self.intents = intents = Intents(folder, self.vector_db)
-        async with intents.turn():
-            await self._finish(intents)
+        opened = cls(engine, home / FOLDER)
+        try:
+            async with opened.log.locked():
+                await opened._finish()
+        except BaseException:
+            await engine.close()
+            raise
+        return opened
 
-    async def _add(
+    @override
+    def reconfigure(self, vector_db: VectorDB) -> None:
+        super().reconfigure(vector_db)
+        self.engine.reconfigure(vector_db)
+
+    # --- logged ------------------------------------------------------------------------------
+
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
         replace_documents: frozenset[str],
     ) -> None:
-        if self.intents is None:
-            await self._put(chunks, embeddings, replace_documents)
-        else:
-            await self._noted(self.intents, Intent(chunks, embeddings, replace_documents))
+        await self._logged(Intent(chunks, embeddings, replace_documents))
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
-        if self.intents is None:
-            await self._take(chunk_ids)
-        else:
-            await self._noted(self.intents, self.intents.deletion(chunk_ids))
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
+        await self._logged(self.log.deletion(chunk_ids))
 
-    async def _noted(self, intents: Intents, intent: Intent) -> None:
-        async with intents.turn():
-            await self._finish(intents)
-            await asyncio.to_thread(intents.note, intent)
+    @override
+    async def drop(self) -> None:
+        await self.engine.drop()
+        await asyncio.to_thread(self.log.clear)
+
+    async def _logged(self, intent: Intent) -> None:
+        async with self.log.locked():
+            await self._finish()
+            await asyncio.to_thread(self.log.log, intent)
             try:
                 await self._carry_out(intent)
             except CorralError as error:
-                if not error.retryable:  # it is undone; else nobody knows
-                    await asyncio.to_thread(intents.forget)
+                if not error.retryable:  # the engine has undone it; otherwise it may have happened
+                    await asyncio.to_thread(self.log.clear)
                 raise
-            await asyncio.to_thread(intents.forget)
+            await asyncio.to_thread(self.log.clear)
 
-    async def _finish(self, intents: Intents) -> None:
-        """Carry out what was left, in a turn."""
-        left = await asyncio.to_thread(intents.left)
-        if left is None:
+    async def _finish(self) -> None:
+        """Carry out an unfinished write, under the lock."""
+        pending = await asyncio.to_thread(self.log.pending)
+        if pending is None:
             return
         try:
-            await self._carry_out(left)
+            await self._carry_out(pending)
         except CorralError as error:
             if error.retryable:
                 raise
             log.error("A write that was cut off cannot be finished: %s", type(error).__name__)
-        await asyncio.to_thread(intents.forget)
+        await asyncio.to_thread(self.log.clear)
 
     async def _carry_out(self, intent: Intent) -> None:
         if intent.deleted is None:
-            await self._put(intent.chunks, intent.embeddings, intent.replaced)
+            await self.engine.add(intent.chunks, intent.embeddings, intent.replaced)
         else:
-            await self._take(intent.deleted)
+            await self.engine.delete(intent.deleted)
 
-    async def _drop(self) -> None:
-        await self._discard()
-        if self.intents is not None:
-            await asyncio.to_thread(self.intents.forget)
+    # --- passed on ---------------------------------------------------------------------------
 
-    # --- what an engine writes ----------------------------------------------------------------
+    @override
+    async def search_vector(
+        self, embedding: NDArray[np.float32], k: int, filters: Filter | None
+    ) -> Sequence[Candidate]:
+        return await self.engine.search_vector(embedding, k, filters)
 
-    @abstractmethod
-    async def _put(
-        self,
-        chunks: Sequence[Chunk],
-        embeddings: NDArray[np.float32],
-        replace_documents: frozenset[str],
-    ) -> None:
-        """Upsert chunks and drop others of those documents; may be repeated. See `_add`."""
+    @override
+    async def search_keyword(
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
+    ) -> Sequence[Candidate]:
+        return await self.engine.search_keyword(query_string, k, filters, by)
 
-    @abstractmethod
-    async def _take(self, chunk_ids: Sequence[str]) -> None:
-        """Delete these chunks; may be repeated. See `_delete_chunks`."""
+    @override
+    async def search_hybrid(
+        self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
+    ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
+        return await self.engine.search_hybrid(embedding, query_string, k, filters)
 
-    @abstractmethod
-    async def _discard(self) -> None:
-        """Delete the index itself and release what it holds. See `_drop`."""
+    @override
+    async def search_fuzzy(
+        self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
+    ) -> Sequence[Candidate]:
+        return await self.engine.search_fuzzy(query_string, k, filters, by)
+
+    @override
+    async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+        return await self.engine.term_statistics(query_string, fuzzy)
+
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+        return await self.engine.get(chunk_ids, include_embeddings)
+
+    @override
+    async def count(self) -> int:
+        return await self.engine.count()
+
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+        return await self.engine.chunk_ids(after, limit)
+
+    @override
+    async def documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+        return await self.engine.documents(after, limit)
+
+    @override
+    async def document_chunk_ids(self, document_id: str) -> Sequence[str]:
+        return await self.engine.document_chunk_ids(document_id)
+
+    @override
+    async def count_passing(self, filters: Filter) -> int:
+        return await self.engine.count_passing(filters)
+
+    @override
+    async def chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+        return await self.engine.chunk_ids_passing(after, limit, filters)
+
+    @override
+    async def documents_passing(
+        self, after: str, limit: int, filters: Filter | None
+    ) -> Sequence[DocumentCount]:
+        return await self.engine.documents_passing(after, limit, filters)
+
+    @override
+    async def settle(self) -> None:
+        await self.engine.settle()
+
+    @override
+    async def close(self) -> None:
+        await self.engine.close()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import NotFound
 from corral.api.provider import Health, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.memory.config import MemoryConfig
-from corral.providers.vector_io.memory.index import MemoryIndex
+from corral.providers.vector_io.memory.engine import MemoryEngine
 
 
 class MemoryProvider(VectorIOProvider):
@@ -19,9 +20,9 @@ class MemoryProvider(VectorIOProvider):
         super().__init__(provider_id)
         self._config = config
         self._lock = threading.Lock()
-        self._indexes: dict[tuple[tuple[str, str], float], MemoryIndex] = {}
+        self._indexes: dict[tuple[tuple[str, str], float], EngineIndex] = {}
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> MemoryIndex:
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""
         key = (vector_db.key, vector_db.built_at)
         with self._lock:
@@ -33,7 +34,8 @@ class MemoryProvider(VectorIOProvider):
                         field="vector_db_id",
                     )
                 fuzzy = self._config.keyword == "fuzzy"
-                self._indexes[key] = MemoryIndex(vector_db, fuzzy=fuzzy, on_drop=self._remove)
+                engine = MemoryEngine(vector_db, fuzzy=fuzzy, on_drop=self._remove)
+                self._indexes[key] = EngineIndex(engine)
             self._indexes[key].reopen()
             return self._indexes[key]
 

@@ -9,15 +9,18 @@ from typing import Any
 
 from pymilvus import MilvusClient
 
+from corral.api.engine import Engine
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.channels import channel_options
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
+from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 from corral.providers.vector_io.milvus.client import Connection, Embedded
 from corral.providers.vector_io.milvus.collection import Collection
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
-from corral.providers.vector_io.milvus.index import MilvusIndex
+from corral.providers.vector_io.milvus.engine import MilvusEngine
 from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout
 from corral.providers.vector_io.milvus.schema import VectorIndex
 
@@ -31,7 +34,8 @@ class MilvusProvider(VectorIOProvider):
     Args:
         vectors: The index of new vector DBs.
         prefix: What collection names begin with.
-        max_age_seconds: Most age of the statistics where another process writes.
+        max_age_seconds: Maximum age of the statistics of other processes' writes.
+        home: The data folder, for a write-ahead log; None without one, for a transactional engine.
     """
 
     def __init__(
@@ -42,17 +46,21 @@ class MilvusProvider(VectorIOProvider):
         vectors: VectorIndex,
         prefix: str,
         max_age_seconds: float = 0.0,
+        home: Path | None = None,
     ) -> None:
         super().__init__(provider_id)
-        self._max_age = max_age_seconds
+        self._max_age, self._home = max_age_seconds, home
         self._connection, self._layout = connection, layout
         self._vectors, self._prefix = vectors, prefix
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> MilvusIndex:
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""
-        return await self._connection.threads.run(self._open, vector_db, create)
+        engine: Engine = await self._connection.threads.run(self._open, vector_db, create)
+        if self._home is not None:
+            engine = await WriteAheadEngine.open(engine, self._home)
+        return EngineIndex(engine)
 
-    def _open(self, vector_db: VectorDB, create: bool) -> MilvusIndex:
+    def _open(self, vector_db: VectorDB, create: bool) -> MilvusEngine:
         name = stored_name(vector_db, self._prefix)
         collection = Collection(self._connection, name, vector_db, self._layout, self._vectors)
         with self._connection.client.using():
@@ -65,9 +73,9 @@ class MilvusProvider(VectorIOProvider):
                 )
             if is_new:
                 collection.make()
-            index = MilvusIndex(vector_db, collection, self._max_age)
+            engine = MilvusEngine(vector_db, collection, self._max_age)
             try:
-                index.prepare(is_new=is_new)
+                engine.prepare(is_new=is_new)
             except BaseException:
                 try:
                     if is_new:
@@ -75,7 +83,7 @@ class MilvusProvider(VectorIOProvider):
                 finally:
                     self._connection.client.leave()
                 raise
-        return index
+        return engine
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections that no registration holds; see the contract."""
@@ -138,7 +146,7 @@ def create(provider_id: str, config: MilvusConfig, home: Path) -> MilvusProvider
 
 
 def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> MilvusProvider:
-    """Build remote::milvus (its spec's factory); it keeps nothing in `home`."""
+    """Build remote::milvus (its spec's factory). `home` has its write-ahead log."""
     channel = {**channel_options(config.timeout_seconds), "grpc.use_local_subchannel_pool": 1}
     options: dict[str, Any] = {"grpc_options": channel}
     if config.certificate:
@@ -166,5 +174,5 @@ def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> M
     )
     max_age = config.statistics_max_age_seconds
     return MilvusProvider(
-        provider_id, connection, SERVER, vectors, config.collection_prefix, max_age
+        provider_id, connection, SERVER, vectors, config.collection_prefix, max_age, home
     )

@@ -7,15 +7,16 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.names import stored_name, strays
 from corral.providers.vector_io.pgvector.client import Database, check_database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.index import PgvectorIndex
+from corral.providers.vector_io.pgvector.engine import PgvectorEngine
 from corral.providers.vector_io.pgvector.records import PREFIX, drop_tables, stored_tables
-from corral.providers.vector_io.pgvector.search.attached import AttachedIndex
+from corral.providers.vector_io.pgvector.search.attached import AttachedEngine
 
 
 class PgvectorProvider(VectorIOProvider):
@@ -25,9 +26,7 @@ class PgvectorProvider(VectorIOProvider):
         super().__init__(provider_id)
         self._database = Database(provider_id, config)
 
-    async def open_index(
-        self, vector_db: VectorDB, *, create: bool = False
-    ) -> PgvectorIndex | AttachedIndex:
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract.
 
         Raises:
@@ -39,17 +38,17 @@ class PgvectorProvider(VectorIOProvider):
         # operator's tables are the default tenant's: another's vector DB may be called the same.
         names = () if vector_db.tenant else (vector_db.provider_resource_id, vector_db.identifier)
         attachment = next((attach[name] for name in names if name in attach), None)
-        index: PgvectorIndex | AttachedIndex
+        engine: PgvectorEngine | AttachedEngine
         if attachment is None:
-            index = PgvectorIndex(vector_db, self._database)
+            engine = PgvectorEngine(vector_db, self._database)
         else:
-            index = AttachedIndex(vector_db, self._database, attachment)
+            engine = AttachedEngine(vector_db, self._database, attachment)
         try:
-            await index.prepare(create=create)
+            await engine.prepare(create=create)
         except BaseException:
-            await index.close()
+            await engine.close()
             raise
-        return index
+        return EngineIndex(engine)
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the tables that no registration holds, with their ids; see the contract."""

@@ -9,13 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.folders import folder_health
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
+from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 from corral.providers.vector_io.qdrant.config import QdrantConfig, QdrantEdgeConfig
-from corral.providers.vector_io.qdrant.index import QdrantIndex
+from corral.providers.vector_io.qdrant.engine import QdrantEngine
 from corral.providers.vector_io.qdrant.records import VERSION
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class QdrantEdgeProvider(VectorIOProvider):
         self._config = config
         self._folder = folder
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> QdrantIndex:
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract.
 
         Raises:
@@ -48,13 +50,13 @@ class QdrantEdgeProvider(VectorIOProvider):
             self._folder / stored_name(vector_db),
             self._config,
         )
-        index = QdrantIndex(vector_db, collection, math.inf)  # nobody else can write
+        engine = QdrantEngine(vector_db, collection, math.inf)  # nobody else can write
         try:
-            await index.reindex()
+            await engine.reindex()
         except BaseException:
-            await index.close()
+            await engine.close()
             raise
-        return index
+        return EngineIndex(engine)
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the folders that no registration holds; see the contract."""
@@ -75,11 +77,12 @@ class QdrantEdgeProvider(VectorIOProvider):
 class QdrantProvider(VectorIOProvider):
     """Holds one collection a vector DB on one Qdrant server or cluster."""
 
-    def __init__(self, provider_id: str, server: Server) -> None:
+    def __init__(self, provider_id: str, server: Server, home: Path) -> None:
         super().__init__(provider_id)
+        self._home = home
         self._server = server
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> QdrantIndex:
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract. A failure leaves nothing that it made.
 
         Raises:
@@ -93,15 +96,15 @@ class QdrantProvider(VectorIOProvider):
         collection = ServerCollection(vector_db, name, self._server)
         made = create and await collection.make()
         max_age = self._server.config.statistics_max_age_seconds
-        index = QdrantIndex(vector_db, collection, max_age)
+        engine = QdrantEngine(vector_db, collection, max_age)
         try:
-            await (collection.upgrade(VERSION) if made else index.reindex())
+            await (collection.upgrade(VERSION) if made else engine.reindex())
         except CorralError:
             if made:
                 with suppress(CorralError):
                     await collection.drop()
             raise
-        return index
+        return EngineIndex(await WriteAheadEngine.open(engine, self._home))
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections that no registration holds; see the contract."""
@@ -140,4 +143,4 @@ def create_remote(provider_id: str, config: QdrantConfig, home: Path) -> QdrantP
     """Build remote::qdrant (its spec's factory). It connects at the first request."""
     from corral.providers.vector_io.qdrant.server.client import Server, make_client  # noqa: PLC0415
 
-    return QdrantProvider(provider_id, Server(provider_id, make_client(config), config))
+    return QdrantProvider(provider_id, Server(provider_id, make_client(config), config), home)

@@ -14,10 +14,12 @@ from pathlib import Path
 import apsw
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.scoring import Metric
 from corral.providers.vector_io.kit.exact import Nearest, nearest, rounding_slack
 from corral.providers.vector_io.kit.rows import RowSet, best_rows
+from corral.providers.vector_io.store.engine import VectorSearcher
 from corral.providers.vector_io.store.matrix import MemoryCopy, read_rows
 
 FEW_ROWS = 4096
@@ -25,7 +27,7 @@ FEW_ROWS = 4096
 make, and memory that nobody needs who only ingests."""
 
 
-class VectorSearch:
+class VectorSearch(VectorSearcher):
     """Finds the nearest embeddings of one file. Safe to use from many threads.
 
     Args:
@@ -44,6 +46,7 @@ class VectorSearch:
             dimension, metric, most_bytes=int(memory_mib * 2**20), beside=beside
         )
 
+    @override
     def begin(
         self,
         connection: apsw.Connection,
@@ -51,7 +54,6 @@ class VectorSearch:
         k: int,
         allowed: RowSet | None,
     ) -> Callable[[], Nearest]:
-        """Return what finds the k nearest rows; see `VectorSearcher`."""
         find = self._begun(connection, query, k, allowed)
         return lambda: nearest(*find(), query, k, self._metric)
 

@@ -6,12 +6,13 @@ import asyncio
 from abc import abstractmethod
 from pathlib import Path
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.folders import folder_health
 from corral.providers.vector_io.kit.names import stored_name, strays
-from corral.providers.vector_io.store.index import ChunkFileIndex
+from corral.providers.vector_io.store.engine import ChunkFileEngine
 
 
 class ChunkFileProvider(VectorIOProvider):
@@ -26,14 +27,14 @@ class ChunkFileProvider(VectorIOProvider):
         self._folder = folder
 
     @abstractmethod
-    def index_of(self, vector_db: VectorDB, path: Path) -> ChunkFileIndex:
-        """Return the index of a vector DB on its file, which may be gone; opens nothing."""
+    def engine_of(self, vector_db: VectorDB, path: Path) -> ChunkFileEngine:
+        """Return the engine of a vector DB on its file, which may be gone; open nothing."""
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> ChunkFileIndex:
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""
-        return await asyncio.to_thread(self._open, vector_db, create)
+        return EngineIndex(await asyncio.to_thread(self._open, vector_db, create))
 
-    def _open(self, vector_db: VectorDB, create: bool) -> ChunkFileIndex:
+    def _open(self, vector_db: VectorDB, create: bool) -> ChunkFileEngine:
         path = self._folder / file_name(vector_db)
         if create:
             try:
@@ -43,9 +44,9 @@ class ChunkFileProvider(VectorIOProvider):
                 raise ProviderError(
                     f"{self.provider_id}: cannot write to {self._folder} ({error.strerror})."
                 ) from error
-        index = self.index_of(vector_db, path)
-        index.prepare()
-        return index
+        engine = self.engine_of(vector_db, path)
+        engine.prepare()
+        return engine
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the files that no registration holds; see the contract."""

@@ -5,25 +5,28 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import CorralError, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.names import stored_name, strays
+from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 from corral.providers.vector_io.weaviate.client import Connection, waiting
 from corral.providers.vector_io.weaviate.collection import Collection
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.index import WeaviateIndex
+from corral.providers.vector_io.weaviate.engine import WeaviateEngine
 
 
 class WeaviateProvider(VectorIOProvider):
     """Holds one collection a vector DB; its indexes share one connection."""
 
-    def __init__(self, provider_id: str, config: WeaviateConfig) -> None:
+    def __init__(self, provider_id: str, config: WeaviateConfig, home: Path) -> None:
         super().__init__(provider_id)
+        self._home = home
         self._config = config
         self._connection = Connection(provider_id, config)
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> WeaviateIndex:
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract.
 
         Raises:
@@ -33,18 +36,18 @@ class WeaviateProvider(VectorIOProvider):
         name = stored_name(vector_db, self._config.collection_prefix)
         collection = Collection(vector_db, name, self._connection)
         try:
-            index = WeaviateIndex(
+            engine = WeaviateEngine(
                 vector_db,
                 collection,
                 undo_seconds=self._config.timeout_seconds,
                 statistics_max_age_seconds=self._config.statistics_max_age_seconds,
             )
             if not create or not await collection.make():
-                await index.prepare()  # behind the making nothing can fail
+                await engine.prepare()  # behind the making nothing can fail
         except BaseException:
             await collection.leave()
             raise
-        return index
+        return EngineIndex(await WriteAheadEngine.open(engine, self._home))
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections that no registration holds; see the contract."""
@@ -85,4 +88,4 @@ class WeaviateProvider(VectorIOProvider):
 
 def create(provider_id: str, config: WeaviateConfig, home: Path) -> WeaviateProvider:
     """Build the provider (its spec's factory)."""
-    return WeaviateProvider(provider_id, config)
+    return WeaviateProvider(provider_id, config, home)

@@ -10,12 +10,15 @@ import pytest
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine_index import EngineIndex
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 from corral.providers.copying import checks as copy_checks
 from corral.providers.copying.checks import CopyChecks, agreement, compare, difference
-from corral.providers.vector_io.memory.index import MemoryIndex
+from corral.providers.vector_io.memory.engine import MemoryEngine
+
+from ..vector_io.engines import engine_of
 
 
 def answer(**scores: float) -> QueryChunksResponse:
@@ -69,7 +72,7 @@ def test_chunks_are_compared_whole(change: dict[str, Any], part: str) -> None:
     assert difference(one, one.model_copy(update=change)) == part
 
 
-async def index(ids: Iterable[str], *, turned: float = 0.0) -> MemoryIndex:
+async def index(ids: Iterable[str], *, turned: float = 0.0) -> EmbeddingIndex:
     """Return an index whose chunks lie around a circle, turned by an angle."""
     vector_db = VectorDB(
         identifier="db",
@@ -78,7 +81,7 @@ async def index(ids: Iterable[str], *, turned: float = 0.0) -> MemoryIndex:
         embedding_model="m",
         embedding_dimension=2,
     )
-    made = MemoryIndex(vector_db, fuzzy=False, on_drop=lambda _: None)
+    made = EngineIndex(MemoryEngine(vector_db, fuzzy=False, on_drop=lambda _: None))
     names = list(ids)
     angles = np.linspace(0, 3, len(names)) + turned
     chunks = [Chunk(content=f"word{n % 9} {name}", chunk_id=name) for n, name in enumerate(names)]
@@ -137,8 +140,8 @@ async def test_approximate_search_is_measured_and_bounded() -> None:
     """
     ids = [f"c{n:02}" for n in range(50)]
     source, near, far = await index(ids), await index(ids), await index(ids)
-    near._embeddings._store[:50] = np.roll(near._embeddings.rows, 1, axis=0)
-    far._embeddings._store[:50] = np.roll(far._embeddings.rows, 25, axis=0)
+    engine_of(near)._embeddings._store[:50] = np.roll(engine_of(near)._embeddings.rows, 1, axis=0)
+    engine_of(far)._embeddings._store[:50] = np.roll(engine_of(far)._embeddings.rows, 25, axis=0)
     asked = {"modes": ("vector",), "exact": False}
     [only] = (await compared(source, near, **asked)).differences
     assert only.startswith("The embedding of")

@@ -16,6 +16,7 @@ from corral.providers.copying.copy import CopyReport, copy_batch, copy_vector_db
 from corral.providers.copying.steps import CopyStep, batch_size
 from corral.providers.stack.stack import Stack
 
+from ..vector_io.engines import engine_of
 from .copy_stack import DIMENSION, RECORD, assert_equal, filled, run, stored
 
 
@@ -53,14 +54,15 @@ async def listed(
     stack: Stack, monkeypatch: pytest.MonkeyPatch, vector_db_id: str = "source"
 ) -> list[str]:
     """Return a list that will hold `after` of each time that the source lists its ids."""
-    source = await stack.index(vector_db_id)
-    list_ids, asked = source._chunk_ids, list[str]()
+    source = engine_of(await stack.index(vector_db_id))
+    list_ids, asked = source.chunk_ids, list[str]()
 
     async def counted(after: str, limit: int) -> Sequence[str]:
         asked.append(after)
-        return await list_ids(after, limit)
+        ids: Sequence[str] = await list_ids(after, limit)
+        return ids
 
-    monkeypatch.setattr(source, "_chunk_ids", counted)
+    monkeypatch.setattr(source, "chunk_ids", counted)
     return asked
 
 
@@ -131,8 +133,8 @@ async def test_a_copy_that_broke_is_taken_up(
     async def breaks(stack: Stack) -> None:
         await filled(stack)
         await copy_batch(stack, "source", "target", provider_id="chroma", limit=10)
-        target = await stack.index("target")
-        write, writes = target._add, 0
+        target = engine_of(await stack.index("target"))
+        write, writes = target.add, 0
 
         async def fail(*arguments: Any) -> None:
             nonlocal writes
@@ -141,7 +143,7 @@ async def test_a_copy_that_broke_is_taken_up(
                 raise Unavailable("the backend is away")
             await write(*arguments)
 
-        monkeypatch.setattr(target, "_add", fail)
+        monkeypatch.setattr(target, "add", fail)
         with pytest.raises(Unavailable):
             await copy_vector_db(stack, "source", "target", batch=10)
 

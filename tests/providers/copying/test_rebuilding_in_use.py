@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import NotFound, Unavailable
 from corral.providers.base.documents import delete_document
 from corral.providers.embedding.hashing.embedder import HashingEmbedder, embed_text
@@ -213,15 +213,15 @@ async def test_a_switch_that_fails_changes_nothing(
         _, target = await stack.rebuilds._sides(
             await stack.rebuilds._rebuild(await stack.vector_db("db"))
         )
-        add = EmbeddingIndex.add_chunks
+        add = EngineIndex.add_chunks
 
-        async def away(index: EmbeddingIndex, *arguments: Any, **options: Any) -> None:
+        async def away(index: EngineIndex, *arguments: Any, **options: Any) -> None:
             if index is target:
                 raise Unavailable("the engine is away")
             await add(index, *arguments, **options)
 
         with monkeypatch.context() as patched:
-            patched.setattr(EmbeddingIndex, "add_chunks", away)
+            patched.setattr(EngineIndex, "add_chunks", away)
             with pytest.raises(Unavailable):
                 await switch(stack)
             assert (await stack.vector_db("db")).language == "english"

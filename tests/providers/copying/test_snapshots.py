@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk, ChunkMetadata
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import Conflict, CorralError, InvalidRequest, Unavailable
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.copying import snapshot_writer
@@ -340,9 +340,9 @@ async def test_an_import_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.M
     async with opened(tmp_path) as stack:
         await filled(stack)
         file = await exported(stack)
-        add, calls = EmbeddingIndex.add_chunks, []
+        add, calls = EngineIndex.add_chunks, []
 
-        async def fails(index: EmbeddingIndex, *arguments: Any, **options: Any) -> None:
+        async def fails(index: EngineIndex, *arguments: Any, **options: Any) -> None:
             assert [each.identifier for each in await stack.vector_dbs()] == ["source"]
             assert await stack.orphans("sqlite") == []
             calls.append(1)
@@ -351,7 +351,7 @@ async def test_an_import_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.M
             await add(index, *arguments, **options)
 
         with monkeypatch.context() as patched:
-            patched.setattr(EmbeddingIndex, "add_chunks", fails)
+            patched.setattr(EngineIndex, "add_chunks", fails)
             with pytest.raises(Unavailable):
                 await imported(stack, file, provider_id="sqlite")
         assert await stack.orphans("sqlite") == []

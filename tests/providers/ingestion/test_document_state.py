@@ -31,7 +31,7 @@ async def insert(library: FakeLibrary, *documents: RAGDocument, **options: Any) 
 
 def writes(library: FakeLibrary) -> int:
     """Return how often the index was written."""
-    return library.indexes["db"].writes
+    return library.engines["db"].writes
 
 
 async def test_what_is_unchanged_is_left_alone() -> None:
@@ -76,21 +76,21 @@ async def test_a_document_that_is_not_whole_is_replaced() -> None:
     """
     library = FakeLibrary()
     await insert(library, document())
-    index = library.indexes["db"]
-    whole = dict(index.chunks)
+    engine = library.engines["db"]
+    whole = dict(engine.chunks)
     for lost in whole:
-        index.chunks = {name: chunk for name, chunk in whole.items() if name != lost}
+        engine.chunks = {name: chunk for name, chunk in whole.items() if name != lost}
         assert (await insert(library, document())).unchanged == []
     for mixed, chunk in whole.items():
         record = chunk.chunk_metadata
         assert record is not None
         earlier = record.model_copy(update={"document_hash": f"earlier, {mixed}"})
-        index.chunks = {**whole, mixed: chunk.model_copy(update={"chunk_metadata": earlier})}
+        engine.chunks = {**whole, mixed: chunk.model_copy(update={"chunk_metadata": earlier})}
         assert (await insert(library, document())).unchanged == []
-    index.chunks["old"] = Chunk(chunk_id="old", content="old", metadata={"document_id": "a"})
-    index.rows["old"] = next(iter(index.rows.values()))
+    engine.chunks["old"] = Chunk(chunk_id="old", content="old", metadata={"document_id": "a"})
+    engine.rows["old"] = next(iter(engine.rows.values()))
     assert (await insert(library, document())).unchanged == []
-    assert "old" not in index.chunks
+    assert "old" not in engine.chunks
 
 
 async def test_it_is_asked_for() -> None:
@@ -110,7 +110,7 @@ async def test_a_document_of_another_origin_is_not_replaced() -> None:
     await insert(library, document(origin="north", metadata={"source": "north/a.md"}))
     with pytest.raises(Conflict, match=r"'a' is already stored.*north/a\.md"):
         await insert(library, document("new"), document(text="else", origin="south"))
-    assert {chunk.document_id for chunk in library.indexes["db"].chunks.values()} == {"a"}
+    assert {chunk.document_id for chunk in library.engines["db"].chunks.values()} == {"a"}
     await insert(library, document(text="else", origin="north"))
     await insert(library, document(text="else", origin=None))
     assert (await insert(library, document(origin="south"), same_origin_only=False)).chunks

@@ -25,6 +25,7 @@ from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
 from corral.providers.stack.stack import Stack
 
 from ..copying.rebuild_stack import begin, steps, switch
+from ..vector_io.engines import engine_of
 from .jobs_stack import Watched, finished, opened, stored, upload
 
 ANN = Principal(user="ann", role=Role.WRITER)
@@ -185,16 +186,17 @@ async def test_a_change_of_attributes_undoes_no_other_write(
     async with opened(tmp_path) as stack:
         file_id = await attached(stack, ["group:sales"])
         index, others = await stack.index("db"), list[asyncio.Task[int]]()
-        read = index._get
+        engine = engine_of(index)
+        read = engine.get
 
         async def read_before(ids: Sequence[str], embeddings: bool) -> Sequence[Chunk]:
-            found = await read(ids, embeddings)
+            found: Sequence[Chunk] = await read(ids, embeddings)
             if embeddings and not others:
                 others.append(asyncio.create_task(write(index, file_id)))
                 await asyncio.wait(others, timeout=0.5)
             return found
 
-        monkeypatch.setattr(index, "_get", read_before)
+        monkeypatch.setattr(engine, "get", read_before)
         await stack.ingestion.set_attributes("db", file_id, {"b": 2})
         assert await asyncio.gather(*others) == [1]
         assert await acls(stack, file_id) == left

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine import Engine
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import NotFound, Unavailable
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate, TermStatistics
@@ -21,7 +24,7 @@ from corral.api.vector_dbs import VectorDB
 DIMENSION = 16
 
 
-class MemoryIndex(EmbeddingIndex):
+class SharedWordsEngine(Engine):
     """Chunks and rows in dicts; keyword scores count the words that are shared."""
 
     def __init__(self, vector_db: VectorDB) -> None:
@@ -31,7 +34,8 @@ class MemoryIndex(EmbeddingIndex):
         self.writes = 0
         self.queries: list[tuple[str, str]] = []
 
-    async def _add(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -43,13 +47,15 @@ class MemoryIndex(EmbeddingIndex):
         self.chunks |= {chunk.chunk_id: chunk for chunk in chunks}
         self.rows |= {c.chunk_id: r for c, r in zip(chunks, embeddings, strict=True)}
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         self.queries.append(("vector", ""))
         return self._best({i: float(self.rows[i] @ embedding) for i in self.chunks}, k, filters)
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         self.queries.append(("keyword", query_string))
@@ -62,7 +68,8 @@ class MemoryIndex(EmbeddingIndex):
         passing.sort(key=lambda i: (-raw[i], i))
         return [Candidate(i, raw[i]) for i in passing[:k]]
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return [
             self.chunks[i].model_copy(
                 update={"embedding": self.rows[i].tolist() if include_embeddings else None}
@@ -71,17 +78,21 @@ class MemoryIndex(EmbeddingIndex):
             if i in self.chunks
         ]
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         for chunk_id in chunk_ids:
             self.chunks.pop(chunk_id, None)
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         return len(self.chunks)
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return sorted(i for i in self.chunks if i > after)[:limit]
 
-    async def _drop(self) -> None:
+    @override
+    async def drop(self) -> None:
         self.chunks.clear()
 
 
@@ -125,21 +136,27 @@ class FakeLibrary:
 
     def __init__(self, *names: str, **settings: Any) -> None:
         self.vector_dbs: dict[str, VectorDB] = {}
-        self.indexes: dict[str, MemoryIndex] = {}
+        self.engines: dict[str, SharedWordsEngine] = {}
+        self.indexes: dict[str, EmbeddingIndex] = {}
         self.embedders: dict[str, WordEmbedder] = {"words": WordEmbedder("words")}
         self.rerankers: dict[str, Reranker] = {}
         self.reads: list[str] = []
         for name in names or ("db",):
             self.register(name, **settings)
 
-    def register(self, name: str, **settings: Any) -> MemoryIndex:
+    def register(self, name: str, **settings: Any) -> EmbeddingIndex:
         """Register a vector DB and return its index."""
         stored = {
             "identifier": name, "provider_id": "memory", "provider_resource_id": name,
             "embedding_model": "words", "embedding_dimension": DIMENSION,
         }  # fmt: skip
         self.vector_dbs[name] = VectorDB.model_validate({**stored, **settings})
-        self.indexes[name] = MemoryIndex(self.vector_dbs[name])
+        return self.use(SharedWordsEngine(self.vector_dbs[name]))
+
+    def use(self, engine: SharedWordsEngine) -> EmbeddingIndex:
+        """Give a vector DB an engine, and return the index."""
+        name = engine.vector_db.identifier
+        self.engines[name], self.indexes[name] = engine, EngineIndex(engine)
         return self.indexes[name]
 
     async def vector_db(self, vector_db_id: str) -> VectorDB:
@@ -148,7 +165,7 @@ class FakeLibrary:
             raise NotFound(f"There is no vector DB {vector_db_id!r}.", field="vector_db_id")
         return self.vector_dbs[vector_db_id]
 
-    async def index(self, vector_db_id: str) -> MemoryIndex:
+    async def index(self, vector_db_id: str) -> EmbeddingIndex:
         await self.vector_db(vector_db_id)
         return self.indexes[vector_db_id]
 

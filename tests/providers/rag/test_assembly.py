@@ -47,7 +47,7 @@ async def ask(
 
 def ids(library: FakeLibrary, name: str = "db") -> dict[str, str]:
     """Return chunk ids by text."""
-    return {c.content: c.chunk_id for c in library.indexes[name].chunks.values()}
+    return {c.content: c.chunk_id for c in library.engines[name].chunks.values()}
 
 
 # --- expand ----------------------------------------------------------------------------------
@@ -122,8 +122,7 @@ async def test_a_filter_holds_for_neighbors() -> None:
     """
     library = library_of()
     await insert(library, guide=GUIDE)
-    index = library.indexes["db"]
-    for chunk in index.chunks.values():
+    for chunk in library.engines["db"].chunks.values():
         chunk.metadata["public"] = chunk.content != FIELDS[1]
     allowed = {"type": "eq", "key": "public", "value": True}
     metadata = (await ask(library, "hay", expand=2, filters=allowed)).metadata
@@ -146,15 +145,15 @@ async def test_neighbors_are_fetched_once_a_step() -> None:
     """After the hits, their neighbors, all together, then those of these; nothing comes twice."""
     library = library_of()
     await insert(library, guide=GUIDE)
-    index = library.indexes["db"]
+    engine = library.engines["db"]
     asked: list[list[str]] = []
-    get = index._get
+    get = engine.get
 
     async def watched(chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         asked.append(list(chunk_ids))
         return await get(chunk_ids, include_embeddings)
 
-    index._get = watched  # type: ignore[method-assign]
+    engine.get = watched  # type: ignore[method-assign]
     await ask(library, "hay eggs", expand=3)
     texts = {chunk_id: FIELDS.index(text) for text, chunk_id in ids(library).items()}
     assert [sorted(texts[chunk_id] for chunk_id in step) for step in asked] == [
@@ -191,7 +190,7 @@ async def test_duplicates_are_reported() -> None:
     assert metadata["dropped"] == 1
     assert metadata["dropped_by_reason"] == {"duplicate": 1}
     (gone,) = metadata["dropped_chunks"]
-    known = {c.document_id: c.chunk_id for c in library.indexes["db"].chunks.values()}
+    known = {c.document_id: c.chunk_id for c in library.engines["db"].chunks.values()}
     kept, lost = ("a", "b") if "a" in metadata["document_ids"] else ("b", "a")
     assert {key: gone[key] for key in ("chunk_id", "document_id", "vector_db_id", "reason")} == {
         "chunk_id": known[lost], "document_id": lost, "vector_db_id": "db", "reason": "duplicate",
@@ -222,7 +221,7 @@ async def test_others_take_the_place_of_a_capped_document() -> None:
     await insert(
         library, planted=" ".join(f"Hay hay hay {n}." for n in range(5)), real="Some hay here."
     )
-    assert len(library.indexes["db"].chunks) == 6
+    assert len(library.engines["db"].chunks) == 6
     assert set((await ask(library, "hay", max_chunks=2)).metadata["document_ids"]) == {"planted"}
     capped = (await ask(library, "hay", max_chunks=2, max_chunks_per_document=1)).metadata
     assert sorted(capped["document_ids"]) == ["planted", "real"]
@@ -270,9 +269,9 @@ async def test_without_duplicates_one_search_is_enough() -> None:
     await insert(library, guide=GUIDE)
     await ask(library, "hay in may", max_chunks=5)
     await insert(library, copy="Hay is cut in June.")
-    assert len(library.indexes["db"].queries) == 1
+    assert len(library.engines["db"].queries) == 1
     await ask(library, "hay in may", max_chunks=20)
-    assert len(library.indexes["db"].queries) == 2
+    assert len(library.engines["db"].queries) == 2
 
 
 async def test_a_cap_can_be_registered() -> None:
@@ -399,7 +398,7 @@ async def test_weights_of_others_are_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"'c', which is not searched.*\['a', 'b'\]") as caught:
         await ask(library, "hay", "a", "b", vector_db_weights={"a": 1, "c": 2})
     assert caught.value.field == "query_config.vector_db_weights"
-    assert library.indexes["a"].queries == []
+    assert library.engines["a"].queries == []
     with pytest.raises(NotFound):
         await ask(library, "hay", "nowhere")
 

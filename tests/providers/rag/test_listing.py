@@ -18,7 +18,7 @@ from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
 
-from .fake_library import FakeLibrary, MemoryIndex
+from .fake_library import FakeLibrary, SharedWordsEngine
 
 YEAR = {"key": "year"}
 EVERY = {"type": "ne", "key": "never", "value": 0}
@@ -29,16 +29,16 @@ def chunk(chunk_id: str, text: str = "", **metadata: Any) -> Chunk:
     return Chunk(content=text or f"text of {chunk_id}", chunk_id=chunk_id, metadata=metadata)
 
 
-class TooMany(MemoryIndex):
+class TooMany(SharedWordsEngine):
     """An index with more chunks than can be ordered; it makes those that are read."""
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return [f"n{number:06}" for number in range(limit)]
 
-    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
-        return await self._chunk_ids(after, limit)
+    async def chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+        return await self.chunk_ids(after, limit)
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return [chunk(each) for each in chunk_ids]
 
 
@@ -103,7 +103,7 @@ async def test_filters_choose_and_the_order_ranks() -> None:
         "c8",
         "c6",
     ]
-    assert library.indexes["db"].queries == []
+    assert library.engines["db"].queries == []
 
 
 async def test_several_vector_dbs_are_one_list() -> None:
@@ -177,7 +177,7 @@ async def test_only_what_the_reader_sees_is_listed() -> None:
 
     class AnnsLibrary(FakeLibrary):
         async def index(self, vector_db_id: str) -> Any:
-            return library.indexes[vector_db_id].seen_by(ann)
+            return library.indexes[vector_db_id].scoped_to(ann)
 
     assert await listed(AnnsLibrary(), order_by=YEAR, k=1) == ["c3"]
     assert await listed(AnnsLibrary(), filters=EVERY, k=1) == ["c3"]
@@ -198,7 +198,7 @@ async def test_what_cannot_be_listed_is_refused() -> None:
             await retrieval.search("db", "", order_by=wrong)
     with pytest.raises(InvalidRequest, match=r"The question is empty.*/v1/vector-io/list.*filters"):
         await retrieval.search("db", "")
-    library.indexes["db"] = TooMany(library.vector_dbs["db"])
+    library.use(TooMany(library.vector_dbs["db"]))
     with pytest.raises(InvalidRequest, match=f"{MAX_IDS} or more chunks .*'db' pass"):
         await retrieval.search("db", "", order_by=YEAR)
     assert await listed(library, filters=EVERY, k=2) == ["n000000", "n000001"]

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import InvalidRequest
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.tool import RagTool
-from corral.providers.vector_io.memory.index import MemoryIndex
+from corral.providers.vector_io.memory.engine import MemoryEngine
 
 from .fake_library import DIMENSION, FakeLibrary
 
@@ -36,9 +37,9 @@ class RealLibrary(FakeLibrary):
             "embedding_model": "words", "embedding_dimension": DIMENSION,
         }  # fmt: skip
         self.vector_dbs[name] = VectorDB.model_validate({**stored, **settings})
-        index: Any = MemoryIndex(self.vector_dbs[name], fuzzy=False, on_drop=lambda _: None)
-        self.indexes[name] = index
-        return index
+        engine = MemoryEngine(self.vector_dbs[name], fuzzy=False, on_drop=lambda _: None)
+        self.indexes[name] = EngineIndex(engine)
+        return self.indexes[name]
 
 
 async def library(*names: str, **settings: Any) -> RealLibrary:

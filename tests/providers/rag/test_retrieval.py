@@ -23,7 +23,7 @@ from corral.providers.ingestion.storing import EMBED_BATCH, store
 from corral.providers.rag.retrieval import Retrieval
 from corral.providers.rag.selection import ContextHit
 
-from .fake_library import DIMENSION, FakeLibrary, MemoryIndex, WordEmbedder, embedding_of
+from .fake_library import DIMENSION, FakeLibrary, SharedWordsEngine, WordEmbedder, embedding_of
 
 
 def chunk(content: str, **fields: Any) -> Chunk:
@@ -53,7 +53,7 @@ async def test_only_chunks_without_an_embedding_are_embedded() -> None:
     own = [1.0] + [0.0] * (DIMENSION - 1)
     chunks = [chunk("grass"), chunk("hay", embedding=own), chunk("straw")]
     await store(library, "db", chunks)
-    rows = library.indexes["db"].rows
+    rows = library.engines["db"].rows
     assert library.embedders["words"].documents == ["grass", "straw"]
     assert rows["hay"].tolist() == own
     for text in ("grass", "straw"):
@@ -65,7 +65,7 @@ async def test_chunks_that_bring_embeddings_need_no_embedder() -> None:
     library = FakeLibrary()
     library.embedders.clear()
     await store(library, "db", [chunk("hay", embedding=[1.0] * DIMENSION)])
-    assert library.indexes["db"].chunks.keys() == {"hay"}
+    assert library.engines["db"].chunks.keys() == {"hay"}
 
 
 async def test_texts_are_stored_and_embedded_clean() -> None:
@@ -74,7 +74,7 @@ async def test_texts_are_stored_and_embedded_clean() -> None:
     given = chunk("gr\u200bass\u0007", chunk_id="c")
     await store(library, "db", [given])
     assert library.embedders["words"].documents == ["grass"]
-    assert library.indexes["db"].chunks["c"].content == "grass"
+    assert library.engines["db"].chunks["c"].content == "grass"
     assert given.content == "gr\u200bass\u0007"
 
 
@@ -84,7 +84,7 @@ async def test_a_chunk_without_visible_text_is_refused() -> None:
     with pytest.raises(InvalidRequest) as caught:
         await store(library, "db", [chunk("hay"), chunk("\u200b ")])
     assert caught.value.field == "chunks[1].content"
-    assert library.indexes["db"].writes == 0
+    assert library.engines["db"].writes == 0
 
 
 async def test_an_embedding_of_another_dimension_is_refused() -> None:
@@ -101,7 +101,7 @@ async def test_many_texts_are_embedded_in_batches_and_written_at_once() -> None:
     library = FakeLibrary()
     await store(library, "db", [chunk(f"c{n}") for n in range(EMBED_BATCH + 1)])
     assert library.embedders["words"].batches == [EMBED_BATCH, 1]
-    assert library.indexes["db"].writes == 1
+    assert library.engines["db"].writes == 1
 
 
 async def test_a_failing_embedder_leaves_nothing_stored() -> None:
@@ -110,7 +110,7 @@ async def test_a_failing_embedder_leaves_nothing_stored() -> None:
     library.embedders["words"].broken = 2
     with pytest.raises(Unavailable):
         await store(library, "db", [chunk(f"c{n}") for n in range(EMBED_BATCH + 1)])
-    assert library.indexes["db"].writes == 0
+    assert library.engines["db"].writes == 0
 
 
 async def test_an_embedder_that_returns_another_shape_is_a_defect() -> None:
@@ -134,8 +134,8 @@ async def test_documents_are_replaced_in_the_same_write() -> None:
     await store(retrieval.library, "db", old)
     new = [chunk("c", metadata={"document_id": "x"})]
     await store(retrieval.library, "db", new, replace_documents=["x"])
-    assert library.indexes["db"].chunks.keys() == {"b", "c"}
-    assert library.indexes["db"].writes == 2
+    assert library.engines["db"].chunks.keys() == {"b", "c"}
+    assert library.engines["db"].writes == 2
 
 
 async def test_storing_in_an_unknown_vector_db_is_refused() -> None:
@@ -163,7 +163,7 @@ async def test_a_keyword_search_embeds_nothing() -> None:
         library = FakeLibrary("db", **settings)
         retrieval = await stored(library, db=["grass grows", "hay is dry"])
         found = await retrieval.search("db", "hay", k=5, mode=mode)
-        assert found.chunks == [library.indexes["db"].chunks["hay is dry"]]
+        assert found.chunks == [library.engines["db"].chunks["hay is dry"]]
         assert library.embedders["words"].queries == []
 
 
@@ -182,7 +182,7 @@ async def test_a_blank_query_is_refused(query: str, mode: str) -> None:
         await retrieval.search("db", query, k=5, mode=mode)
     assert caught.value.field == "query"
     assert library.embedders["words"].queries == []
-    assert library.indexes["db"].queries == []
+    assert library.engines["db"].queries == []
     found = await retrieval.search("db", query, k=5, mode=mode, queries=["grass"])
     assert len(found.hits) == 1
 
@@ -239,7 +239,7 @@ async def test_one_vector_db_keeps_its_scores() -> None:
     alone = (await retrieval.search("db", "hay", k=5)).scores
     twice = (await retrieval.search_many(["db", "db"], "hay", k=5)).hits
     assert [each.hit.score for each in twice] == alone
-    assert len(library.indexes["db"].queries) == 4  # two legs each
+    assert len(library.engines["db"].queries) == 4  # two legs each
 
 
 async def test_several_vector_dbs_of_one_model_are_one_list() -> None:
@@ -304,8 +304,8 @@ async def test_each_vector_db_is_searched_in_its_own_way() -> None:
     library = FakeLibrary("words_only", search_mode="keyword")
     library.register("meaning_only", search_mode="vector")
     await Retrieval(library).search_many(["words_only", "meaning_only"], "hay", k=5)
-    assert library.indexes["words_only"].queries == [("keyword", "hay")]
-    assert library.indexes["meaning_only"].queries == [("vector", "")]
+    assert library.engines["words_only"].queries == [("keyword", "hay")]
+    assert library.engines["meaning_only"].queries == [("vector", "")]
 
 
 async def test_an_unknown_vector_db_is_named_before_any_search() -> None:
@@ -314,7 +314,7 @@ async def test_an_unknown_vector_db_is_named_before_any_search() -> None:
     with pytest.raises(NotFound, match="nowhere"):
         await Retrieval(library).search_many(["a", "nowhere", "b"], "hay", k=5)
     assert library.embedders["words"].queries == []
-    assert library.indexes["a"].queries == []
+    assert library.engines["a"].queries == []
 
 
 async def test_no_vector_db_is_refused() -> None:
@@ -330,8 +330,8 @@ async def test_searches_run_at_once_and_a_failure_ends_them() -> None:
     events: list[str] = []
     started = asyncio.Event()
 
-    class Slow(MemoryIndex):
-        async def _query_vector(self, *args: Any) -> Any:
+    class Slow(SharedWordsEngine):
+        async def search_vector(self, *args: Any) -> Any:
             events.append("started")
             started.set()
             try:
@@ -340,13 +340,13 @@ async def test_searches_run_at_once_and_a_failure_ends_them() -> None:
                 events.append("cancelled")
                 raise
 
-    class Broken(MemoryIndex):
-        async def _query_vector(self, *args: Any) -> Any:
+    class Broken(SharedWordsEngine):
+        async def search_vector(self, *args: Any) -> Any:
             await started.wait()
             raise Unavailable("the backend is away")
 
     for name, kind in (("slow", Slow), ("broken", Broken)):
-        library.indexes[name] = kind(library.vector_dbs[name])
+        library.use(kind(library.vector_dbs[name]))
 
     with pytest.raises(Unavailable):
         await Retrieval(library).search_many(["slow", "broken"], "hay", k=5, mode="vector")

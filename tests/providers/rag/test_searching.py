@@ -96,7 +96,7 @@ async def test_several_queries_are_fused_by_rank() -> None:
     """
     library, retrieval = await filled()
     found = await ask(retrieval, "red barn", k=3, mode="keyword", queries=["red fence"])
-    assert [text for _, text in library.indexes["db"].queries] == ["red barn", "red fence"]
+    assert [text for _, text in library.engines["db"].queries] == ["red barn", "red fence"]
     assert ids(found) == ["b", "a"]
     assert found.hits[0].explanation.query_ranks == (1, 1)
     assert found.hits[1].explanation.query_ranks == (1, 2)
@@ -300,9 +300,9 @@ async def test_the_effect_of_a_filter_is_told() -> None:
     found = await ask(retrieval, "hill", k=5, mode="vector", filters=even, explain=True)
     assert step(found, "filter") == (3, 2)
     assert len(found.hits) == 3
-    before = len(library.indexes["db"].queries)
+    before = len(library.engines["db"].queries)
     await ask(retrieval, "hill", k=5, mode="vector", filters=even)
-    assert len(library.indexes["db"].queries) == before + 1
+    assert len(library.engines["db"].queries) == before + 1
 
 
 # --- a leg that is blind ------------------------------------------------------------------------
@@ -431,4 +431,4 @@ async def test_malformed_options_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         await ask(retrieval, "hay", **bad)
     assert next(iter(bad)) in f"{caught.value.field} {caught.value.message}"
-    assert library.indexes["db"].queries == []
+    assert library.engines["db"].queries == []

@@ -41,11 +41,11 @@ async def test_mistake_6_inserts_are_idempotent() -> None:
     library = FakeLibrary()
     for _ in range(3):
         await insert(library, a=LONG, b=LONG)
-    documents = [chunk.document_id for chunk in library.indexes["db"].chunks.values()]
+    documents = [chunk.document_id for chunk in library.engines["db"].chunks.values()]
     assert documents.count("a") == documents.count("b") > 1
     once = FakeLibrary()
     await insert(once, a=LONG, b=LONG)
-    assert once.indexes["db"].chunks.keys() == library.indexes["db"].chunks.keys()
+    assert once.engines["db"].chunks.keys() == library.engines["db"].chunks.keys()
 
 
 async def test_mistake_6_a_shorter_version_leaves_nothing_of_the_longer() -> None:
@@ -53,14 +53,14 @@ async def test_mistake_6_a_shorter_version_leaves_nothing_of_the_longer() -> Non
     library = FakeLibrary()
     await insert(library, a=LONG)
     await insert(library, a="short")
-    assert [chunk.content for chunk in library.indexes["db"].chunks.values()] == ["short"]
+    assert [chunk.content for chunk in library.engines["db"].chunks.values()] == ["short"]
 
 
 async def test_mistake_10_the_budget_counts_the_final_text() -> None:
     """Header, template, footer and closing line, whatever token counts the chunks claim."""
     library = FakeLibrary()
     await insert(library, a=LONG, b=LONG, c="hay")
-    for chunk in library.indexes["db"].chunks.values():
+    for chunk in library.engines["db"].chunks.values():
         chunk.metadata["token_count"] = 0
     for budget in (70, 100, 200, 600):
         result = await ask(library, "where do cattle graze", max_tokens_in_context=budget)
@@ -73,7 +73,7 @@ async def test_mistake_10_a_chunk_that_does_not_fit_does_not_end_the_context() -
     await insert(library, a="graze " * 200, b="graze hay")
     result = await ask(library, "graze", max_tokens_in_context=120)
     assert result.metadata["document_ids"] == ["b"]
-    assert result.metadata["dropped"] == len(library.indexes["db"].chunks) - 1
+    assert result.metadata["dropped"] == len(library.engines["db"].chunks) - 1
 
 
 async def test_mistake_10_the_metadata_lists_what_is_in_the_content() -> None:

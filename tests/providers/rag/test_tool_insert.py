@@ -20,7 +20,7 @@ from corral.providers.rag.tool import InsertReport, RagTool
 from corral.providers.text.tokens import tokenizer
 
 from ..text.test_tokens import Words
-from .fake_library import FakeLibrary, MemoryIndex, WordEmbedder
+from .fake_library import FakeLibrary, SharedWordsEngine, WordEmbedder
 from .inserting import document, insert
 
 PROSE = "Cattle graze in the valley. " * 60
@@ -28,7 +28,7 @@ PROSE = "Cattle graze in the valley. " * 60
 
 def contents(library: FakeLibrary, name: str = "db") -> list[str]:
     """Return the stored texts, sorted."""
-    return sorted(chunk.content for chunk in library.indexes[name].chunks.values())
+    return sorted(chunk.content for chunk in library.engines[name].chunks.values())
 
 
 # --- insert ----------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ async def test_a_document_becomes_chunks_with_their_origin() -> None:
     library = FakeLibrary()
     given = document("guide", PROSE, metadata={"farm": "north", "source": "https://x/guide"})
     report = await insert(library, given, chunk_size_in_tokens=40, overlap=0)
-    chunks = list(library.indexes["db"].chunks.values())
+    chunks = list(library.engines["db"].chunks.values())
     assert report == InsertReport({"guide": len(chunks)})
     assert len(chunks) > 5
     for position, chunk in enumerate(chunks):
@@ -74,7 +74,7 @@ async def test_equal_input_gives_equal_ids() -> None:
     one, two = FakeLibrary(), FakeLibrary()
     for library in (one, two):
         await insert(library, document("a", PROSE))
-    assert one.indexes["db"].chunks.keys() == two.indexes["db"].chunks.keys()
+    assert one.engines["db"].chunks.keys() == two.engines["db"].chunks.keys()
 
 
 async def test_equal_passages_of_one_document_stay_apart() -> None:
@@ -83,7 +83,7 @@ async def test_equal_passages_of_one_document_stay_apart() -> None:
     report = await insert(
         library, document("a", "hay hay hay\n\n" * 20), chunk_size_in_tokens=4, overlap=0
     )
-    assert len(library.indexes["db"].chunks) == report.chunks["a"] == 20
+    assert len(library.engines["db"].chunks) == report.chunks["a"] == 20
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ async def test_markdown_gets_its_title() -> None:
         document("b", text, mime_type="text/markdown", metadata={"title": "Mine"}),
         document("c", text),
     )
-    titles = {c.document_id: c.metadata.get("title") for c in library.indexes["db"].chunks.values()}
+    titles = {c.document_id: c.metadata.get("title") for c in library.engines["db"].chunks.values()}
     assert titles == {"a": "Grazing plan", "b": "Mine", "c": None}
 
 
@@ -173,7 +173,7 @@ async def test_a_data_uri_is_read() -> None:
     library = FakeLibrary()
     uri = "data:text/markdown;base64," + base64.b64encode(b"# Hay\n\ndry").decode()
     await insert(library, document("a", URL(uri=uri)))
-    (chunk,) = library.indexes["db"].chunks.values()
+    (chunk,) = library.engines["db"].chunks.values()
     assert chunk.content == "# Hay\n\ndry"
     assert chunk.metadata["title"] == "Hay"
     assert chunk.chunk_metadata is not None
@@ -191,7 +191,7 @@ async def test_a_fetched_document_remembers_its_source() -> None:
     tool = RagTool(library, pipeline=Pipeline(RagSettings(), fetcher=Canned(RagSettings())))
     uri = "https://docs.example.org/a.md"
     await tool.insert([document("a", URL(uri=uri))], "db")
-    (chunk,) = library.indexes["db"].chunks.values()
+    (chunk,) = library.engines["db"].chunks.values()
     assert chunk.content == "# Käse"
     assert chunk.metadata["title"] == "Käse"
     assert chunk.chunk_metadata is not None
@@ -207,7 +207,7 @@ async def test_no_address_is_fetched_by_default(uri: str) -> None:
     with pytest.raises(InvalidRequest, match=r"'b'.*rag\.allowed_url_hosts") as caught:
         await insert(library, document("a", "hay"), document("b", URL(uri=uri)))
     assert caught.value.field == "documents[1].content.uri"
-    assert library.indexes["db"].writes == 0
+    assert library.engines["db"].writes == 0
 
 
 async def test_a_string_that_looks_like_a_url_is_text() -> None:
@@ -239,7 +239,7 @@ async def test_an_unreadable_document_is_named_and_nothing_stored(
     with pytest.raises(InvalidRequest, match="Document 'bad'") as caught:
         await insert(library, document("good", "hay"), document("bad", **bad))
     assert caught.value.field == field
-    assert library.indexes["db"].writes == 0
+    assert library.engines["db"].writes == 0
 
 
 async def test_a_document_twice_in_a_request_is_refused() -> None:
@@ -273,7 +273,7 @@ async def test_an_insert_is_bounded(limits: Limits, name: str) -> None:
     tool = RagTool(library, limits=limits)
     with pytest.raises(InvalidRequest, match=f"server.limits.{name}"):
         await tool.insert([document("a", PROSE), document("b", PROSE)], "db", 64)
-    assert library.indexes["db"].writes == 0
+    assert library.engines["db"].writes == 0
     assert library.embedders["words"].documents == []
 
 
@@ -282,7 +282,7 @@ async def test_several_documents_are_one_write() -> None:
     library = FakeLibrary()
     await insert(library, document("a", "old a"), document("b", "old b"), document("c", "old c"))
     report = await insert(library, document("a", "new a"), document("b", "new b"))
-    assert library.indexes["db"].writes == 2
+    assert library.engines["db"].writes == 2
     assert contents(library) == ["new a", "new b", "old c"]
     assert report.chunks == {"a": 1, "b": 1}
 
@@ -346,11 +346,11 @@ class Hesitating(WordEmbedder):
         return await super().embed_documents(texts)
 
 
-class Watched(MemoryIndex):
+class Watched(SharedWordsEngine):
     """An index that notes whose version is stored, write by write."""
 
-    async def _add(self, chunks: Any, embeddings: Any, replace_documents: Any) -> None:
-        await super()._add(chunks, embeddings, replace_documents)
+    async def add(self, chunks: Any, embeddings: Any, replace_documents: Any) -> None:
+        await super().add(chunks, embeddings, replace_documents)
         self.versions.append({c.content.split()[1] for c in self.chunks.values()})
 
     versions: list[set[str]]
@@ -363,8 +363,9 @@ async def test_of_many_writers_of_one_document_the_last_one_wins_whole() -> None
     """
     library = FakeLibrary()
     library.embedders["words"] = Hesitating("words")
-    index = library.indexes["db"] = Watched(library.vector_dbs["db"])
-    index.versions = []
+    engine = Watched(library.vector_dbs["db"])
+    engine.versions = []
+    library.use(engine)
     tool = RagTool(library)
     acknowledged: list[tuple[str, int]] = []
 
@@ -377,8 +378,8 @@ async def test_of_many_writers_of_one_document_the_last_one_wins_whole() -> None
         await asyncio.gather(*(write(version) for version in range(16)))
 
     await run()
-    assert len(index.versions) == 16
-    assert all(len(stored) == 1 for stored in index.versions)
+    assert len(engine.versions) == 16
+    assert all(len(stored) == 1 for stored in engine.versions)
     version, count = acknowledged[-1]
-    assert index.versions[-1] == {version}
-    assert len(index.chunks) == count >= 30
+    assert engine.versions[-1] == {version}
+    assert len(engine.chunks) == count >= 30

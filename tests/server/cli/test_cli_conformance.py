@@ -29,19 +29,19 @@ IGNORES_FILTERS = """
 from dataclasses import replace
 
 from corral.providers.vector_io.memory import SPEC as MEMORY
-from corral.providers.vector_io.memory.index import MemoryIndex
+from corral.providers.vector_io.memory.engine import MemoryEngine
 from corral.providers.vector_io.memory.provider import MemoryProvider
 
 SPEC = replace(MEMORY, provider_type="inline::careless", factory="careless:create")
 
-class Careless(MemoryIndex):
+class Careless(MemoryEngine):
     def _search_vectors(self, embedding, k, filter_):
         return super()._search_vectors(embedding, k, None)
 
 class Provider(MemoryProvider):
     async def open_index(self, vector_db, *, create=False):
         index = await super().open_index(vector_db, create=create)
-        index.__class__ = Careless
+        index.engine.__class__ = Careless
         return index
 
 def create(provider_id, config, home):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine_index import EngineIndex
 from corral.providers.ingestion.jobs import runner as work
 from corral.server.cli.client import Client
 
@@ -144,10 +144,10 @@ def test_an_interruption_says_what_is_stored(
     folder.mkdir()
     for number in range(100):
         (folder / f"{number}.txt").write_text(f"document number {number}")
-    changed, add = Client.changed_jobs, EmbeddingIndex.add_chunks
+    changed, add = Client.changed_jobs, EngineIndex.add_chunks
     calls = iter(range(1000))
 
-    async def held(self: EmbeddingIndex, *given: Any, **more: Any) -> None:
+    async def held(self: EngineIndex, *given: Any, **more: Any) -> None:
         if next(calls) >= 4:  # or all are stored before a busy machine asks what changed
             await asyncio.sleep(60)
         await add(self, *given, **more)
@@ -161,7 +161,7 @@ def test_an_interruption_says_what_is_stored(
 
     with monkeypatch.context() as patched:
         patched.setattr(Client, "changed_jobs", interrupted)
-        patched.setattr(EmbeddingIndex, "add_chunks", held)
+        patched.setattr(EngineIndex, "add_chunks", held)
         patched.setattr(work, "STORE_SECONDS", 0.1)  # nobody waits for what is held
         done = corral("ingest", "farm", folder, "--create")
     assert done.exit_code != 0

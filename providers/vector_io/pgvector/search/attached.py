@@ -8,9 +8,10 @@ from typing import Any, LiteralString
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine import Engine
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
@@ -70,7 +71,7 @@ ORDER BY attnum
 """
 
 
-class AttachedIndex(EmbeddingIndex):
+class AttachedEngine(Engine):
     """Searches the rows of someone's table. Keywords are PostgreSQL's full text search.
 
     Whether vector search is exact is up to the table: an index on its embeddings is used.
@@ -129,7 +130,8 @@ class AttachedIndex(EmbeddingIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         parts = {
@@ -145,7 +147,8 @@ class AttachedIndex(EmbeddingIndex):
         candidates = [_candidate(row, base - row[0]) for row in found]
         return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))[:k]
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         parameters = {"k": k, **words_of(query_string)}
@@ -153,7 +156,8 @@ class AttachedIndex(EmbeddingIndex):
         found = await self._find(_MATCHING, parameters, filters, asked=words)
         return [_candidate(row, row[0]) for row in found if row[0] > 0]
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         found = await self._find(
             "SELECT {embedding}, NULL, c.chunk_id, c.content, c.metadata FROM {chunks}"
             " WHERE c.chunk_id = ANY (%(ids)s::text[]) AND {where}",
@@ -163,11 +167,13 @@ class AttachedIndex(EmbeddingIndex):
         )
         return [_chunk(row, None if row[0] is None else row[0].to_list()) for row in found]
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         [(count, *_)] = await self._find("SELECT count(*) FROM {chunks} WHERE {where}", {}, None)
         return int(count)
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         found = await self._find(
             "SELECT c.chunk_id FROM {chunks} WHERE c.chunk_id > %(after)s AND {where}"
             " ORDER BY c.chunk_id LIMIT %(limit)s",
@@ -176,7 +182,8 @@ class AttachedIndex(EmbeddingIndex):
         )
         return [str(chunk_id) for (chunk_id,) in found]
 
-    async def _add(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -184,14 +191,17 @@ class AttachedIndex(EmbeddingIndex):
     ) -> None:
         raise self._only_read()
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         raise self._only_read()
 
-    async def _drop(self) -> None:
+    @override
+    async def drop(self) -> None:
         """Forget the table, which stays as it is."""
-        await self._close()
+        await self.close()
 
-    async def _close(self) -> None:
+    @override
+    async def close(self) -> None:
         """Give the connections back."""
         if not self._closed:
             self._closed = True

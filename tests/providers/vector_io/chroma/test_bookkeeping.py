@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
-from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, read_head
 from corral.providers.vector_io.chroma.provider import ChromaProvider, create, create_remote
 
+from ..engines import engine_of
 from ..registrations import registration
 
 PROCESSES = MOST_MARKERS + 4
@@ -38,18 +39,18 @@ def registered() -> VectorDB:
     return registration("pet", language="simple", created_at=time.time())
 
 
-def left(index: ChromaIndex) -> int:
+def left(index: EngineIndex) -> int:
     """Return how many rows of bookkeeping lie in the collection."""
-    return len(read_head(index._collection).markers)
+    return len(read_head(engine_of(index)._collection).markers)
 
 
-async def write(index: ChromaIndex, number: int) -> None:
+async def write(index: EngineIndex, number: int) -> None:
     """Write a chunk that was there and one that was not."""
     chunks = [Chunk(chunk_id=i, content=f"zebra n{number}") for i in ("same", f"c{number}")]
     await index.add_chunks(chunks, [[1, 0]] * 2)
 
 
-async def seen(index: ChromaIndex, text: str) -> set[str]:
+async def seen(index: EngineIndex, text: str) -> set[str]:
     """Return what a keyword search finds."""
     found = await index.query(None, text, k=99, mode="keyword")
     return {chunk.chunk_id for chunk in found.chunks}

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import NotFound, ProviderError
 from corral.api.testing.indexes import chunk, ids
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.client import Collection
 from corral.providers.vector_io.chroma.config import ChromaConfig
-from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.keyword.journal import Head, read_head
 from corral.providers.vector_io.chroma.provider import PREFIX, ChromaProvider, create
 from corral.providers.vector_io.kit.names import stored_name
@@ -35,7 +35,7 @@ def provider_in(folder: Path) -> ChromaProvider:
     return create("pet", ChromaConfig(folder=folder), folder)
 
 
-async def filled(folder: Path, name: str = "db") -> ChromaIndex:
+async def filled(folder: Path, name: str = "db") -> EngineIndex:
     """Return an index with two chunks."""
     index = await provider_in(folder).open_index(registered(name), create=True)
     chunks = [Chunk(chunk_id="a", content="zebra"), Chunk(chunk_id="b", content="lion")]

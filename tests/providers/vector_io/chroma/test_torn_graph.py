@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import ProviderError
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.config import ChromaConfig
@@ -29,7 +30,6 @@ from corral.providers.vector_io.chroma.embedded.files import (
     LINKS,
 )
 from corral.providers.vector_io.chroma.embedded.graph import NOTE
-from corral.providers.vector_io.chroma.index import ChromaIndex
 from corral.providers.vector_io.chroma.provider import create
 
 from ..registrations import registration
@@ -49,13 +49,13 @@ def registered(metric: str = "cosine") -> VectorDB:
     )
 
 
-async def opened(folder: Path, vector_db: VectorDB, *, create_it: bool = False) -> ChromaIndex:
+async def opened(folder: Path, vector_db: VectorDB, *, create_it: bool = False) -> EngineIndex:
     """Return the index, which asks for as many candidates as there are: what it finds is exact."""
     config = ChromaConfig(folder=folder, ef_search=3000, max_neighbors=24)
     return await create("pet", config, folder).open_index(vector_db, create=create_it)
 
 
-async def put(index: ChromaIndex, first: int, last: int, text: str) -> None:
+async def put(index: EngineIndex, first: int, last: int, text: str) -> None:
     """Write chunks, 250 at once; the text is part of what their embeddings are made of."""
     for start in range(first, last, 250):
         numbers = range(start, start + 250)
@@ -64,7 +64,7 @@ async def put(index: ChromaIndex, first: int, last: int, text: str) -> None:
         await index.add_chunks(chunks, rng.normal(size=(250, DIMENSION)) * 2)
 
 
-async def seen(index: ChromaIndex) -> Seen:
+async def seen(index: EngineIndex) -> Seen:
     """Return all chunks with their embeddings, and the answers to questions."""
     found = await index.get_chunks(await index.chunk_ids(limit=10_000), include_embeddings=True)
     chunks = {one.chunk_id: (one.content, one.embedding or []) for one in found}

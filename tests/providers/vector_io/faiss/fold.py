@@ -13,14 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.hits import QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.index import FaissIndex
 from corral.providers.vector_io.faiss.provider import create
 from corral.providers.vector_io.faiss.search import FaissSearch
 from corral.providers.vector_io.store.provider import file_name
 
+from ..engines import engine_of
 from ..registrations import registration
 
 T = TypeVar("T")
@@ -64,12 +65,17 @@ class Fold:
         self.rows: dict[str, NDArray[np.float32]] = {}
         self.index = self.open()
 
-    def open(self) -> FaissIndex:
+    def open(self) -> EngineIndex:
         """Open the index, as another process would."""
         provider = create("faiss", self.config, Path())
-        index = run(provider.open_index(self.vector_db, create=not self.path.exists()))
-        assert isinstance(index, FaissIndex)
-        return index
+        return run(provider.open_index(self.vector_db, create=not self.path.exists()))
+
+    @property
+    def searcher(self) -> FaissSearch:
+        """The searcher of the index."""
+        found = engine_of(self.index).searcher
+        assert isinstance(found, FaissSearch)
+        return found
 
     def restart(self) -> None:
         """Close the index and open it again."""
@@ -86,7 +92,7 @@ class Fold:
         run(self.index.add_chunks(chunks, rows))
         self.rows.update(zip(names, rows, strict=True))
         if settle:
-            self.index.vectors.settle()
+            run(self.index.settle())
 
     def delete(self, start: int, count: int) -> None:
         """Delete the chunks with numbers from `start` on."""

@@ -16,12 +16,12 @@ from corral.api.filters import Filter
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.client import Found
 from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.index import FaissIndex
 from corral.providers.vector_io.faiss.provider import create
 from corral.providers.vector_io.faiss.search import index_kind
 from corral.providers.vector_io.store.filters import FilterCache
 from corral.providers.vector_io.store.matrix import EmbeddingBatch
 
+from ..engines import engine_of
 from ..recall import COUNT, ENOUGH, data, fill, recalls, registered
 from .fold import KINDS, no_building, run, vector_db, vectors
 
@@ -38,13 +38,12 @@ def test_recall_at_20_000(tmp_path: Path, kind: str, by_topic: bool) -> None:
     """
     config = FaissConfig.model_validate({"index": kind, "folder": tmp_path, "build_threads": 2})
     index = run(create("faiss", config, tmp_path).open_index(registered("faiss"), create=True))
-    assert isinstance(index, FaissIndex)
     run(fill(index, by_topic=by_topic))
-    index.vectors.settle()
+    run(index.settle())
     # A build that was under way may have missed the last batch: a query starts the next one.
     run(index.query(data(by_topic)[2][0], k=1, mode="vector"))
-    index.vectors.settle()
-    assert index.vectors.covered == COUNT
+    run(index.settle())
+    assert engine_of(index).searcher.covered == COUNT
     found = run(recalls(index, by_topic=by_topic))
     assert min(found.values()) >= ENOUGH, found
     run(index.delete())
@@ -105,7 +104,7 @@ def test_lists_take_one_byte_a_number(folds: Any) -> None:
     fold = folds(kind="ivf", settings={"embedding_dimension": 128})
     fold.add(0, 1500)
     header = 1000
-    centers = 4 * 128 * fold.index.vectors.lists
+    centers = 4 * 128 * fold.searcher.lists
     assert fold.cache.stat().st_size < 1.1 * (1500 * (128 + 3 * 8) + centers) + header
     assert fold.recall() >= 0.95
 
@@ -114,7 +113,7 @@ def test_a_query_reads_more_lists_where_there_are_more(folds: Any) -> None:
     """Three for each root of their number, 16 at least, unless the operator says how many."""
     fold = folds(kind="ivf", ivf_nlist=100)
     fold.add(0, 4000)
-    base, _ = fold.index.vectors._parts
+    base, _ = fold.searcher._parts
     read: list[int] = []
 
     def probe(queries: object, k: int, selector: object, probes: int) -> Found:
@@ -139,8 +138,8 @@ def test_the_first_of_many_equal_chunks_are_found(folds: Any, kind: str) -> None
     chunks = [Chunk(chunk_id=f"c{n:05}", content="hay") for n in range(1500)]
     run(fold.index.add_chunks(chunks[750:], rows[750:]))
     run(fold.index.add_chunks(chunks[:750], rows[:750]))
-    fold.index.vectors.settle()
-    assert fold.index.vectors.covered >= 750
+    fold.searcher.settle()
+    assert fold.searcher.covered >= 750
     found = [one.chunk_id for one in fold.ask(rows[0], 10).chunks]
     assert found == [f"c{n:05}" for n in same[:10]]
 
@@ -187,7 +186,7 @@ def test_many_deletions_lead_to_a_new_index(folds: Any, kind: str) -> None:
     for start in range(0, 900, 150):
         fold.delete(start, 150)
         assert fold.recall() >= 0.95
-        fold.index.vectors.settle()
+        fold.searcher.settle()
     assert fold.cache.stat().st_size < 0.75 * before
 
 
@@ -198,11 +197,11 @@ def test_an_emptied_vector_db_works(folds: Any, kind: str) -> None:
     fold.add(0, 800)
     fold.delete(0, 790)
     assert fold.recall() == 1.0
-    fold.index.vectors.settle()
+    fold.searcher.settle()
     assert fold.recall() == 1.0
     fold.delete(790, 10)
     assert fold.ask(vectors(1)[0], 5).hits == []
-    fold.index.vectors.settle()
+    fold.searcher.settle()
     fold.add(0, 800, seed=5)
     assert fold.recall() >= 0.95
 
@@ -211,11 +210,11 @@ def test_lists_are_trained_anew_after_growth(folds: Any) -> None:
     """At four times the chunks there are twice the lists."""
     fold = folds(kind="ivf", approximate_from=1600)
     fold.add(0, 1600)
-    assert fold.index.vectors.lists == 41  # 1600 / 39: fewer than 4 x 40, for want of chunks
+    assert fold.searcher.lists == 41  # 1600 / 39: fewer than 4 x 40, for want of chunks
     fold.add(1600, 3000, seed=1)
-    assert fold.index.vectors.lists == 41
+    assert fold.searcher.lists == 41
     fold.add(4600, 1900, seed=2)
-    assert fold.index.vectors.lists == 166  # 6500 / 39
+    assert fold.searcher.lists == 166  # 6500 / 39
     assert fold.recall() >= 0.95
 
 
@@ -231,8 +230,8 @@ def test_more_of_the_same_is_no_reason_to_train_anew(folds: Any) -> None:
     chunks = [Chunk(chunk_id=f"c{n:05}", content="hay") for n in range(len(rows))]
     for part in (slice(2500), slice(2500, 4000)):
         run(fold.index.add_chunks(chunks[part], rows[part]))
-        fold.index.vectors.settle()
-    base, _ = fold.index.vectors._parts
+        fold.searcher.settle()
+    base, _ = fold.searcher._parts
     assert (len(base), base.trained) == (4000, 2500)
 
 
@@ -246,7 +245,7 @@ def test_a_query_that_was_overtaken_answers_from_the_newer_state(
     steps = [
         lambda: fold.add(0, 600, seed=1),
         lambda: fold.recall(queries=1),  # sees that all of the index is gone
-        lambda: fold.index.vectors.settle(),  # and now there is another one
+        lambda: fold.searcher.settle(),  # and now there is another one
     ]
 
     def overtaken(self: FilterCache, connection: Any, filter_: Filter | None) -> Any:
@@ -285,7 +284,7 @@ def test_threads_share_an_index_while_it_grows(folds: Any) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    fold.index.vectors.settle()
+    fold.searcher.settle()
     assert run(fold.index.count()) == len(fold.rows) == 300 + 3 * 4 * 300
     assert fold.recall() >= 0.95
 
@@ -324,7 +323,7 @@ def test_queries_and_writes_do_not_wait_for_a_build(
     assert fold.recall() == 1.0
     assert not fold.cache.exists()
     build.go_on.set()
-    fold.index.vectors.settle()
+    fold.searcher.settle()
     assert fold.cache.exists()
     assert fold.recall() >= 0.95
 
@@ -337,7 +336,7 @@ def test_closing_stops_a_build(folds: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert build.started.wait(30)
     deletion = threading.Thread(target=asyncio.run, args=(fold.index.delete(),))
     deletion.start()
-    assert fold.index.vectors.stopping.wait(30)
+    assert fold.searcher.stopping.wait(30)
     build.go_on.set()
     deletion.join()
     assert build.slices == 1

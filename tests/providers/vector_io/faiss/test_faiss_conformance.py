@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
+import apsw
 
-from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.faiss import SPEC
 from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.index import FaissIndex
 from corral.providers.vector_io.faiss.provider import FaissProvider
+from corral.providers.vector_io.faiss.search import FaissSearch
+from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import file_name
 
 
-class SettledIndex(FaissIndex):
+class SettledSearch(FaissSearch):
     """Waits for the builds that its writes start, so that the suite meets the built index."""
 
-    async def _add(
-        self,
-        chunks: Sequence[Chunk],
-        embeddings: NDArray[np.float32],
-        replace_documents: frozenset[str],
-    ) -> None:
-        await super()._add(chunks, embeddings, replace_documents)
-        await asyncio.to_thread(self.vectors.settle)
+    def written(self, connection: apsw.Connection) -> None:
+        super().written(connection)
+        self.settle()
 
 
 class SettledProvider(FaissProvider):
-    """Opens such indexes."""
+    """Opens indexes with such searchers."""
 
-    def index_of(self, vector_db: VectorDB, path: Path) -> SettledIndex:
-        """Return the index of a vector DB on its file."""
-        return SettledIndex(vector_db, path, self._config)
+    def engine_of(self, vector_db: VectorDB, path: Path) -> ChunkFileEngine:
+        """Return the engine of a vector DB on its file."""
+        searcher = partial(SettledSearch, vector_db, self._config, path.with_suffix(".faiss"))
+        return ChunkFileEngine(vector_db, path, self._config, searcher)
 
 
 class TestFlat(IndexConformance):

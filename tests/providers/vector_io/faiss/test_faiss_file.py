@@ -29,7 +29,7 @@ def test_a_restart_loads_the_index_and_answers_alike(
     before = fold.answers()
     with no_building(monkeypatch):
         fold.restart()
-        fold.index.vectors.settle()
+        fold.searcher.settle()
         assert fold.answers() == before
 
 
@@ -43,7 +43,7 @@ def test_another_process_loads_what_the_first_has_built(
     first.add(0, 1200)
     with no_building(monkeypatch):
         second.ask(vectors(1)[0], 5)
-        second.index.vectors.settle()
+        second.searcher.settle()
         second.rows = first.rows
         assert second.answers() == first.answers()
 
@@ -90,7 +90,7 @@ def test_a_damaged_file_is_built_anew(
         fold.index = fold.open()
     assert "is damaged" in caplog.text
     assert fold.recall() >= 0.95
-    fold.index.vectors.settle()
+    fold.searcher.settle()
     caplog.clear()
     fold.restart()
     assert caplog.text == ""
@@ -123,7 +123,7 @@ def test_a_file_without_its_chunk_file_is_not_believed(
         fold.index = fold.open()
     assert "does not match its chunk file" in caplog.text
     assert fold.recall() >= 0.95
-    fold.index.vectors.settle()
+    fold.searcher.settle()
     assert fold.recall() >= 0.95
 
 
@@ -135,11 +135,11 @@ def test_other_settings_build_another_index(folds: Any, change: Any) -> None:
     before = fold.cache.read_bytes()
     fold.config = fold.config.model_copy(update={"hnsw_ef_search": 64})
     fold.restart()
-    fold.index.vectors.settle()
+    fold.searcher.settle()
     assert fold.cache.read_bytes() == before
     fold.config = fold.config.model_copy(update=change)
     fold.restart()
-    fold.index.vectors.settle()
+    fold.searcher.settle()
     assert fold.cache.read_bytes() != before
     assert fold.recall() >= 0.95
 
@@ -154,7 +154,7 @@ def test_lists_of_embeddings_are_built_anew_as_codes(folds: Any) -> None:
     old = json.dumps(known).encode() + b"\n" + rest
     fold.cache.write_bytes(old + zlib.crc32(old).to_bytes(records.CRC_BYTES, "little"))
     fold.restart()
-    fold.index.vectors.settle()
+    fold.searcher.settle()
     assert b'"codes": "int8"' in fold.cache.read_bytes().split(b"\n", 1)[0]
     assert fold.recall() >= 0.95
 

@@ -1,4 +1,4 @@
-"""Notes of writes: on the disk before the engine is told, carried out once more after a crash."""
+"""The write-ahead log: on the disk before the engine writes, repeated after a crash."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import InvalidRequest, ProviderError, Unavailable
-from corral.providers.vector_io.kit.write_ahead import Intent, Intents, NotedIndex
-from corral.providers.vector_io.memory.index import MemoryIndex
+from corral.providers.vector_io.kit.write_ahead import FOLDER, Intent, WriteAheadEngine, WriteLog
+from corral.providers.vector_io.memory.engine import MemoryEngine
 
 from ..registrations import registration
 
@@ -23,33 +24,30 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-class Noted(NotedIndex, MemoryIndex):
+class Halting(MemoryEngine):
     """An engine without transactions; `fails` is what its next write meets after its first half."""
 
-    def __init__(self) -> None:
-        MemoryIndex.__init__(self, DB, fuzzy=False, on_drop=lambda vector_db: None)
+    def __init__(self, log: WriteLog) -> None:
+        super().__init__(DB, fuzzy=False, on_drop=lambda vector_db: None)
+        self.log = log
         self.fails: BaseException | None = None
-        self.noted: list[bool] = []
+        self.logged: list[bool] = []
 
-    async def _put(
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
         replace_documents: frozenset[str],
     ) -> None:
-        assert self.intents is not None
-        self.noted.append(self.intents.left() is not None)
-        await MemoryIndex._add(self, chunks, embeddings, frozenset())
+        self.logged.append(self.log.pending() is not None)
+        await super().add(chunks, embeddings, frozenset())
         self._fail()
-        await MemoryIndex._add(self, chunks, embeddings, replace_documents)
+        await super().add(chunks, embeddings, replace_documents)
 
-    async def _take(self, chunk_ids: Sequence[str]) -> None:
-        await MemoryIndex._delete_chunks(self, chunk_ids[:1])
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
+        await super().delete(chunk_ids[:1])
         self._fail()
-        await MemoryIndex._delete_chunks(self, chunk_ids)
-
-    async def _discard(self) -> None:
-        await MemoryIndex._drop(self)
+        await super().delete(chunk_ids)
 
     def _fail(self) -> None:
         error, self.fails = self.fails, None
@@ -70,26 +68,25 @@ def chunks(version: int, count: int = 3) -> list[Chunk]:
     ]
 
 
-async def write(index: Noted, version: int) -> None:
+async def write(index: EngineIndex, version: int) -> None:
     """Replace the document by a version."""
     await index.add_chunks(chunks(version), replace_documents=["d"])
 
 
-async def opened(folder: Path) -> Noted:
-    """Return an index whose writes are noted."""
-    index = Noted()
-    await index.note_in(folder)
-    return index
+async def opened(home: Path, engine: Halting | None = None) -> tuple[EngineIndex, Halting]:
+    """Return an index whose writes are logged, and its engine."""
+    engine = engine or Halting(WriteLog(home / FOLDER, DB))
+    return EngineIndex(await WriteAheadEngine.open(engine, home)), engine
 
 
-async def ids(index: Noted) -> list[str]:
+async def ids(index: EngineIndex) -> list[str]:
     """Return the ids of the chunks that are there."""
     return list(await index.chunk_ids(limit=100))
 
 
-def notes(folder: Path) -> list[str]:
-    """Return the names of the notes."""
-    return sorted(path.name for path in folder.iterdir() if path.suffix != ".lock")
+def notes(home: Path) -> list[str]:
+    """Return the names of the log's entries."""
+    return sorted(path.name for path in (home / FOLDER).iterdir() if path.suffix != ".lock")
 
 
 def test_a_note_holds_all_of_a_write() -> None:
@@ -113,9 +110,9 @@ async def test_a_note_is_there_while_a_write_is_at_work_and_not_after(tmp_path: 
 
     If this fails: a kill in between leaves half a write that nobody finishes.
     """
-    index = await opened(tmp_path)
+    index, engine = await opened(tmp_path)
     await write(index, 1)
-    assert index.noted == [True]
+    assert engine.logged == [True]
     assert notes(tmp_path) == []
 
 
@@ -125,16 +122,16 @@ async def test_what_a_kill_cut_off_is_finished(tmp_path: Path, action: str) -> N
 
     If this fails: a document has chunks of two versions until somebody sends it again.
     """
-    index = await opened(tmp_path)
+    index, engine = await opened(tmp_path)
     await write(index, 1)
     for again in ("open", "write"):
-        index.fails = Killed()
+        engine.fails = Killed()
         cut_off = write(index, 2) if action == "add" else index.delete_chunks(await ids(index))
         with pytest.raises(Killed):
             await cut_off
         assert notes(tmp_path) != []
         if again == "open":
-            await index.note_in(tmp_path)
+            await opened(tmp_path, engine)
             assert await ids(index) == ([f"v2-{n}" for n in range(3)] if action == "add" else [])
         await write(index, 3)
         assert await ids(index) == [f"v3-{n}" for n in range(3)]
@@ -146,19 +143,19 @@ async def test_an_open_outcome_keeps_its_note_and_a_refusal_does_not(tmp_path: P
 
     If this fails: a write is lost that may have begun, or one that was refused comes back.
     """
-    index = await opened(tmp_path)
-    index.fails = Unavailable("away")
+    index, engine = await opened(tmp_path)
+    engine.fails = Unavailable("away")
     with pytest.raises(Unavailable):
         await write(index, 1)
     assert notes(tmp_path) != []
-    index.fails = Unavailable("still away")
+    engine.fails = Unavailable("still away")
     with pytest.raises(Unavailable):
         await write(index, 2)  # it waits for the first, which is first again
-    index.fails = ProviderError("refused")
+    engine.fails = ProviderError("refused")
     await write(index, 3)  # what is left is refused and let go, and this one is carried out
     assert [i for i in await ids(index) if i.startswith("v3")] == [f"v3-{n}" for n in range(3)]
     assert notes(tmp_path) == []
-    index.fails = InvalidRequest("no")
+    engine.fails = InvalidRequest("no")
     with pytest.raises(InvalidRequest):
         await write(index, 4)
     assert notes(tmp_path) == []
@@ -169,11 +166,11 @@ async def test_a_note_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
 
     If this fails: a vector DB can no longer be opened, or what was noted is gone for good.
     """
-    await write(await opened(tmp_path), 1)
-    path = Intents(tmp_path, DB)._path
+    await write((await opened(tmp_path))[0], 1)
+    path = WriteLog(tmp_path / FOLDER, DB)._path
     for broken in (b"", b"{", b'{"version": 99}\n', b'{"version": 1, "chunks": 2}\n{}'):
         path.write_bytes(broken)
-        await write(await opened(tmp_path), 2)
+        await write((await opened(tmp_path))[0], 2)
         assert notes(tmp_path) == [path.with_suffix(".unread").name]
         assert path.with_suffix(".unread").read_bytes() == broken
 
@@ -183,8 +180,8 @@ async def test_a_dropped_vector_db_leaves_no_note(tmp_path: Path) -> None:
 
     If this fails: a new vector DB of the same name gets chunks of the old one.
     """
-    index = await opened(tmp_path)
-    index.fails = Killed()
+    index, engine = await opened(tmp_path)
+    engine.fails = Killed()
     with pytest.raises(Killed):
         await write(index, 1)
     await index.delete()

@@ -18,10 +18,10 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.text.similar import CUT
 from corral.providers.vector_io.memory.config import MemoryConfig
 from corral.providers.vector_io.memory.fuzzy import MAX_SIMILAR, similar_terms
-from corral.providers.vector_io.memory.index import MemoryIndex
 from corral.providers.vector_io.memory.keyword import MAX_FUZZY_TERMS, KeywordIndex
 from corral.providers.vector_io.memory.provider import MemoryProvider, create
 
+from ..engines import engine_of
 from ..registrations import registration
 
 
@@ -58,8 +58,7 @@ async def test_a_search_in_a_thread_holds_up_nobody_else() -> None:
     If this fails: the whole server stands still until the search has ended.
     """
     index = await filled({"a": "hay"})
-    assert isinstance(index, MemoryIndex)
-    seen, lock = index.seen_by(Principal("", user="somebody")), index._lock
+    seen, lock = index.scoped_to(Principal("", user="somebody")), engine_of(index)._lock
     searching, done = threading.Event(), threading.Event()
 
     def search() -> None:
@@ -311,14 +310,13 @@ async def test_a_count_sees_whole_writes_only(monkeypatch: pytest.MonkeyPatch) -
     If this fails: `_count` looks at what a write is changing.
     """
     index = await filled({"a": "sheep", "b": "goat"})
-    assert isinstance(index, MemoryIndex)
-    extend, counted = index._embeddings.extend, list[int]()
+    extend, counted = engine_of(index)._embeddings.extend, list[int]()
 
     def watched(*arguments: Any) -> Any:
-        counted.append(asyncio.run(index._count()))  # in the writer's thread
+        counted.append(asyncio.run(engine_of(index)._count()))  # in the writer's thread
         return extend(*arguments)
 
-    monkeypatch.setattr(index._embeddings, "extend", watched)
+    monkeypatch.setattr(engine_of(index)._embeddings, "extend", watched)
     chunks = [Chunk(chunk_id=i, content="cow") for i in "abc"]
     await index.add_chunks(chunks, [[1, 0]] * 3)
     assert (counted, await index.count()) == ([2], 3)
@@ -330,13 +328,12 @@ async def test_a_reader_waits_for_a_write_in_a_thread() -> None:
     If this fails: see that `_get` only takes the lock in the loop where it is free.
     """
     index = await filled({"a": "sheep"})
-    assert isinstance(index, MemoryIndex)
-    index._lock.acquire()
-    releasing = threading.Timer(1.0, index._lock.release)
+    engine_of(index)._lock.acquire()
+    releasing = threading.Timer(1.0, engine_of(index)._lock.release)
     releasing.start()
     reading = asyncio.create_task(index.get_chunks(["a"]))
     await asyncio.sleep(0)
-    assert index._lock.locked()
+    assert engine_of(index)._lock.locked()
     assert [chunk.content for chunk in await reading] == ["sheep"]
     releasing.join()
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.testing.oracle import bm25
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
-from corral.providers.vector_io.milvus.index import MilvusIndex
 from corral.providers.vector_io.milvus.provider import MilvusProvider, create, create_remote
 
+from ..engines import engine_of
 from ..registrations import registration
 
 
@@ -35,14 +36,14 @@ def remote(uri: str, **options: Any) -> MilvusProvider:
 
 async def counting(
     provider: MilvusProvider, by_server: bool, vector_db: VectorDB | None = None
-) -> MilvusIndex:
+) -> EngineIndex:
     """Return a new index, where asked for one whose server counts the chunks that hold a term.
 
     That is what is done with a Milvus that has indexes of arrays; Milvus Lite's server gives the
     same answers, slowly.
     """
     index = await provider.open_index(vector_db or registered(), create=True)
-    index._collection.is_lite = provider._connection.embedded or not by_server
+    engine_of(index)._collection.is_lite = provider._connection.embedded or not by_server
     return index
 
 
@@ -51,15 +52,19 @@ def words(texts: dict[str, str], **metadata: Any) -> list[Chunk]:
     return [Chunk(chunk_id=i, content=text, metadata=metadata) for i, text in texts.items()]
 
 
-async def rows_left(index: MilvusIndex, expression: str) -> list[str]:
+async def rows_left(index: EngineIndex, expression: str) -> list[str]:
     """Return the primary keys of the rows that pass, as Milvus has them."""
-    found = index._collection.connection.call(
-        "query", index._collection._name, filter=expression, output_fields=["pk"], limit=1000
+    found = engine_of(index)._collection.connection.call(
+        "query",
+        engine_of(index)._collection._name,
+        filter=expression,
+        output_fields=["pk"],
+        limit=1000,
     )
     return sorted(row["pk"] for row in found)
 
 
-async def keyword(index: MilvusIndex, text: str, k: int = 100) -> dict[str, float]:
+async def keyword(index: EngineIndex, text: str, k: int = 100) -> dict[str, float]:
     """Return raw keyword scores by chunk id."""
     hits = (await index.query(None, text, k, mode="keyword")).hits
     return {hit.chunk.chunk_id: hit.explanation.legs["keyword"].raw_score for hit in hits}

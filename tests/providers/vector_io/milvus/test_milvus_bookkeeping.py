@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from corral.api.engine_index import EngineIndex
 from corral.providers.vector_io.milvus import schema
-from corral.providers.vector_io.milvus.index import MilvusIndex
 
 from .conftest import Server
 from .helpers import counting, expected_scores, keyword, registered, remote, rows_left, words
@@ -15,7 +15,7 @@ from .helpers import counting, expected_scores, keyword, registered, remote, row
 WRITERS = "kind == 3"
 
 
-async def write(index: MilvusIndex, number: int, texts: dict[str, str]) -> None:
+async def write(index: EngineIndex, number: int, texts: dict[str, str]) -> None:
     """Write a chunk that was there and one that was not."""
     new = {"same": f"zebra lion n{number}", f"c{number}": "zebra"}
     await index.add_chunks(words(new), [[1, 0]] * 2)

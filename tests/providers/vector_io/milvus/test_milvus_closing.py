@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from corral.api.errors import CorralError, NotFound, Unavailable
-from corral.providers.vector_io.milvus.index import MilvusIndex
+from corral.providers.vector_io.milvus.engine import MilvusEngine
 from corral.providers.vector_io.milvus.provider import MilvusProvider
 
 from .conftest import Server
@@ -32,14 +32,14 @@ def provider(request: pytest.FixtureRequest, tmp_path: Path) -> MilvusProvider:
     return remote(server.uri)
 
 
-def opened(provider: MilvusProvider) -> MilvusIndex:
+def opened(provider: MilvusProvider) -> MilvusEngine:
     """Return an index with some chunks, opened in this thread."""
     index = provider._open(registered(), True)
     index._write(CHUNKS, EMBEDDINGS, frozenset())
     return index
 
 
-def calls_of(index: MilvusIndex) -> list[Callable[[], Any]]:
+def calls_of(index: MilvusEngine) -> list[Callable[[], Any]]:
     """Return calls as they run in threads, whoever has gone away meanwhile."""
     return [
         lambda: index._propose(EMBEDDINGS[0], 3, index._expression(None), 3),
@@ -52,7 +52,7 @@ def calls_of(index: MilvusIndex) -> list[Callable[[], Any]]:
 
 
 def failures_during(
-    index: MilvusIndex, end: Callable[[], None]
+    index: MilvusEngine, end: Callable[[], None]
 ) -> set[tuple[type[Exception], str]]:
     """Return how calls failed that ran while the index was closed or dropped, and afterwards."""
     ended = threading.Event()

@@ -14,6 +14,7 @@ from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.providers.vector_io.kit.names import stored_name
 from corral.providers.vector_io.milvus import collection as collection_module
 
+from ..engines import engine_of
 from ..far import far
 from ..installation_checks import check_installations, check_pruning_beside
 from ..orphan_checks import check_orphans
@@ -30,7 +31,7 @@ async def test_what_is_gone_is_not_made_anew(tmp_path: Path) -> None:
             await provider.open_index(registered("x", created_at=1.0))
     other = await provider.open_index(registered("other"), create=True)
     index = await provider.open_index(registered("x", created_at=1.0), create=True)
-    index._collection.drop()
+    engine_of(index)._collection.drop()
     with pytest.raises(NotFound):
         await index.get_chunks(["a"])
     await other.close()

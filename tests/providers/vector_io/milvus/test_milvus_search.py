@@ -16,11 +16,12 @@ from corral.api.errors import ConfigError
 from corral.api.testing.oracle import Oracle
 from corral.providers.text.analyzer import Analysis, QueryTerms
 from corral.providers.vector_io.milvus import collection as collection_module
-from corral.providers.vector_io.milvus import index as index_module
+from corral.providers.vector_io.milvus import engine as engine_module
 from corral.providers.vector_io.milvus import keyword as keywords_module
 from corral.providers.vector_io.milvus.schema import WIDEST_WALK
 
 from .. import recall
+from ..engines import engine_of
 from .conftest import Server
 from .helpers import counting, expected_scores, keyword, lite, registered, remote, rows_left, words
 
@@ -41,7 +42,7 @@ async def test_a_chunk_longer_than_a_row_is_one_chunk(
     texts = {"long": long.replace("天气", ""), "short": "word17 word8999 filler", "x": "lion"}
     stored = words(texts, note="é" * 100)
     await index.add_chunks(stored, [[1, 0], [0, 1], [1, 1]])
-    index._keywords.forget()  # so that the rows are read
+    engine_of(index)._keywords.forget()  # so that the rows are read
     assert await index.get_chunks(list(texts)) == stored
     assert len(await rows_left(index, "kind == 1")) > 5
     for query in ("word17 filler", "word8999", "word5000 lion", "nothing"):
@@ -83,8 +84,8 @@ async def test_scores_are_exact_over_segments_and_memory(
         gone = [str(name) for name in rng.choice(names, 30, replace=False)]
         await index.delete_chunks(gone)
         oracle.remove(gone)
-        if step % 2 == 0 and not index._collection.is_lite:  # a Milvus does so by itself
-            index._collection._call("flush")
+        if step % 2 == 0 and not engine_of(index)._collection.is_lite:  # a Milvus does so by itself
+            engine_of(index)._collection._call("flush")
     assert await index.count() == len(oracle.chunks)
     for _ in range(8):
         query, asked = rng.normal(size=5), " ".join(rng.choice(vocabulary, 3, replace=False))
@@ -138,7 +139,7 @@ async def test_milvus_lite_is_told_to_flush(
 
     async def run() -> list[str]:
         index = await counting(remote(milvus_server.uri), not is_lite)
-        engine, called = index._collection.connection, []
+        engine, called = engine_of(index)._collection.connection, []
         call = engine.call
 
         def noted(method: str, *arguments: Any, **options: Any) -> Any:
@@ -201,7 +202,7 @@ async def test_terms_of_another_analyzer_are_made_anew(
     vector_db = registered(language="english")
     monkeypatch.setattr(keywords_module, "analyzer", lambda _: Reversed())
     monkeypatch.setattr(collection_module, "ANALYZER_VERSION", 1)
-    monkeypatch.setattr(index_module, "ANALYZER_VERSION", 1)
+    monkeypatch.setattr(engine_module, "ANALYZER_VERSION", 1)
     index = await lite(tmp_path).open_index(vector_db, create=True)
     await index.add_chunks(words({"a": "zebra", "b": "lion"}, x=1), [[3, 4], [0, 1]])
     assert list(await keyword(index, "zebra")) == ["a"]
@@ -251,7 +252,7 @@ async def test_recall_at_20_000(milvus_server: Server) -> None:
     provider = remote(milvus_server.uri, timeout_seconds=120)
     index = await provider.open_index(recall.registered("milvus"), create=True)
     await recall.fill(index, recall.COUNT)  # in one segment, whose graph is built once
-    index._collection._call("flush")
+    engine_of(index)._collection._call("flush")
     found = await recall.recalls(index, 5)
     assert min(found.values()) >= recall.ENOUGH, found
     await index.delete()
@@ -270,12 +271,13 @@ async def test_a_wider_walk_follows_where_chunks_are_missing(
     index = await remote(milvus_server.uri).open_index(registered(), create=True)
     await index.add_chunks(words(dict.fromkeys("abc", "zebra")), [[1, 0]] * 3)
     await index.add_chunks(words(dict.fromkeys("de", "lion"), rare=True), [[1, 0]] * 2)
-    engine, efforts = index._collection.connection, []
+    engine, efforts = engine_of(index)._collection.connection, []
     search = engine.search
 
     def walked(*arguments: Any) -> list[Any]:
         efforts.append(arguments[-1]["ef"])
-        return search(*arguments)[: 9 if efforts[-1] == WIDEST_WALK else reached]
+        rows: list[Any] = search(*arguments)
+        return rows[: 9 if efforts[-1] == WIDEST_WALK else reached]
 
     monkeypatch.setattr(engine, "search", walked)
     only = {"type": "eq", "key": "rare", "value": True}

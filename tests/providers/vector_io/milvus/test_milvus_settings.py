@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import ProviderError
 from corral.providers.vector_io.milvus.config import RemoteMilvusConfig
-from corral.providers.vector_io.milvus.index import MilvusIndex
 
+from ..engines import engine_of
 from .helpers import lite, registered, words
 
 
@@ -23,7 +24,7 @@ async def test_errors_and_logs_hold_no_data(
     text. If this fails: the driver logs whole requests where they fail."""
 
     index = await lite(tmp_path).open_index(registered(), create=True)
-    monkeypatch.setattr(index._collection.maker, "blank", spoiled(index))
+    monkeypatch.setattr(engine_of(index)._collection.maker, "blank", spoiled(index))
     with caplog.at_level(logging.DEBUG), pytest.raises(ProviderError, match="lite") as caught:
         await index.add_chunks(words({"a": "secret zebra"}, key="secret lion"), [[1, 0]])
     assert "secret" not in str(caught.value)
@@ -44,16 +45,17 @@ async def test_what_milvus_lite_cannot_do_is_an_error_of_the_provider(tmp_path: 
     """
     index = await lite(tmp_path).open_index(registered(), create=True)
     with pytest.raises(ProviderError, match="lite: Milvus answered error"):
-        index._collection.connection.call("list_roles")
+        engine_of(index)._collection.connection.call("list_roles")
     await index.close()
 
 
-def spoiled(index: MilvusIndex) -> Any:
+def spoiled(index: EngineIndex) -> Any:
     """Return a maker of rows that Milvus cannot take, the text in the place of a number."""
-    real = index._collection.maker.blank
+    real = engine_of(index)._collection.maker.blank
 
     def blank(*arguments: Any) -> dict[str, Any]:
-        return real(*arguments) | {"kind": "secret zebra"}
+        row: dict[str, Any] = real(*arguments)
+        return row | {"kind": "secret zebra"}
 
     return blank
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import InvalidRequest, ProviderError
 from corral.providers.vector_io.milvus import collection as collection_module
-from corral.providers.vector_io.milvus.index import MilvusIndex
 from corral.providers.vector_io.milvus.records import SERVER
 
+from ..engines import engine_of
 from .conftest import Server
 from .helpers import expected_scores, keyword, lite, registered, remote, rows_left, words
 
@@ -24,7 +25,7 @@ async def test_a_call_larger_than_a_request_is_refused_by_the_embedded(
     """Milvus Lite promises whole calls, so what does not fit one request is not begun."""
 
     index = await lite(tmp_path).open_index(registered(), create=True)
-    index._collection.layout = SERVER
+    engine_of(index)._collection.layout = SERVER
     monkeypatch.setattr(collection_module, "size_of", lambda _: 20 * 2**20)
     with pytest.raises(InvalidRequest, match="MiB"):
         await index.add_chunks(words({"a": "one", "b": "two"}), [[1, 0], [0, 1]])
@@ -64,9 +65,9 @@ async def test_a_call_that_fails_on_its_way_leaves_what_was(
     await index.delete()
 
 
-def fail_second_write(index: MilvusIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_second_write(index: EngineIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the second request that writes rows fail, and no other from now on."""
-    engine, calls = index._collection.connection, [0]
+    engine, calls = engine_of(index)._collection.connection, [0]
     real = engine.call
 
     def call(method: str, *arguments: Any, **options: Any) -> Any:
@@ -142,7 +143,7 @@ async def test_other_clients_change_the_statistics(milvus_server: Server) -> Non
     two = await remote(milvus_server.uri).open_index(vector_db)
     texts = {"a": "zebra lion", "b": "zebra", "c": "okapi okapi lion lion lion"}
     await one.add_chunks(words(texts), [[1, 0]] * 3)
-    steps: list[tuple[MilvusIndex, dict[str, str], list[str]]] = [
+    steps: list[tuple[EngineIndex, dict[str, str], list[str]]] = [
         (two, {"d": "zebra " * 9, "b": "quagga"}, []),
         (one, {"e": "quagga lion"}, ["a"]),
         (two, {}, ["d", "e"]),
@@ -194,11 +195,11 @@ async def test_reading_and_writing_with_another_client_never_stops(milvus_server
     If this fails by time: a query that counts anew and a write wait for each other.
     """
 
-    async def write(index: MilvusIndex, names: str) -> None:
+    async def write(index: EngineIndex, names: str) -> None:
         for name in names:
             await index.add_chunks(words({name: f"zebra {name}"}), [[1, 0]])
 
-    async def ask(index: MilvusIndex) -> None:
+    async def ask(index: EngineIndex) -> None:
         for _ in range(12):
             await keyword(index, "zebra lion")
 

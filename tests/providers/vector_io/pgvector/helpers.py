@@ -14,10 +14,10 @@ import psycopg
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.hits import QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.provider import PgvectorProvider, create
 from corral.providers.vector_io.pgvector.records import Tables
 
@@ -42,10 +42,9 @@ def vector_db(dimension: int = 16, **settings: Any) -> VectorDB:
 @asynccontextmanager
 async def opened(
     server: Server, db: VectorDB, *, drop: bool = True, **settings: Any
-) -> AsyncIterator[PgvectorIndex]:
+) -> AsyncIterator[EngineIndex]:
     """Open an index as another process would; drop or close it at the end."""
     index = await provider(server, **settings).open_index(db, create=True)
-    assert isinstance(index, PgvectorIndex)
     try:
         yield index
     finally:

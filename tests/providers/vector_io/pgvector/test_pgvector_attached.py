@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import ConfigError, Forbidden, InvalidRequest
 from corral.api.filters import matches, parse_filter
 from corral.api.principal import Principal, Role
@@ -17,7 +18,7 @@ from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.config import RunConfig
 from corral.providers.stack.stack import Stack
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.search.attached import AttachedIndex
+from corral.providers.vector_io.pgvector.search.attached import AttachedEngine
 
 from .conftest import Server
 from .helpers import ask, ids, provider, vector_db
@@ -55,13 +56,11 @@ def table(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
     ask(server, "DROP SCHEMA theirs CASCADE")
 
 
-async def attached(server: Server, *, dimension: int = 3, **settings: Any) -> AttachedIndex:
+async def attached(server: Server, *, dimension: int = 3, **settings: Any) -> EngineIndex:
     """Register a vector DB on the table."""
     db = vector_db(dimension, **settings.pop("registration", {}))
     attach = {db.identifier: {**SETTINGS, **settings}}
-    index = await provider(server, attach=attach).open_index(db, create=True)
-    assert isinstance(index, AttachedIndex)
-    return index
+    return await provider(server, attach=attach).open_index(db, create=True)
 
 
 @pytest.mark.usefixtures("table")
@@ -73,7 +72,7 @@ async def test_a_tenant_gets_no_table_by_its_name(server: Server) -> None:
     for tenant in ("", "acme"):
         db = vector_db(3).model_copy(update={"tenant": tenant})
         index = await provider(server, attach={db.identifier: SETTINGS}).open_index(db, create=True)
-        assert isinstance(index, AttachedIndex) is (tenant == "")
+        assert isinstance(index, AttachedEngine) is (tenant == "")
         assert await index.count() == (0 if tenant else 5)
         await index.close()
 
@@ -149,7 +148,7 @@ async def test_provider_vector_db_id_names_the_attached_table(
     )
     stored = await stack.register(asked)
     assert stored.provider_resource_id == "their-docs"
-    assert isinstance(await stack.index("mine"), AttachedIndex)
+    assert isinstance(await stack.index("mine"), AttachedEngine)
     wrong = {"vector_db_id": "other", "provider_vector_db_id": "their-dogs"}
     with pytest.raises(InvalidRequest, match=r"their-dogs.*It knows: their-docs") as caught:
         await stack.register(asked.model_copy(update=wrong))

@@ -9,6 +9,7 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
 
+from ..engines import engine_of
 from .conftest import Server
 from .helpers import ask, embeddings, ids, opened, provider, some_chunks, vector_db
 
@@ -157,7 +158,7 @@ async def test_the_ways_of_keyword_search_can_be_exchanged(server: Server) -> No
             assert len(ids(await index.query(None, "grazes", k=30, mode="keyword"))) == 16
             await index.delete_chunks(["new00000", "new00001"])
     async with opened(server, db):
-        name = index._tables.name
+        name = engine_of(index)._tables.name
         columns = ask(
             server,
             "SELECT column_name FROM information_schema.columns WHERE table_name = %s",

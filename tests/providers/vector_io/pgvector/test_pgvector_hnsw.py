@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from corral.api.engine_index import EngineIndex
 from corral.api.filters import matches, parse_filter
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit import renewal
-from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.records import Tables
 from corral.providers.vector_io.pgvector.search import hnsw
 
+from ..engines import engine_of
 from ..recall import ENOUGH, QUERIES, fill, recalls, registered
 from .conftest import Server
 from .helpers import (
@@ -306,7 +307,7 @@ async def test_an_index_whose_build_was_cancelled_is_built_by_the_next_write(
 LARGE = 48
 
 
-async def filled(server: Server, db: VectorDB, index: PgvectorIndex) -> None:
+async def filled(server: Server, db: VectorDB, index: EngineIndex) -> None:
     """Store 60 chunks, of which an index is built, and 120 of a load, of which none is yet."""
     await index.add_chunks(some_chunks(60), embeddings(60, LARGE))
     assert "hnsw" in hnsw_index(server, db)
@@ -373,15 +374,15 @@ async def test_what_another_process_loads_is_found_by_a_kept_plan(
         await writer.add_chunks(some_chunks(60), embeddings(60, LARGE))
         for _ in range(3):
             await reader.query(query[0], k=3, mode="vector")
-        assert reader._vectors.hnsw.holds_all
+        assert engine_of(reader)._vectors.hnsw.holds_all
         near = np.concatenate([query, embeddings(119, LARGE, seed=7)])
         await writer.add_chunks(some_chunks(120, "new"), near)
         if built:
-            await writer._hnsw.renewal.finish()
+            await engine_of(writer)._hnsw.renewal.finish()
         for mode in ("vector", "hybrid"):
             answer = await reader.query(query[0], "grazing", k=3, mode=mode)
             assert "new00000" in ids(answer)
-        assert reader._vectors.hnsw.holds_all == built
+        assert engine_of(reader)._vectors.hnsw.holds_all == built
     async with opened(server, db, **settings):
         pass
 
@@ -408,7 +409,7 @@ async def test_the_index_is_built_anew_when_a_load_is_over(
             assert "new_hnsw" not in hnsw_index(server, db)
             answer = ids(await reader.query(query, k=3, mode="vector"))
             assert answer == ids(await index.query(query, k=3, mode="vector"))
-            assert reader._vectors.hnsw.below == below(server, db)[0]
+            assert engine_of(reader)._vectors.hnsw.below == below(server, db)[0]
         monkeypatch.setattr(renewal, "QUIET_SECONDS", 60.0)
         await index.add_chunks(some_chunks(150, "more"), embeddings(150, LARGE, seed=3))
         assert below(server, db)[1] == 150

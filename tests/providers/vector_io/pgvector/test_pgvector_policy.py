@@ -10,10 +10,10 @@ import pytest
 from psycopg import sql
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import ConfigError
 from corral.api.principal import Principal, Role
 from corral.api.scope import Scope
-from corral.providers.vector_io.pgvector.index import PgvectorIndex
 from corral.providers.vector_io.pgvector.records import Tables
 
 from .conftest import PASSWORD, Server
@@ -51,7 +51,7 @@ def owner(server: Server) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def index(server: Server, owner: dict[str, Any]) -> AsyncIterator[PgvectorIndex]:
+async def index(server: Server, owner: dict[str, Any]) -> AsyncIterator[EngineIndex]:
     """Open an index with a chunk for each of `ACLS`."""
     async with opened(server, vector_db(2), **owner) as index:
         chunks = [
@@ -63,7 +63,7 @@ async def index(server: Server, owner: dict[str, Any]) -> AsyncIterator[Pgvector
 
 
 async def test_a_search_that_forgets_the_scope_still_hides(
-    index: PgvectorIndex, monkeypatch: pytest.MonkeyPatch
+    index: EngineIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the filter and the check of what was found, PostgreSQL shows what is open, no more.
 
@@ -71,23 +71,23 @@ async def test_a_search_that_forgets_the_scope_still_hides(
     """
     monkeypatch.setattr(Scope, "narrowed", lambda _, filters: filters)
     monkeypatch.setattr(Scope, "sees", lambda *_: True)
-    seen = index.seen_by(ANN)
+    seen = index.scoped_to(ANN)
     for mode in MODES:
         assert sorted(ids(await seen.query([1, 0], "zebra", 100, mode=mode))) == SEEN
         assert sorted(ids(await index.query([1, 0], "zebra", 100, mode=mode))) == sorted(ACLS)
     assert sorted(c.chunk_id for c in await seen.get_chunks(list(ACLS))) == SEEN
-    index.vector_db = index.vector_db.model_copy(update={"default_acl": ["user:bob"]})
-    closed = index.seen_by(ANN)
+    index.reconfigure(index.vector_db.model_copy(update={"default_acl": ["user:bob"]}))
+    closed = index.scoped_to(ANN)
     found = ids(await closed.query([1, 0], "zebra", 100, mode="keyword"))
     assert sorted(found) == ["ann", "group", "odd"]
 
 
-async def test_both_locks_agree_and_writing_is_the_owners(index: PgvectorIndex) -> None:
+async def test_both_locks_agree_and_writing_is_the_owners(index: EngineIndex) -> None:
     """What is open is found, counted, listed and written as without the second lock.
 
     If this fails: a right is missing, or a write is refused by a policy that is for readers.
     """
-    seen = index.seen_by(ANN)
+    seen = index.scoped_to(ANN)
     for mode in MODES:
         assert sorted(ids(await seen.query([1, 0], "zebra", 100, mode=mode))) == SEEN
     assert await seen.count() == len(SEEN)
@@ -98,9 +98,7 @@ async def test_both_locks_agree_and_writing_is_the_owners(index: PgvectorIndex) 
     assert await index.chunk_ids() == ["ann", "bob", "default", "nobody", "odd"]
 
 
-async def test_a_session_that_says_nothing_sees_nothing(
-    server: Server, index: PgvectorIndex
-) -> None:
+async def test_a_session_that_says_nothing_sees_nothing(server: Server, index: EngineIndex) -> None:
     """As the reader's role, without tokens, the table is empty; as its owner it is whole.
 
     If this fails: whoever is given that role reads everything past Corral.
@@ -115,13 +113,13 @@ async def test_a_session_that_says_nothing_sees_nothing(
             connection.execute(sql.SQL("DELETE FROM {}").format(table))
 
 
-async def test_a_connection_is_given_back_as_it_was(index: PgvectorIndex) -> None:
+async def test_a_connection_is_given_back_as_it_was(index: EngineIndex) -> None:
     """After a restricted call the same connection serves an admin, who sees all.
 
     If this fails: role or tokens outlive the call, and the next one reads with another's rights.
     """
     for _ in range(3):
-        assert await index.seen_by(ANN).count() == len(SEEN)
+        assert await index.scoped_to(ANN).count() == len(SEEN)
         assert await index.count() == len(await index.get_chunks(list(ACLS))) == len(ACLS)
 
 

@@ -17,11 +17,12 @@ from corral.providers.text.analyzer import analyzer
 from corral.providers.text.bm25 import idf, term_weight
 from corral.providers.text.fields import chunk_terms
 from corral.providers.vector_io.pgvector import keyword, records
-from corral.providers.vector_io.pgvector.index import PgvectorIndex
+from corral.providers.vector_io.pgvector.engine import PgvectorEngine
 from corral.providers.vector_io.pgvector.keyword import bm25
 from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
 from corral.providers.vector_io.pgvector.records import Tables
 
+from ..engines import engine_of
 from ..installation_checks import check_installations, check_pruning_beside
 from ..orphan_checks import check_orphans
 from .conftest import Server
@@ -226,7 +227,7 @@ async def test_the_table_can_be_read_by_people(server: Server) -> None:
         await index.add_chunks(
             [Chunk(content="text", chunk_id="a", metadata=metadata)], embeddings(1)
         )
-        table = index._tables.name
+        table = engine_of(index)._tables.name
         query = f"SELECT title, categories, content, metadata::text FROM corral.{table}"
         assert ask(server, query) == [
             (
@@ -275,7 +276,7 @@ async def test_a_failing_write_leaves_nothing(
             raise RuntimeError("in the middle")
 
         with monkeypatch.context() as patched:
-            patched.setattr(PgvectorIndex, "_count_up", explode)
+            patched.setattr(PgvectorEngine, "_count_up", explode)
             with pytest.raises(RuntimeError, match="in the middle"):
                 await index.add_chunks(
                     some_chunks(9, "other"), embeddings(9), replace_documents={"d1"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from corral.api.engine_index import EngineIndex
 from corral.api.testing.indexes import ids
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
-from corral.providers.vector_io.qdrant.index import QdrantIndex
 from corral.providers.vector_io.qdrant.provider import QdrantEdgeProvider, create
 
 
@@ -34,11 +34,11 @@ def provider_of(folder: Path, **settings: Any) -> QdrantEdgeProvider:
     return create("edge", QdrantEdgeConfig(folder=folder, **settings), folder)
 
 
-async def opened(folder: Path, **settings: Any) -> QdrantIndex:
+async def opened(folder: Path, **settings: Any) -> EngineIndex:
     """Open the vector DB, made where it is absent."""
     return await provider_of(folder).open_index(registered(**settings), create=True)
 
 
-async def found_by_words(index: QdrantIndex, text: str, k: int = 10) -> list[str]:
+async def found_by_words(index: EngineIndex, text: str, k: int = 10) -> list[str]:
     """Return what keyword mode finds."""
     return ids(await index.query(None, text, k, mode="keyword"))

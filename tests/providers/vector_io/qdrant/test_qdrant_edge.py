@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import ConfigError, NotFound, ProviderError
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
@@ -24,9 +25,9 @@ from corral.providers.vector_io.qdrant import index as index_module
 from corral.providers.vector_io.qdrant import keyword as keyword_module
 from corral.providers.vector_io.qdrant.edge import client as engine
 from corral.providers.vector_io.qdrant.edge import collection as edge
-from corral.providers.vector_io.qdrant.index import QdrantIndex
 from corral.providers.vector_io.qdrant.records import VERSION
 
+from ..engines import engine_of
 from .edge_helpers import found_by_words, opened, provider_of, registered
 
 
@@ -143,7 +144,8 @@ async def test_writes_are_flushed_as_configured(
             flushed[name] += 1
             return getattr(self._shard, name)
 
-    monkeypatch.setattr(index._collection, "_shard", Shard(index._collection._shard))  # type: ignore[attr-defined]
+    collection = engine_of(index)._collection
+    monkeypatch.setattr(collection, "_shard", Shard(collection._shard))
     for number in range(5):
         await index.add_chunks([chunk(f"c{number}{n}") for n in range(10)], [[1, 0]] * 10)
     await index.delete_chunks(["c00"])
@@ -269,7 +271,7 @@ async def test_a_failed_replacement_never_deletes_what_is_written_after_it(
     await index.close()
 
 
-def operations(index: QdrantIndex) -> list[Callable[[], Coroutine[Any, Any, Any]]]:
+def operations(index: EngineIndex) -> list[Callable[[], Coroutine[Any, Any, Any]]]:
     """Return every operation of an index, to be called."""
     return [
         lambda: index.add_chunks([Chunk(content="secret words")], [[1, 0]]),
@@ -318,7 +320,7 @@ async def test_a_closed_index_can_still_be_dropped(tmp_path: Path) -> None:
 async def test_dropping_under_requests_gives_answers_or_not_found(tmp_path: Path) -> None:
     """Queries and writes that run while an index is dropped end well or with NotFound, 20 times."""
 
-    async def use(index: QdrantIndex) -> None:
+    async def use(index: EngineIndex) -> None:
         async def one(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
             with contextlib.suppress(NotFound):
                 await work()

@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import ProviderError
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
@@ -24,8 +25,9 @@ from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge import client as engine
 from corral.providers.vector_io.qdrant.edge import collection as edge
 from corral.providers.vector_io.qdrant.edge import graph
-from corral.providers.vector_io.qdrant.index import QdrantIndex
 from corral.providers.vector_io.qdrant.provider import create
+
+from ..engines import engine_of
 
 DIMENSION, COUNT = 64, 1500
 ROWS: NDArray[np.float32] = (
@@ -67,7 +69,7 @@ def chunks(numbers: range) -> list[Chunk]:
 
 
 @asynccontextmanager
-async def opened(folder: Path, **settings: Any) -> AsyncIterator[QdrantIndex]:
+async def opened(folder: Path, **settings: Any) -> AsyncIterator[EngineIndex]:
     """Open the vector DB, made where it is absent, and close it."""
     provider = create("edge", QdrantEdgeConfig(folder=folder, **settings), folder)
     index = await provider.open_index(DB, create=True)
@@ -77,9 +79,9 @@ async def opened(folder: Path, **settings: Any) -> AsyncIterator[QdrantIndex]:
         await index.close()
 
 
-def builder(index: QdrantIndex) -> graph.GraphBuilder:
+def builder(index: EngineIndex) -> graph.GraphBuilder:
     """Return what builds an index's graph."""
-    collection = index._collection
+    collection = engine_of(index)._collection
     assert isinstance(collection, edge.EdgeCollection)
     assert collection._graph
     return collection._graph
@@ -91,7 +93,7 @@ def places(folder: Path) -> list[str]:
     return sorted(path.name for path in home.iterdir() if path.name != "complete")
 
 
-async def check(index: QdrantIndex, held: dict[str, int]) -> None:
+async def check(index: EngineIndex, held: dict[str, int]) -> None:
     """Check that an index has these chunks, by their rows: ids, words, counts, neighbors."""
     found: list[str] = []
     while page := await index.chunk_ids(found[-1] if found else "", 1000):
@@ -130,7 +132,7 @@ async def test_a_graph_takes_the_shards_place(tmp_path: Path) -> None:
         await check(index, {f"c{n:04}": n for n in range(COUNT)})
 
 
-async def walks(index: QdrantIndex, first: int = 0) -> bool:
+async def walks(index: EngineIndex, first: int = 0) -> bool:
     """Return True if a graph is walked that keeps one candidate: it misses the nearest of some."""
     found = [ids(await index.query(query, "", 1, mode="vector")) for query in QUERIES]
     nearest = np.argmax(QUERIES @ ROWS[first:COUNT].T, axis=1) + first

@@ -13,6 +13,7 @@ from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
 from corral.providers.vector_io.qdrant.edge import collection as edge
 
+from ..engines import engine_of
 from .edge_helpers import found_by_words, opened
 
 
@@ -105,7 +106,7 @@ async def test_what_searches_remember_follows_every_write(
     new = [chunk(i, text, document_id="d") for i, text in texts.items()]
     await index.add_chunks(new, [[1, 0]] * 2, replace_documents={"d"})
     await check()
-    collection = index._collection
+    collection = engine_of(index)._collection
     assert isinstance(collection, edge.EdgeCollection)
     assert len(collection._searched._known) <= 15
     kept = collection._chunks._known.values()

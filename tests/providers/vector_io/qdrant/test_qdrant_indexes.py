@@ -12,7 +12,7 @@ from corral.api.errors import (
     ProviderError,
 )
 from corral.api.testing.indexes import chunk, ids
-from corral.providers.vector_io.qdrant import index as index_module
+from corral.providers.vector_io.qdrant import engine as engine_module
 from corral.providers.vector_io.qdrant.provider import QdrantProvider
 from corral.providers.vector_io.qdrant.records import TOKENS, VERSION
 
@@ -134,7 +134,7 @@ async def test_a_newer_layout_is_refused_and_left_alone(
 
     async def use(provider: QdrantProvider) -> None:
         await filled(provider)
-        monkeypatch.setattr(index_module, "VERSION", VERSION - 1)
+        monkeypatch.setattr(engine_module, "VERSION", VERSION - 1)
         service.requests.clear()
         for create_ in (False, True):
             with pytest.raises(ConfigError, match="a newer Corral wrote this vector DB"):

@@ -23,6 +23,7 @@ from corral.providers.vector_io.qdrant.provider import QdrantProvider
 from corral.providers.vector_io.qdrant.records import Point, point_id
 from corral.providers.vector_io.qdrant.server import upserts
 
+from ..engines import engine_of
 from .helpers import CHUNKS, DB, filled, with_provider
 from .qdrant_service import Service
 
@@ -177,11 +178,11 @@ async def test_large_inserts_leave_the_loop_alone(
     async def use(provider: QdrantProvider) -> None:
         index = await provider.open_index(database, create=True)
         chunks = [chunk(f"c{n}", f"zebra {n}") for n in range(1000)]
-        points = await index._points(chunks, rows)
+        points = await engine_of(index)._points(chunks, rows)
         gc.collect()  # the watched thread would have to visit what earlier tests left behind
         gc.freeze()
         watching = asyncio.create_task(watch())
-        await index._collection.replace(points, None)
+        await engine_of(index)._collection.replace(points, None)
         watching.cancel()
         assert await index.count() == 1000
 

@@ -18,7 +18,7 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError, Unavailable
-from corral.providers.vector_io.store import index as sqlite_index
+from corral.providers.vector_io.store import engine as engine_module
 from corral.providers.vector_io.store import schema
 from corral.providers.vector_io.store.filters import FilterCache
 from corral.providers.vector_io.store.provider import file_name
@@ -335,7 +335,7 @@ async def test_a_failing_write_leaves_nothing(
         raise RuntimeError("in the middle")
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite_index, "count_up", explode)
+        patched.setattr(engine_module, "count_up", explode)
         with pytest.raises(RuntimeError, match="in the middle"):
             await index.add_chunks(some_chunks(9, "other"), vectors(9), replace_documents={"d"})
     assert await index.count() == 5

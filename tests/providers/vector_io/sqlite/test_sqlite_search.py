@@ -19,6 +19,7 @@ from corral.providers.vector_io.kit.codes import Codes
 from corral.providers.vector_io.sqlite import vectors as vectors_module
 from corral.providers.vector_io.store import index as sqlite_index
 
+from ..engines import engine_of
 from .helpers import DIMENSION, found, open_index, some_chunks, vectors
 
 
@@ -164,7 +165,7 @@ async def test_few_rows_of_a_filter_are_compared_without_a_copy(tmp_path: Path) 
     same = np.vstack([vectors(40), vectors(40)])  # each embedding twice: ties
     await index.add_chunks(some_chunks(40, "a") + some_chunks(40, "b"), same)
     await index.delete_chunks(["a-0003", "b-0007"])
-    copy: Any = index._vectors._copy  # type: ignore[attr-defined]
+    copy: Any = engine_of(index).searcher._copy
     filters = {"type": "in", "key": "document_id", "value": ["b", "a", "nowhere"]}
     query = vectors(1, seed=1)[0]
 
@@ -191,7 +192,7 @@ async def test_other_filters_make_a_copy_and_use_it(
     """
     index = await open_index(tmp_path)
     await index.add_chunks(some_chunks(40, "a") + some_chunks(40, "b"), vectors(80))
-    copy: Any = index._vectors._copy  # type: ignore[attr-defined]
+    copy: Any = engine_of(index).searcher._copy
     query = vectors(1, seed=1)[0]
 
     async def names(kind: str) -> set[str]:

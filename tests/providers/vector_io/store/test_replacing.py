@@ -10,8 +10,8 @@ import apsw
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.store.index import ChunkFileIndex
 
+from ..engines import engine_of
 from ..inline_backends import MAKERS
 from ..replace_faults import Late, ReplaceFaults, methods_of
 
@@ -27,9 +27,8 @@ class TestSqlite(ReplaceFaults):
     @contextmanager
     def late(self, index: EmbeddingIndex, what: Late) -> Iterator[None]:
         """Have triggers in the file fail, without undoing what the statement has done."""
-        assert isinstance(index, ChunkFileIndex)
         calls = methods_of(what, "INSERT", "DELETE")
-        with closing(apsw.Connection(str(index._path))) as connection:
+        with closing(apsw.Connection(str(engine_of(index)._path))) as connection:
             for call in calls:
                 connection.execute(
                     f"CREATE TRIGGER late_{call} AFTER {call} ON chunks"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.index import WeaviateIndex
 from corral.providers.vector_io.weaviate.provider import WeaviateProvider, create
 
 from ..registrations import registration
@@ -32,11 +32,10 @@ def configured(server: StandIn, **config: Any) -> WeaviateProvider:
 @asynccontextmanager
 async def opened(
     server: StandIn, *, config: Any = None, **settings: Any
-) -> AsyncIterator[WeaviateIndex]:
+) -> AsyncIterator[EngineIndex]:
     """Open an index of a new vector DB, and close it in the end."""
     one = configured(server, **(config or {}))
     index = await one.open_index(vector_db(**settings), create=True)
-    assert isinstance(index, WeaviateIndex)
     try:
         yield index
     finally:
@@ -55,13 +54,13 @@ def vectors(number: int) -> list[list[float]]:
     return [[1.0, 0.0]] * number
 
 
-async def found(one: WeaviateIndex, text: str = "zebra", k: int = 10, **options: Any) -> list[str]:
+async def found(one: EngineIndex, text: str = "zebra", k: int = 10, **options: Any) -> list[str]:
     """Return the ids of a keyword query."""
     response = await one.query(None, text, k, mode="keyword", **options)
     return [chunk.chunk_id for chunk in response.chunks]
 
 
-async def searched(one: WeaviateIndex) -> list[str]:
+async def searched(one: EngineIndex) -> list[str]:
     """Return the ids of a vector query."""
     response = await one.query([1, 0], k=10, mode="vector")
     return [chunk.chunk_id for chunk in response.chunks]

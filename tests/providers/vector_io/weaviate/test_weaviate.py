@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 from weaviate.proto.v1 import base_pb2
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import ConfigError
 from corral.providers.text.analyzer import ANALYZER_VERSION
 from corral.providers.vector_io.kit.names import stored_name
-from corral.providers.vector_io.weaviate import index, provider
+from corral.providers.vector_io.weaviate import engine, provider
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.index import WeaviateIndex
 from corral.providers.vector_io.weaviate.provider import create
 
 from ..installation_checks import check_installations, check_pruning_beside
@@ -145,7 +145,7 @@ async def test_a_newer_layout_is_refused_and_left_as_it_is(server: StandIn) -> N
     If this fails: an older Corral beside a newer one turns its chunks back.
     """
 
-    async def fill(one: WeaviateIndex) -> None:
+    async def fill(one: EngineIndex) -> None:
         await one.add_chunks(chunks("a"), vectors(1))
 
     async with opened(server) as one:
@@ -169,7 +169,7 @@ async def test_a_new_analyzer_finds_all_terms_anew(
 ) -> None:
     """Chunks of another version of the analyzer are written anew when the index is opened."""
 
-    async def fill(one: WeaviateIndex) -> None:
+    async def fill(one: EngineIndex) -> None:
         await one.add_chunks(chunks("a", "b"), [[3, 4], [0, 2]])
 
     settings = {"metric": "cosine", "normalize": False}
@@ -179,9 +179,9 @@ async def test_a_new_analyzer_finds_all_terms_anew(
     for stored in made.objects.values():
         stored.properties["terms"], stored.properties["frequencies"] = "other", '{"other": 1.0}'
     made.changed()
-    monkeypatch.setattr(index, "ANALYZER_VERSION", ANALYZER_VERSION + 1)
+    monkeypatch.setattr(engine, "ANALYZER_VERSION", ANALYZER_VERSION + 1)
 
-    async def ask(one: WeaviateIndex) -> None:
+    async def ask(one: EngineIndex) -> None:
         assert await found(one) == ["a", "b"]
         assert await found(one, "other") == []
         stored = await one.get_chunks(["a"], include_embeddings=True)

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import ConfigError, NotFound, ProviderError, ProviderTimeout, Unavailable
 from corral.providers.vector_io.weaviate import schema
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.index import WeaviateIndex
 
 from .helpers import chunks, configured, found, opened, searched, vector_db, vectors
 from .stand_in import StandIn
@@ -169,7 +169,7 @@ async def test_calls_end_well_while_the_vector_db_is_dropped(server: StandIn, ke
     contract.
     """
 
-    async def ask(one: WeaviateIndex, mode: str) -> None:
+    async def ask(one: EngineIndex, mode: str) -> None:
         for _ in range(10):
             try:
                 await one.query([1, 0], "zebra", mode=mode)

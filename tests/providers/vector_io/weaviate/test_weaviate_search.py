@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.rankers import MAX_CANDIDATES, RRFRanker
 from corral.api.testing.indexes import raw_scores
 from corral.api.testing.oracle import bm25
 from corral.providers.vector_io.kit.tokens import TEXT_BYTES
 from corral.providers.vector_io.weaviate import collection, keyword
-from corral.providers.vector_io.weaviate.index import WeaviateIndex
 from corral.providers.vector_io.weaviate.records import StoredObject
 
 from .helpers import chunks, configured, found, opened, vector_db, vectors
@@ -30,18 +30,18 @@ async def test_statistics_are_kept_as_long_as_configured(server: StandIn, second
     """
     texts = {"a": "zebra", "b": "zebra lion"}
 
-    async def scores(one: WeaviateIndex) -> dict[str, float]:
+    async def scores(one: EngineIndex) -> dict[str, float]:
         return raw_scores(await one.query(None, "zebra lion okapi", mode="keyword"))
 
     def exact() -> Any:
         contents = {i: {"content": text} for i, text in texts.items()}
         return pytest.approx(bm25("zebra lion okapi", contents, {"content": 1.0}), abs=1e-6)
 
-    async def add(one: WeaviateIndex, *ids: str) -> None:
+    async def add(one: EngineIndex, *ids: str) -> None:
         new = [Chunk(chunk_id=i, content=texts[i]) for i in ids]
         await one.add_chunks(new, vectors(len(new)))
 
-    async def steps(one: WeaviateIndex) -> None:
+    async def steps(one: EngineIndex) -> None:
         await add(one, "a", "b")
         assert await scores(one) == exact()
         assert await scores(one) == exact()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import NotFound, ProviderError, ProviderTimeout
-from corral.providers.vector_io.weaviate import collection, index, keyword
-from corral.providers.vector_io.weaviate.index import WeaviateIndex
+from corral.providers.vector_io.weaviate import collection, engine, keyword
 
 from .helpers import chunks, configured, found, opened, searched, vector_db, vectors
 from .stand_in import StandIn
@@ -87,7 +87,7 @@ async def test_a_refused_write_is_undone(
     That holds for chunks that were to be replaced, and nothing of a text is in message or log.
     """
 
-    async def steps(one: WeaviateIndex) -> None:
+    async def steps(one: EngineIndex) -> None:
         await one.add_chunks(chunks("a", "b", document="d"), vectors(2))
         old = await one.get_chunks(["a", "b"], include_embeddings=True)
         server.refuse_after = accepted
@@ -123,7 +123,7 @@ async def test_a_replace_whose_delete_answers_late_keeps_the_new_chunks(
     If this fails: both versions are lost, since the undoing removes the new chunks while the
     server deletes the old ones.
     """
-    for module in (collection, index, keyword):
+    for module in (collection, engine, keyword):
         monkeypatch.setattr(module, "MOST_RESULTS", 10)
 
     async with opened(server, config={"timeout_seconds": 2}) as one:
@@ -164,7 +164,7 @@ async def test_documents_larger_than_an_answer_are_replaced_whole(
     server: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The old chunks are listed and deleted in as many rounds as it takes."""
-    for module in (collection, index, keyword):
+    for module in (collection, engine, keyword):
         monkeypatch.setattr(module, "MOST_RESULTS", 10)
     monkeypatch.setattr(collection, "WRITE_OBJECTS", 4)
     monkeypatch.setattr(collection, "READ_OBJECTS", 4)

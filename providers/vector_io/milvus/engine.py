@@ -10,8 +10,10 @@ from heapq import nsmallest
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
+from corral.api.engine import Engine
 from corral.api.errors import CorralError, ProviderError
 from corral.api.filters import Comparison, Filter, matches
 from corral.api.hits import Candidate, TermStatistics
@@ -27,7 +29,6 @@ from corral.providers.vector_io.kit.candidates import (
 )
 from corral.providers.vector_io.kit.exact import effective_metric, exact_scores
 from corral.providers.vector_io.kit.id_pages import IdPages
-from corral.providers.vector_io.kit.write_ahead import NotedIndex
 from corral.providers.vector_io.milvus import filters as expressions
 from corral.providers.vector_io.milvus.client import MOST_ROWS
 from corral.providers.vector_io.milvus.collection import Collection
@@ -40,7 +41,7 @@ _MARGIN = 8  # rows asked for beyond k; Milvus Lite takes 0.1 ms to hand over ea
 _REWRITTEN = 500  # chunks of one step when terms are made anew
 
 
-class MilvusIndex(NotedIndex):
+class MilvusEngine(Engine):
     """Chunks in one Milvus collection; every public method is the contract's.
 
     The work runs in threads. Milvus finds candidates; their scores are computed here, in double
@@ -90,7 +91,8 @@ class MilvusIndex(NotedIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _put(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -98,7 +100,8 @@ class MilvusIndex(NotedIndex):
     ) -> None:
         await self._threads.run(self._write, chunks, embeddings, replace_documents)
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         expression = await self._threads.run(self._expression, filters)
@@ -110,35 +113,44 @@ class MilvusIndex(NotedIndex):
 
         return await best_candidates(k, propose, margin=_MARGIN, most=MOST_ROWS)
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         expression = await self._threads.run(self._expression, filters)
         return await self._keywords.search(query_string, k, expression, by)
 
-    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+    @override
+    async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         return await self._keywords.term_statistics(query_string)
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await self._threads.run(self._read, chunk_ids, include_embeddings)
 
-    async def _take(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         await self._threads.run(self._delete_stored, chunk_ids)
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         return await self._threads.run(self._count_chunks)
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await self._threads.run(self._ids_after, after, limit)
 
-    async def _count_passing(self, filters: Filter) -> int:
+    @override
+    async def count_passing(self, filters: Filter) -> int:
         expression = await self._threads.run(self._expression, filters)
         return await self._threads.run(self._collection.count, expression)
 
-    async def _discard(self) -> None:
+    @override
+    async def drop(self) -> None:
         await self._threads.run(self._drop_collection)
 
-    async def _close(self) -> None:
+    @override
+    async def close(self) -> None:
         """Let go of the connection; an embedded Milvus is closed with its last index."""
         if self._open:
             self._open = False

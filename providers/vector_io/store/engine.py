@@ -1,20 +1,23 @@
-"""The index of one vector DB whose chunks are in one SQLite file, whatever searches its vectors."""
+"""The chunk store: one SQLite file per vector DB, whatever searches its embeddings."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine import Engine
 from corral.api.errors import NotFound
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
@@ -54,6 +57,7 @@ from corral.providers.vector_io.store.schema import newest_version, prepare
 T = TypeVar("T")
 Leg = TypeVar("Leg", bound=Sequence[Candidate])
 
+Lend: TypeAlias = Callable[[], AbstractContextManager[apsw.Connection]]
 _VectorQuery: TypeAlias = tuple[NDArray[np.float32], int, Filter | None]
 _WordQuery: TypeAlias = tuple[str, int, Filter | None, bool, TermStatistics | None]
 
@@ -67,9 +71,29 @@ FEW_CHUNKS = 32
 and to come back for them takes another thread and another transaction."""
 
 
-class VectorSearcher(Protocol):
-    """What finds the nearest embeddings of a chunk file. Safe to use from many threads."""
+class VectorSearcher(ABC):
+    """Searches the embeddings of a chunk file. Safe to use from many threads.
 
+    The file is the truth. A searcher may keep an index beside it, which can be deleted and built
+    again at any time, and compares rows that are newer than this index exactly.
+    """
+
+    def prepare(self, connection: apsw.Connection) -> None:  # noqa: B027 - optional: many keep no index
+        """Load the index, or begin to build it; called once, in a read transaction."""
+
+    def written(self, connection: apsw.Connection) -> None:  # noqa: B027 - optional, as above
+        """Begin to build the index again if it is due; called after each write of chunks."""
+
+    def settle(self) -> None:  # noqa: B027 - optional, as above
+        """Wait until a running build has ended."""
+
+    def close(self) -> None:  # noqa: B027 - optional, as above
+        """Stop a running build."""
+
+    def discard(self) -> None:  # noqa: B027 - optional, as above
+        """Delete the files of the index."""
+
+    @abstractmethod
     def begin(
         self,
         connection: apsw.Connection,
@@ -77,35 +101,36 @@ class VectorSearcher(Protocol):
         k: int,
         allowed: RowSet | None,
     ) -> Callable[[], Nearest]:
-        """Return what finds the k nearest rows, and those tied with the last, best first.
+        """Return a function for the k nearest rows and those tied with the last, best first.
 
-        Those that have begun before one is called may share the work.
+        Searches that begin before one of the functions is called may share the work.
 
         Args:
             connection: In a read transaction.
             query: Shape (dimension,); length 1 where the embeddings are normalized.
-            k: How many rows are wanted, >= 1.
+            k: Number of rows, >= 1.
             allowed: The rows that may be returned; None for all.
 
         Returns:
-            Raw scores as `api.scoring` takes them: cosine, inner product or minus the distance.
-            The transaction sees all of the rows.
+            A function that returns raw scores as `api.scoring` takes them: cosine, inner product or
+            minus the distance. The transaction sees all of the rows.
 
         Raises:
-            StaleRead: What is in memory is newer than the transaction.
+            StaleRead: The index in memory is newer than the transaction.
         """
 
 
-class ChunkFileIndex(EmbeddingIndex):
-    """Chunks in one SQLite file; every public method is the contract's.
+class ChunkFileEngine(Engine):
+    """Stores chunks in one SQLite file, and searches their embeddings with a searcher.
 
     The work runs in threads, each with a connection of its own from a pool. Reads see one state of
     the file; writes wait for each other, also across processes.
 
     Args:
         path: The file, which exists.
-        vectors: What searches the embeddings.
-        extension: A library of SQLite functions that `vectors` needs.
+        searcher: Makes the searcher of the embeddings, given a function that lends a connection
+            outside a transaction.
+        extension: A library of SQLite functions that the searcher needs.
     """
 
     has_term_statistics = True
@@ -115,7 +140,7 @@ class ChunkFileIndex(EmbeddingIndex):
         vector_db: VectorDB,
         path: Path,
         config: ChunkFileConfig,
-        vectors: VectorSearcher,
+        searcher: Callable[[Lend], VectorSearcher],
         extension: str | None = None,
     ) -> None:
         super().__init__(vector_db)
@@ -127,7 +152,7 @@ class ChunkFileIndex(EmbeddingIndex):
             vector_db.field_weights, vector_db.language, memory_mib=config.keyword_memory_mib
         )
         self._filters = FilterCache()
-        self._vectors = vectors
+        self.searcher = searcher(self._connections.lend)
         self._vector_leg = Together(self._search_vectors)
         self._keyword_leg = Together(self._search_words)
         self._statistics = Together(self._count_terms)
@@ -136,17 +161,20 @@ class ChunkFileIndex(EmbeddingIndex):
         self._reads = Together(self._read_all)
 
     def prepare(self) -> None:
-        """Create or migrate the tables.
+        """Create or migrate the tables, and load the searcher's index.
 
         Raises:
             ConfigError: A newer Corral wrote the file.
         """
         with self._connections.lend() as connection:
             prepare(connection, self._keyword)
+        with self._connections.reading() as connection:
+            self.searcher.prepare(connection)
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _add(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -154,56 +182,70 @@ class ChunkFileIndex(EmbeddingIndex):
     ) -> None:
         await asyncio.to_thread(self._write, chunks, embeddings, replace_documents)
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         return await self._vector_leg.ask((embedding, k, filters))
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         return await self._keyword_leg.ask((query_string, k, filters, False, by))
 
-    async def _query_fuzzy(
+    @override
+    async def search_fuzzy(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         return await self._keyword_leg.ask((query_string, k, filters, True, by))
 
-    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+    @override
+    async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         return await self._statistics.ask((query_string, fuzzy))
 
-    async def _query_hybrid(
+    @override
+    async def search_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
         if self._rows > FEW_ROWS:
-            return await super()._query_hybrid(embedding, query_string, k, filters)
+            return await super().search_hybrid(embedding, query_string, k, filters)
         return await self._both_legs.ask((embedding, query_string, k, filters))
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await self._reads.ask((chunk_ids, include_embeddings))
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         await asyncio.to_thread(self._delete_stored, chunk_ids)
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         return await self._read(state, "count")
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await self._read(chunk_ids_after, after, limit)
 
-    async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+    @override
+    async def documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
         return await self._read(documents_after, after, limit)
 
-    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+    @override
+    async def document_chunk_ids(self, document_id: str) -> Sequence[str]:
         return await self._read(chunk_ids_of_documents, [document_id])
 
-    async def _count_passing(self, filters: Filter) -> int:
+    @override
+    async def count_passing(self, filters: Filter) -> int:
         return await self._read(self._passing_rows, count_in, filters)
 
-    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+    @override
+    async def chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
         return await self._read(self._passing_rows, chunk_ids_in, filters, after, limit)
 
-    async def _documents_passing(
+    @override
+    async def documents_passing(
         self, after: str, limit: int, filters: Filter | None
     ) -> Sequence[DocumentCount]:
         return await self._read(self._passing_rows, documents_in, filters, after, limit)
@@ -219,13 +261,19 @@ class ChunkFileIndex(EmbeddingIndex):
         everything = RowSet(np.empty(0, dtype=np.int64), negated=True)
         return read(connection, everything if passing is None else passing, *arguments)
 
-    async def _drop(self) -> None:
-        await self._close()
+    @override
+    async def drop(self) -> None:
+        await self.close()
         await asyncio.to_thread(self._delete_files)
 
-    async def _close(self) -> None:
-        """Close the connections."""
+    @override
+    async def close(self) -> None:
+        await asyncio.to_thread(self.searcher.close)
         self._connections.close()
+
+    @override
+    async def settle(self) -> None:
+        await asyncio.to_thread(self.searcher.settle)
 
     async def _read(self, read: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await asyncio.to_thread(self._connections.read, read, *arguments, **options)
@@ -255,7 +303,7 @@ class ChunkFileIndex(EmbeddingIndex):
         self, connection: apsw.Connection, asked: Sequence[_VectorQuery]
     ) -> list[list[Candidate]]:
         begun = [
-            self._vectors.begin(
+            self.searcher.begin(
                 connection, embedding, k, self._filters.passing(connection, filters)
             )
             for embedding, k, filters in asked
@@ -326,6 +374,8 @@ class ChunkFileIndex(EmbeddingIndex):
             rows = insert_rows(connection, chunks, records, embeddings, norms)
             self._keyword.add(connection, zip(rows, terms, strict=True))
             count_up(connection, len(rows) - len(gone))
+        with self._connections.reading() as connection:
+            self.searcher.written(connection)
 
     def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
         with self._connections.writing() as connection:
@@ -340,6 +390,7 @@ class ChunkFileIndex(EmbeddingIndex):
 
     def _delete_files(self) -> None:
         delete_files(self._path)
+        self.searcher.discard()
 
     def _connect(self, config: ChunkFileConfig, extension: str | None) -> apsw.Connection:
         try:

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine import Engine
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
@@ -36,7 +37,7 @@ CACHED_FILTERS = 16
 """Filters whose chunks are remembered until the next write; 1 byte a chunk."""
 
 
-class MemoryIndex(EmbeddingIndex):
+class MemoryEngine(Engine):
     """Chunks in dictionaries, embeddings in one matrix; every public method is the contract's.
 
     The work runs in threads, one at a time: a reader sees whole writes only.
@@ -73,7 +74,8 @@ class MemoryIndex(EmbeddingIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _add(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -81,31 +83,37 @@ class MemoryIndex(EmbeddingIndex):
     ) -> None:
         await asyncio.to_thread(self._write, chunks, embeddings, replace_documents)
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         return await asyncio.to_thread(self._search_vectors, embedding, k, filters)
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         return await asyncio.to_thread(self._search_words, query_string, k, filters, by)
 
-    async def _query_fuzzy(
+    @override
+    async def search_fuzzy(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         search = partial(self._search_words, fuzzy=True)
         return await asyncio.to_thread(search, query_string, k, filters, by)
 
-    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+    @override
+    async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         return await asyncio.to_thread(self._count_terms, query_string, fuzzy=fuzzy)
 
-    async def _query_hybrid(
+    @override
+    async def search_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
         return await asyncio.to_thread(self._search_both, embedding, query_string, k, filters)
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         if len(chunk_ids) <= READ_AT_ONCE and self._lock.acquire(blocking=False):
             try:  # a thread would take longer than the reading
                 return self._copies(chunk_ids, include_embeddings)
@@ -113,30 +121,38 @@ class MemoryIndex(EmbeddingIndex):
                 self._lock.release()
         return await asyncio.to_thread(self._read, chunk_ids, include_embeddings)
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         await asyncio.to_thread(self._delete, chunk_ids)
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         return self._size
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await asyncio.to_thread(self._ids_after, after, limit)
 
-    async def _documents_passing(
+    @override
+    async def documents_passing(
         self, after: str, limit: int, filters: Filter | None
     ) -> Sequence[DocumentCount]:
         return await asyncio.to_thread(self._count_documents, after, limit, filters)
 
-    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+    @override
+    async def document_chunk_ids(self, document_id: str) -> Sequence[str]:
         return await asyncio.to_thread(self._ids_of, document_id)
 
-    async def _count_passing(self, filters: Filter) -> int:
+    @override
+    async def count_passing(self, filters: Filter) -> int:
         return await asyncio.to_thread(self._count_selected, filters)
 
-    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+    @override
+    async def chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
         return await asyncio.to_thread(self._ids_after, after, limit, filters)
 
-    async def _drop(self) -> None:
+    @override
+    async def drop(self) -> None:
         await asyncio.to_thread(self._empty)
         self._on_drop(self.vector_db)
 

@@ -10,9 +10,11 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
+from corral.api.engine import Engine
 from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
@@ -38,7 +40,6 @@ from corral.providers.vector_io.kit.candidates import (
 )
 from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.kit.threads import Threads
-from corral.providers.vector_io.kit.write_ahead import NotedIndex
 from corral.providers.vector_io.store.connections import state
 from corral.providers.vector_io.store.rows import (
     chunk_ids_after,
@@ -53,7 +54,7 @@ FEW = 100
 walking through all others, 20 ms where this takes 2."""
 
 
-class ChromaIndex(NotedIndex):
+class ChromaEngine(Engine):
     """Chunks in one collection; every public method is the contract's.
 
     The work runs in threads. Writes of one index wait for each other; another process's do not.
@@ -91,7 +92,8 @@ class ChromaIndex(NotedIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _put(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -99,58 +101,72 @@ class ChromaIndex(NotedIndex):
     ) -> None:
         await self._threads.run(self._write, chunks, embeddings, replace_documents)
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         propose = partial(self._threads.run, self._propose, embedding, k, filters)
         return await best_candidates(k, propose, margin=MARGIN)
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         read, search = self._mirror.read, self._mirror.search
         return await self._threads.run(read, search, query_string, k, filters, by)
 
-    async def _query_fuzzy(
+    @override
+    async def search_fuzzy(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         read, search = self._mirror.read, self._mirror.search
         return await self._threads.run(read, search, query_string, k, filters, by, fuzzy=True)
 
-    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+    @override
+    async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         mirror = self._mirror
         return await self._threads.run(mirror.read, mirror.statistics, query_string, fuzzy=fuzzy)
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         return await self._threads.run(self._read_chunks, chunk_ids, include_embeddings)
 
-    async def _take(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         await self._threads.run(self._delete_stored, chunk_ids)
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         return await self._threads.run(self._mirror.read, state, "count")
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await self._threads.run(self._mirror.read, chunk_ids_after, after, limit)
 
-    async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+    @override
+    async def documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
         return await self._threads.run(self._mirror.read, documents_after, after, limit)
 
-    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+    @override
+    async def document_chunk_ids(self, document_id: str) -> Sequence[str]:
         return await self._threads.run(self._mirror.read, chunk_ids_of_documents, [document_id])
 
-    async def _count_passing(self, filters: Filter) -> int:
+    @override
+    async def count_passing(self, filters: Filter) -> int:
         return len(await self._threads.run(self._mirror.read, self._mirror.passing, filters))
 
-    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+    @override
+    async def chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
         found = await self._threads.run(self._mirror.read, self._mirror.passing, filters)
         return sorted(chunk_id for chunk_id in found if chunk_id > after)[:limit]
 
-    async def _discard(self) -> None:
+    @override
+    async def drop(self) -> None:
         await self._threads.run(self._drop_everything)
-        await self._close()
+        await self.close()
 
-    async def _close(self) -> None:
+    @override
+    async def close(self) -> None:
         """Fold this process's markers, and release the mirror's connections and Chroma."""
         if not self._closed:
             self._closed = True

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
+from corral.api.engine import Engine
 from corral.api.errors import ConfigError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
@@ -23,7 +25,6 @@ from corral.providers.vector_io.kit.candidates import (
 )
 from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
 from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
-from corral.providers.vector_io.kit.write_ahead import NotedIndex
 from corral.providers.vector_io.qdrant import filters as native
 from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.keyword import Keywords
@@ -43,7 +44,7 @@ MARGIN = 10
 REINDEX_BATCH = 500
 
 
-class QdrantIndex(NotedIndex):
+class QdrantEngine(Engine):
     """Chunks as points of one collection; every public method is the contract's.
 
     The engine's scores of directions are off by `SINGLE_PRECISION_SLACK` at most. Where that leaves
@@ -96,7 +97,8 @@ class QdrantIndex(NotedIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _put(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -105,7 +107,8 @@ class QdrantIndex(NotedIndex):
         stale = native.of_documents(replace_documents) if replace_documents else None
         await self._write(chunks, embeddings, stale)
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         narrowed = None if filters is None else native.translate(filters)
@@ -150,44 +153,54 @@ class QdrantIndex(NotedIndex):
         found = await self._collection.fetch(list(names), [], True) if names else []
         return {names[one.id]: one.dense for one in found}
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         return await self._keywords.search(query_string, k, filters, by)
 
-    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+    @override
+    async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         return await self._keywords.term_statistics(query_string)
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         ids = [point_id(chunk_id) for chunk_id in dict.fromkeys(chunk_ids)]
         fields = [*CHUNK_FIELDS, *(["embedding"] if include_embeddings else [])]
         found = await self._collection.fetch(ids, fields, include_embeddings)
         return [read_chunk(p.payload, p.embedding if include_embeddings else None) for p in found]
 
-    async def _take(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         try:
             await self._collection.delete([point_id(i) for i in dict.fromkeys(chunk_ids)])
         finally:
             self._keywords.forget()
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         return await self._collection.count()
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await self._collection.chunk_ids(after, limit)
 
-    async def _count_passing(self, filters: Filter) -> int:
+    @override
+    async def count_passing(self, filters: Filter) -> int:
         if has_orderings(filters):  # which are only narrowed down
-            return await super()._count_passing(filters)
+            return await super().count_passing(filters)
         return await self._collection.count_passing(native.translate(filters))
 
-    async def _discard(self) -> None:
+    @override
+    async def drop(self) -> None:
         await self._collection.drop()
 
-    async def _settle(self) -> None:
+    @override
+    async def settle(self) -> None:
         await self._collection.settle()
 
-    async def _close(self) -> None:
+    @override
+    async def close(self) -> None:
         """Release what the index holds."""
         await self._collection.close()
 

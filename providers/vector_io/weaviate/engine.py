@@ -9,8 +9,10 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
+from corral.api.engine import Engine
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
@@ -27,7 +29,6 @@ from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
 from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.kit.undo import undone_on_failure_async
-from corral.providers.vector_io.kit.write_ahead import NotedIndex
 from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection
 from corral.providers.vector_io.weaviate.keyword import Keywords
@@ -44,7 +45,7 @@ MARGIN = 10
 REINDEX_BATCH = 500
 
 
-class WeaviateIndex(NotedIndex):
+class WeaviateEngine(Engine):
     """Chunks as objects of one collection; every public method is the contract's.
 
     Weaviate's cosines are off by `SINGLE_PRECISION_SLACK` at most. Where that leaves the order
@@ -98,7 +99,8 @@ class WeaviateIndex(NotedIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _put(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -135,7 +137,8 @@ class WeaviateIndex(NotedIndex):
             await self._collection.flush(objects)
         await self._collection.settle()
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         narrowed = native.translate(filters) if filters else native.everything()
@@ -170,15 +173,18 @@ class WeaviateIndex(NotedIndex):
         matrix = np.array([one.dense for one in found], dtype=np.float32)
         return score_vectors(ids, matrix, embedding, self._metric, limit=limit)
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         return await self._keywords.search(query_string, k, filters, by)
 
-    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+    @override
+    async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         return await self._keywords.term_statistics(query_string)
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         ids = [object_id(chunk_id) for chunk_id in dict.fromkeys(chunk_ids)]
         properties = [*CHUNK_FIELDS, *(["embedding"] if include_embeddings else [])]
         found = await self._collection.fetch(ids, properties, include_embeddings)
@@ -187,7 +193,8 @@ class WeaviateIndex(NotedIndex):
             for one in found
         ]
 
-    async def _take(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         try:
             async with self._writing:
                 await self._collection.delete([object_id(i) for i in dict.fromkeys(chunk_ids)])
@@ -195,22 +202,27 @@ class WeaviateIndex(NotedIndex):
         finally:
             self._keywords.forget()
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         return await self._collection.count()
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return await self._collection.chunk_ids(after, limit)
 
-    async def _count_passing(self, filters: Filter) -> int:
+    @override
+    async def count_passing(self, filters: Filter) -> int:
         if has_orderings(filters):  # which are only narrowed down
-            return await super()._count_passing(filters)
+            return await super().count_passing(filters)
         return await self._collection.count(native.translate(filters))
 
-    async def _discard(self) -> None:
+    @override
+    async def drop(self) -> None:
         await self._collection.drop()
         await self._collection.leave()
 
-    async def _close(self) -> None:
+    @override
+    async def close(self) -> None:
         """Let go of the connection."""
         await self._collection.leave()
 

@@ -15,12 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine import Engine
+from corral.api.engine_index import EngineIndex
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.provider import ALL_FILTERS, Capabilities
@@ -50,10 +53,11 @@ class Entry:
 Entries = dict[str, Entry]
 
 
-class ToyIndex(EmbeddingIndex):
+class ToyEngine(Engine):
     """Chunks by id, in memory and in a file; the file's first line changes with every write."""
 
     has_term_statistics = True
+    index_class: ClassVar[type[EngineIndex]] = EngineIndex
 
     def __init__(self, vector_db: VectorDB, folder: Path) -> None:
         super().__init__(vector_db)
@@ -68,7 +72,8 @@ class ToyIndex(EmbeddingIndex):
 
     # --- hooks -------------------------------------------------------------------------------
 
-    async def _add(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -80,7 +85,8 @@ class ToyIndex(EmbeddingIndex):
                 entries[chunk.chunk_id] = self._entry(chunk, row)
             self._save(entries)
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         entries = self._load()
@@ -90,7 +96,8 @@ class ToyIndex(EmbeddingIndex):
         raw = self._compare(rows, embedding).tolist()
         return self._best(dict(zip(entries, raw, strict=True)), k, entries, filters)
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         entries = self._load()
@@ -101,7 +108,8 @@ class ToyIndex(EmbeddingIndex):
         best = self._best(self._bm25(terms, entries), k, entries, filters)
         return KeywordLeg(best, self._greatest(terms, entries))
 
-    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+    @override
+    async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         entries = self._load()
         holding = {
             term: sum(term in entry.frequency for entry in entries.values())
@@ -109,7 +117,8 @@ class ToyIndex(EmbeddingIndex):
         }
         return TermStatistics(len(entries), sum(e.length for e in entries.values()), holding)
 
-    async def _query_fuzzy(
+    @override
+    async def search_fuzzy(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         entries = self._load()
@@ -122,7 +131,8 @@ class ToyIndex(EmbeddingIndex):
         best = self._best(self._bm25(terms, entries), k, entries, filters)
         return KeywordLeg(best, self._greatest(terms, entries))
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         entries = self._load()
         found = [entries[i] for i in chunk_ids if i in entries]
         return [
@@ -132,18 +142,22 @@ class ToyIndex(EmbeddingIndex):
             for e in found
         ]
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         with self._locked():
             gone = set(chunk_ids)
             self._save({i: e for i, e in self._load().items() if i not in gone})
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         return len(self._load())
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         return sorted(i for i in self._load() if i > after)[:limit]
 
-    async def _drop(self) -> None:
+    @override
+    async def drop(self) -> None:
         self._path.unlink(missing_ok=True)
 
     # --- how ---------------------------------------------------------------------------------

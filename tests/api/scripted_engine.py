@@ -1,4 +1,4 @@
-"""An index whose hooks return what a test tells them to, and note what they were asked."""
+"""An engine that returns what a test gives it, and records its calls."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine import Engine
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
@@ -29,11 +30,11 @@ def candidates(**raw_scores: float) -> list[Candidate]:
     return [Candidate(chunk_id, raw) for chunk_id, raw in raw_scores.items()]
 
 
-class ScriptedIndex(EmbeddingIndex):
+class ScriptedEngine(Engine):
     """Answers `vector` and `keyword` to every query, cut to k; stores chunks in a dict.
 
     Args:
-        cut: Whether the hooks keep to k, as they must.
+        cut: True if the engine keeps to k, as it must.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class ScriptedIndex(EmbeddingIndex):
             for c in (*vector, *keyword)
         }
 
-    async def _add(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -61,13 +63,15 @@ class ScriptedIndex(EmbeddingIndex):
         self.calls.append(("add", ([c.content for c in chunks], embeddings, replace_documents)))
         self.chunks.update({chunk.chunk_id: chunk for chunk in chunks})
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         self.calls.append(("vector", (embedding.tolist(), k, filters)))
         return self.vector[:k] if self.cut else self.vector
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         self.calls.append(("keyword", (query_string, k, filters)))
@@ -77,29 +81,34 @@ class ScriptedIndex(EmbeddingIndex):
             return KeywordLeg(self.keyword[:k], self.keyword.greatest)
         return self.keyword[:k]
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         self.calls.append(("get", (list(chunk_ids), include_embeddings)))
         found = [self.chunks[i] for i in reversed(list(chunk_ids)) if i in self.chunks]
         embedding = [0.6, 0.8] if include_embeddings else None
         return [chunk.model_copy(update={"embedding": embedding}) for chunk in found]
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         self.calls.append(("delete", list(chunk_ids)))
         for chunk_id in chunk_ids:
             self.chunks.pop(chunk_id, None)
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         return len(self.chunks)
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         self.calls.append(("chunk_ids", (after, limit)))
         ids = sorted(i for i in self.chunks if i > after)
         return ids[:limit] if self.cut else ids
 
-    async def _drop(self) -> None:
+    @override
+    async def drop(self) -> None:
         self.calls.append(("drop", None))
         self.chunks.clear()
 
-    def asked(self, hook: str) -> list[Any]:
-        """Return the arguments of every call of one hook."""
-        return [arguments for name, arguments in self.calls if name == hook]
+    def asked(self, call: str) -> list[Any]:
+        """Return the arguments of every call with this name."""
+        return [arguments for name, arguments in self.calls if name == call]

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
-from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine import Engine
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
@@ -43,7 +44,7 @@ from corral.providers.vector_io.pgvector.search.legs import Legs
 from corral.providers.vector_io.pgvector.search.vectors import MARGIN, VectorSearch
 
 
-class PgvectorIndex(EmbeddingIndex):
+class PgvectorEngine(Engine):
     """Chunks in PostgreSQL; every public method is the contract's.
 
     A write is one transaction. The first statement of each locks the vector DB's row of state, so
@@ -90,7 +91,8 @@ class PgvectorIndex(EmbeddingIndex):
 
     # --- the contract's hooks ----------------------------------------------------------------
 
-    async def _add(
+    @override
+    async def add(
         self,
         chunks: Sequence[Chunk],
         embeddings: NDArray[np.float32],
@@ -107,19 +109,22 @@ class PgvectorIndex(EmbeddingIndex):
             written = await self._database.run(work)
         await self._hnsw.settle(*written)
 
-    async def _query_vector(
+    @override
+    async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
         near, _ = await self._find(k, filters, embedding, None, whole=True)
         return near
 
-    async def _query_keyword(
+    @override
+    async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
         _, matching = await self._find(k, filters, None, query_string, whole=by is None, by=by)
         return matching
 
-    async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
+    @override
+    async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         search = self._keyword.search(query_string, None)
 
         async def work(connection: Connection) -> TermStatistics:
@@ -132,13 +137,15 @@ class PgvectorIndex(EmbeddingIndex):
 
         return await self._database.run(work)
 
-    async def _query_hybrid(
+    @override
+    async def search_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
         """Return both legs from one state of the data, without texts."""
         return await self._find(k, filters, embedding, query_string, whole=False)
 
-    async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
+    @override
+    async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         embedding = "c.embedding" if include_embeddings else "NULL"
         statement = self._tables.kept(
             f"chunks with {embedding}",
@@ -151,7 +158,8 @@ class PgvectorIndex(EmbeddingIndex):
         )
         return [chunk_of(row) for row in await self._rows(statement, {"ids": list(chunk_ids)})]
 
-    async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+    @override
+    async def delete(self, chunk_ids: Sequence[str]) -> None:
         async def work(connection: Connection) -> None:
             async with connection.transaction():
                 await self._lock(connection, 0)
@@ -159,21 +167,25 @@ class PgvectorIndex(EmbeddingIndex):
 
         await self._database.run(work)
 
-    async def _count(self) -> int:
+    @override
+    async def count(self) -> int:
         [(count,)] = await self._rows(self._tables.sql("SELECT count FROM {state}"), {})
         return int(count)
 
-    async def _chunk_ids(self, after: str, limit: int) -> Sequence[str]:
+    @override
+    async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
         statement = self._tables.sql(
             'SELECT chunk_id FROM {chunks} WHERE chunk_id > %(after)s::text COLLATE "C"'
             ' ORDER BY chunk_id COLLATE "C" LIMIT %(limit)s'
         )
         return [str(i) for (i,) in await self._rows(statement, {"after": after, "limit": limit})]
 
-    async def _documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
-        return await self._documents_passing(after, limit, None)
+    @override
+    async def documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
+        return await self.documents_passing(after, limit, None)
 
-    async def _count_passing(self, filters: Filter) -> int:
+    @override
+    async def count_passing(self, filters: Filter) -> int:
         parameters, where = _parameters(0, filters)
         statement = self._tables.sql(
             "SELECT count(*) FROM {chunks} c WHERE {where}", where=where or sql.SQL("true")
@@ -181,7 +193,8 @@ class PgvectorIndex(EmbeddingIndex):
         [(count,)] = await self._rows(statement, parameters)
         return int(count)
 
-    async def _chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
+    @override
+    async def chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
         parameters, where = _parameters(limit, filters)
         statement = self._tables.sql(
             'SELECT c.chunk_id FROM {chunks} c WHERE c.chunk_id > %(after)s::text COLLATE "C"'
@@ -191,7 +204,8 @@ class PgvectorIndex(EmbeddingIndex):
         found = await self._rows(statement, {**parameters, "after": after})
         return [str(chunk_id) for (chunk_id,) in found]
 
-    async def _documents_passing(
+    @override
+    async def documents_passing(
         self, after: str, limit: int, filters: Filter | None
     ) -> Sequence[DocumentCount]:
         parameters, where = _parameters(limit, filters)
@@ -204,13 +218,15 @@ class PgvectorIndex(EmbeddingIndex):
         found = await self._rows(statement, {**parameters, "after": after})
         return [DocumentCount(str(document_id), count) for document_id, count in found]
 
-    async def _document_chunk_ids(self, document_id: str) -> Sequence[str]:
+    @override
+    async def document_chunk_ids(self, document_id: str) -> Sequence[str]:
         statement = self._tables.sql(
             "SELECT chunk_id FROM {chunks} WHERE document_id = %(document)s::text"
         )
         return [str(i) for (i,) in await self._rows(statement, {"document": document_id})]
 
-    async def _drop(self) -> None:
+    @override
+    async def drop(self) -> None:
         await self._hnsw.renewal.forget()
 
         async def work(connection: Connection) -> None:
@@ -220,12 +236,14 @@ class PgvectorIndex(EmbeddingIndex):
             )
 
         await self._database.run(work)
-        await self._close()
+        await self.close()
 
-    async def _settle(self) -> None:
+    @override
+    async def settle(self) -> None:
         await self._hnsw.renewal.finish()
 
-    async def _close(self) -> None:
+    @override
+    async def close(self) -> None:
         """Finish what a load left to do, and give the connections back; the last closes them."""
         if not self._closed:
             self._closed = True

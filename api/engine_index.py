@@ -1,0 +1,379 @@
+"""The one implementation of `EmbeddingIndex`: it has an engine.
+
+Every public method is written once, here: it checks its arguments, applies the scope of the
+principal, calls the engine, and checks the engine's answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from typing_extensions import override
+
+from corral.api.calls import InFlight, SharedLock
+from corral.api.checks import (
+    MAX_IDS,
+    AnyRanker,
+    check_after,
+    check_document_ids,
+    check_k,
+    check_matrix,
+    check_query_embedding,
+    check_query_text,
+    check_ranker,
+    check_threshold,
+)
+from corral.api.chunks import Chunk, last_of_each
+from corral.api.documents import READ_AT_ONCE, DocumentCount
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.engine import Engine
+from corral.api.errors import ContractViolation, Forbidden
+from corral.api.filters import Filter, parse_filter
+from corral.api.hits import (
+    Candidate,
+    Leg,
+    QueryChunksResponse,
+    TermStatistics,
+)
+from corral.api.legs import IndexQuery, answer, keyword_leg, vector_leg
+from corral.api.principal import UNRESTRICTED, Principal
+from corral.api.rankers import LegName
+from corral.api.scope import Scope
+from corral.api.scoped_engine import ScopedEngine
+from corral.api.spans import span
+from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.api.writes import Write, WriteObserver, observed
+
+CHECKED_IN_THREAD = 50_000
+"""Embeddings of this many numbers or more are checked in a thread (about 1 ms)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """State that all views of one engine share.
+
+    Attributes:
+        in_flight: Counts running calls.
+        write_lock: Held shared by unrestricted writes, exclusively by those that read first.
+    """
+
+    in_flight: InFlight
+    write_lock: SharedLock
+
+
+@final
+class EngineIndex(EmbeddingIndex):
+    """An index that has an engine.
+
+    Args:
+        engine: Stores and searches the chunks.
+        principal: Reads and writes are for it.
+        observer: Called after each write, before it is acknowledged.
+        shared: The state of the index that this one is a view of; None for a new index.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        principal: Principal = UNRESTRICTED,
+        observer: WriteObserver | None = None,
+        shared: _Shared | None = None,
+    ) -> None:
+        self.engine = engine
+        self._principal, self._observer = principal, observer
+        self._shared = shared or _Shared(InFlight(engine.vector_db.identifier), SharedLock())
+
+    @property
+    @override
+    def vector_db(self) -> VectorDB:
+        return self.engine.vector_db
+
+    @property
+    @override
+    def principal(self) -> Principal:
+        return self._principal
+
+    @property
+    @override
+    def has_term_statistics(self) -> bool:
+        return self.engine.has_term_statistics
+
+    @property
+    def _view(self) -> ScopedEngine:
+        return ScopedEngine(self.engine, Scope(self._principal, self.vector_db.default_acl))
+
+    @property
+    def _calls(self) -> InFlight:
+        return self._shared.in_flight
+
+    @override
+    def scoped_to(self, principal: Principal) -> EngineIndex:
+        if not self._principal.reads_all:
+            raise Forbidden("An index that is scoped to one principal is not shown to another.")
+        if principal.reads_all:
+            return self
+        return EngineIndex(
+            self.engine, principal=principal, observer=self._observer, shared=self._shared
+        )
+
+    @override
+    def observed_by(self, observer: WriteObserver | None) -> EngineIndex:
+        return EngineIndex(
+            self.engine, principal=self._principal, observer=observer, shared=self._shared
+        )
+
+    @override
+    def reconfigure(self, vector_db: VectorDB) -> None:
+        self.engine.reconfigure(vector_db)
+
+    # --- writing -----------------------------------------------------------------------------
+
+    @override
+    async def add_chunks(
+        self,
+        chunks: Sequence[Chunk],
+        embeddings: ArrayLike | None = None,
+        *,
+        replace_documents: Collection[str] = (),
+    ) -> None:
+        view = self._view
+        view.scope.check_writer()
+        replaced = check_document_ids(replace_documents)
+        if not chunks and not replaced:
+            return
+        if len(chunks) * self.vector_db.embedding_dimension < CHECKED_IN_THREAD:
+            latest, matrix = self._checked(chunks, embeddings)
+        else:
+            latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
+        del embeddings  # so that the engine can free the array if the caller kept no reference
+        write = Write(self.vector_db, self._principal, latest, matrix, replaced)
+        async with observed(self._observer, write), self._writing(view):
+            await view.add(latest, matrix, replaced)
+
+    @override
+    async def set_acl(self, chunk_ids: Sequence[str], acl: Sequence[str] | None) -> int:
+        view = self._view
+        view.scope.check_writer()
+        given = view.scope.check_acl(acl, field="acl")
+        if not chunk_ids:
+            return 0
+        count = 0
+        write = Write(self.vector_db, self._principal, opened=chunk_ids, acl=given)
+        # Exclusively, or a chunk that is deleted at the same time would come back.
+        async with observed(self._observer, write), self._writing():
+            count = await view.set_acl(chunk_ids, given)
+        return count  # noqa: RET504 - `observed` may end the block early: a rebuild writes instead
+
+    @override
+    async def change_document(self, document_id: str, change: Callable[[Chunk], Chunk]) -> int:
+        view, replaced = self._view, frozenset({document_id})
+        view.scope.check_writer()
+        async with self._writing():
+            ids = list(await self.engine.document_chunk_ids(document_id))
+            chunks: list[Chunk] = []
+            for start in range(0, len(ids), READ_AT_ONCE):
+                stored = await self.engine.get(ids[start : start + READ_AT_ONCE], True)
+                chunks += map(change, await view.visible(stored))
+            if not chunks:
+                return 0
+            latest, matrix = await asyncio.to_thread(self._checked, chunks, None)
+            await view.add(latest, matrix, replaced)
+        if self._observer is not None:
+            write = Write(self.vector_db, self._principal, latest, matrix, replaced)
+            await self._observer.wrote(write, None)
+        return len(chunks)
+
+    @override
+    async def delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        view = self._view
+        view.scope.check_writer()
+        if not chunk_ids:
+            return
+        chunk_ids = list(dict.fromkeys(chunk_ids))  # engines differ on duplicates
+        write = Write(self.vector_db, self._principal, deleted=chunk_ids)
+        async with observed(self._observer, write), self._writing(view):
+            await view.delete(chunk_ids)
+
+    @asynccontextmanager
+    async def _writing(self, view: ScopedEngine | None = None) -> AsyncIterator[None]:
+        """Count a call, and hold the write lock: shared if the view's write reads nothing first."""
+        lock = self._shared.write_lock
+        shared = view is not None and view.scope.is_whole
+        with self._calls:
+            async with lock.shared() if shared else lock.exclusive():
+                yield
+
+    def _checked(
+        self, chunks: Sequence[Chunk], embeddings: ArrayLike | None
+    ) -> tuple[Sequence[Chunk], NDArray[np.float32]]:
+        """Return the last chunk of each id in its stored form, and their embeddings."""
+        matrix = check_matrix(self.vector_db, chunks, embeddings)
+        stored = self._view.scope.all_stored(chunks)
+        latest = last_of_each(chunks)
+        if len(latest) == len(chunks):
+            return stored, matrix
+        rows = list(latest.values())
+        return [stored[row] for row in rows], matrix[rows]
+
+    # --- searching ---------------------------------------------------------------------------
+
+    @override
+    async def query(
+        self,
+        embedding: ArrayLike | None = None,
+        query_string: str = "",
+        k: int = 5,
+        score_threshold: float | None = 0.0,
+        mode: SearchMode | str | None = None,
+        *,
+        filters: Filter | dict[str, Any] | None = None,
+        ranker: AnyRanker | dict[str, Any] | None = None,
+        include_embeddings: bool = False,
+        fuzzy: bool = False,
+    ) -> QueryChunksResponse:
+        view = self._view
+        search = SearchMode.parse(self.vector_db.search_mode if mode is None else mode)
+        query = IndexQuery(
+            mode=search,
+            k=check_k(k),
+            threshold=check_threshold(score_threshold),
+            text=check_query_text(query_string),
+            ranker=check_ranker(ranker) or self.vector_db.ranker,
+            filters=view.scope.narrowed(parse_filter(filters)),
+            vector=None
+            if search is SearchMode.KEYWORD
+            else check_query_embedding(self.vector_db, embedding),
+            fuzzy=fuzzy,
+            include_embeddings=include_embeddings,
+        )
+        traced = span("index", provider=self.vector_db.provider_id, mode=search, k=query.k)
+        with self._calls, traced, view.scope.reading():
+            return await answer(view, query)
+
+    @override
+    async def leg(
+        self, name: LegName, query: IndexQuery, size: int, statistics: TermStatistics | None = None
+    ) -> Leg:
+        view = self._view
+        narrowed = replace(query, filters=view.scope.narrowed(query.filters))
+        with self._calls, view.scope.reading():
+            if name == "vector":
+                return await vector_leg(view, narrowed, size)
+            return await keyword_leg(view, narrowed, size, statistics)
+
+    @override
+    async def chunks_of(
+        self, candidates: Sequence[Candidate], *, include_embeddings: bool = False
+    ) -> dict[str, Chunk]:
+        view = self._view
+        with self._calls, view.scope.reading():
+            return await view.chunks_of(candidates, include_embeddings)
+
+    @override
+    async def term_statistics(self, query: IndexQuery) -> TermStatistics:
+        scope = self._view.scope
+        with self._calls, scope.reading():
+            visible = scope.visible()
+            if visible is not None and not await self.engine.count_passing(visible):
+                return TermStatistics(0, 0)
+            return await self.engine.term_statistics(query.text, query.fuzzy)
+
+    # --- reading -----------------------------------------------------------------------------
+
+    @override
+    async def get_chunks(
+        self, chunk_ids: Sequence[str], *, include_embeddings: bool = False
+    ) -> list[Chunk]:
+        view = self._view
+        with self._calls, view.scope.reading():
+            stored = await self.engine.get(chunk_ids, include_embeddings)
+            chunks = {c.chunk_id: c for c in await view.visible(stored)}
+        return [chunks[chunk_id] for chunk_id in dict.fromkeys(chunk_ids) if chunk_id in chunks]
+
+    @override
+    async def count(self) -> int:
+        scope = self._view.scope
+        with self._calls, scope.reading():
+            visible = scope.visible()
+            if visible is None:
+                return await self.engine.count()
+            return await self.engine.count_passing(visible)
+
+    @override
+    async def chunk_ids(
+        self,
+        after: str = "",
+        limit: int = 1000,
+        *,
+        filters: Filter | dict[str, Any] | None = None,
+    ) -> list[str]:
+        start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
+        scope = self._view.scope
+        passing = scope.narrowed(parse_filter(filters))
+        with self._calls, scope.reading():
+            if passing is None:
+                ids = await self.engine.chunk_ids(start, size)
+            else:
+                ids = await self.engine.chunk_ids_passing(start, size, passing)
+        self._check_page("chunk ids", ids, start, size)
+        return list(ids)
+
+    @override
+    async def documents(self, after: str = "", limit: int = 1000) -> list[DocumentCount]:
+        start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
+        scope = self._view.scope
+        with self._calls, scope.reading():
+            visible = scope.visible()
+            if visible is None:
+                documents = await self.engine.documents(start, size)
+            else:
+                documents = await self.engine.documents_passing(start, size, visible)
+        self._check_page("documents", [one.document_id for one in documents], start, size)
+        return list(documents)
+
+    @override
+    async def document_chunk_ids(self, document_id: str) -> list[str]:
+        view = self._view
+        with self._calls, view.scope.reading():
+            ids = await self.engine.document_chunk_ids(document_id)
+            return sorted(ids if view.scope.is_whole else await view.visible_ids(list(ids)))
+
+    def _check_page(self, what: str, ids: Sequence[str], after: str, limit: int) -> None:
+        """Raise ContractViolation unless these are at most `limit` ids, ascending from `after`."""
+        if len(ids) > limit or any(one >= other for one, other in pairwise([after, *ids])):
+            raise ContractViolation(
+                f"{self.vector_db.provider_id}: {what} are too many or not in ascending order."
+            )
+
+    # --- ending ------------------------------------------------------------------------------
+
+    @override
+    async def settle(self) -> None:
+        with self._calls:
+            await self.engine.settle()
+
+    @override
+    async def delete(self) -> None:
+        if not self._principal.reads_all:
+            raise Forbidden("Dropping a vector DB needs the role admin.")
+        async with self._calls.closing():
+            await self.engine.drop()
+
+    @override
+    async def close(self) -> None:
+        if self._principal.reads_all:
+            await self._calls.wait_idle()
+            await self.engine.close()
+
+    @override
+    def reopen(self) -> None:
+        if self._principal.reads_all:
+            self._calls.accept()
