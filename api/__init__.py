@@ -5,8 +5,8 @@ none of them. What a provider author needs, all of it public:
 
 * `corral.api`: the names below, from whichever module they are in.
 * `corral.api.testing`: the conformance suite that a provider must pass.
-* `corral.providers.text`: BM25, exact scores and the words of a text, for engines that lack
-  them.
+* `corral.providers.text` and `corral.providers.vector_io.kit`: the words of a text, BM25, exact
+  scores, a write-ahead log, for engines that lack them.
 """
 
 import importlib
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from corral.api.chunks import Chunk, ChunkMetadata
     from corral.api.embedder import Embedder, ModelInfo
     from corral.api.embedding_index import EmbeddingIndex
+    from corral.api.engine import Engine
+    from corral.api.engine_index import EngineIndex
     from corral.api.errors import (
         ConfigError,
         Conflict,
@@ -73,6 +75,8 @@ __all__ = [
     "Embedder",
     "EmbeddingIndex",
     "EmbeddingProvider",
+    "Engine",
+    "EngineIndex",
     "Expired",
     "Filter",
     "Forbidden",
@@ -123,8 +127,9 @@ __all__ = [
 ]
 
 HOMES = (
-    "chunks", "embedder", "embedding_index", "errors", "filters", "fusion", "hits", "library",
-    "options", "principal", "provider", "rag", "rankers", "reranker", "scoring", "vector_dbs",
+    "chunks", "embedder", "embedding_index", "engine", "engine_index", "errors", "filters",
+    "fusion", "hits", "library", "options", "principal", "provider", "rag", "rankers",
+    "reranker", "scoring", "vector_dbs",
 )  # fmt: skip
 """The modules that these names are in."""
 

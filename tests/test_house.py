@@ -105,8 +105,11 @@ def test_a_provider_never_imports_a_sibling() -> None:
 
 
 def test_the_contract_does_no_io_and_knows_no_engine() -> None:
-    """api/ imports the standard library, numpy and pydantic; only its test suite pytest."""
-    allowed = {*sys.stdlib_module_names, "numpy", "pydantic", "corral"}
+    """api/ imports the standard library with its back ports, numpy and pydantic.
+
+    Only its test suite imports pytest.
+    """
+    allowed = {*sys.stdlib_module_names, "typing_extensions", "numpy", "pydantic", "corral"}
     for path, found in nodes("api").items():
         extra = {"pytest"} if "testing" in path.parts else set()
         for node in found:
@@ -155,7 +158,7 @@ def test_every_provider_folder_holds_the_same_files() -> None:
         assert {"__init__.py", "config.py", "README.md"} <= {p.name for p in folder.iterdir()}
 
 
-COMMON = {"__init__.py", "config.py", "provider.py", "index.py", "client.py", "records.py"}
+COMMON = {"__init__.py", "config.py", "provider.py", "engine.py", "client.py", "records.py"}
 COMMON |= {"filters.py", "keyword.py", "keyword", "README.md", "__pycache__"}
 """Names that mean the same in every engine's folder; an engine may lack what it does not need."""
 
@@ -171,8 +174,34 @@ def test_engine_folders_have_the_same_shape(engine: str) -> None:
     should find everything in the next.
     """
     names = {path.name for path in (ROOT / "providers" / "vector_io" / engine).iterdir()}
-    assert {"__init__.py", "config.py", "provider.py", "index.py", "README.md"} <= names
+    assert {"__init__.py", "config.py", "provider.py", "README.md"} <= names
     assert len(names - COMMON) <= 2, sorted(names - COMMON)
+
+
+def classes() -> dict[str, list[str]]:
+    """Return the names of the base classes of each class of the product, by its name."""
+    return {
+        node.name: [ast.unparse(base) for base in node.bases]
+        for room in FLOORS
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def test_an_index_has_an_engine() -> None:
+    """`EngineIndex` alone implements `EmbeddingIndex`, and nothing is derived from it or an engine.
+
+    If this fails: what the subclass adds belongs into the engine, or into one that wraps it.
+    """
+    bases = classes()
+    implementing = [name for name, of in bases.items() if "EmbeddingIndex" in of]
+    assert implementing == ["EngineIndex"]
+    engines = {name for name, of in bases.items() if "Engine" in of}
+    assert len(engines) >= 9
+    for name, of in bases.items():
+        assert not {"EngineIndex", *engines} & set(of), f"{name} is derived from {of}"
+        assert "Engine" not in of or of == ["Engine"], name
 
 
 def test_every_setting_is_documented() -> None:

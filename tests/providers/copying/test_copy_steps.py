@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from corral.api.chunks import Chunk
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import Conflict, NotFound, Unavailable
 from corral.providers.copying import steps as copy_steps
 from corral.providers.copying.copy import CopyReport, copy_batch, copy_vector_db, verify_copy
@@ -133,7 +134,9 @@ async def test_a_copy_that_broke_is_taken_up(
     async def breaks(stack: Stack) -> None:
         await filled(stack)
         await copy_batch(stack, "source", "target", provider_id="chroma", limit=10)
-        target = engine_of(await stack.index("target"))
+        index = await stack.index("target")
+        assert isinstance(index, EngineIndex)
+        target = index.engine
         write, writes = target.add, 0
 
         async def fail(*arguments: Any) -> None:

@@ -19,6 +19,7 @@ from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.stack.background import MAKING_SECONDS, MOST_SECONDS, Sweep
 from corral.providers.stack.stack import Stack
 
+from ..vector_io.engines import engine_of
 from .copy_stack import DIMENSION, assert_equal, embeddings, filled, opened, run, stored
 
 # --- what a copy is -------------------------------------------------------------------------------
@@ -159,14 +160,15 @@ async def test_an_empty_vector_db_is_copied(tmp_path: Path) -> None:
 
 def spoil_rows(target: Any) -> None:
     """Exchange what the target searches: every answer by vector is that of another chunk."""
-    rows = target._embeddings._store
+    rows = engine_of(target)._embeddings._store
     rows[:40] = rows[:40][::-1].copy()
 
 
 def spoil_words(target: Any) -> None:
     """Make the target's keyword index forget the last twenty chunks."""
+    engine = engine_of(target)
     for n in range(20, 40):
-        target._words.remove(target._embeddings.places[f"c{n:04}"])
+        engine._words.remove(engine._embeddings.places[f"c{n:04}"])
 
 
 async def lose_one(target: Any) -> None:
