@@ -18,6 +18,7 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.concurrency import ThreadPool
 from corral.providers.vector_io.chroma.client import Collection, UnknownIds, repeated
 from corral.providers.vector_io.chroma.keyword import Mirror
 from corral.providers.vector_io.chroma.keyword.journal import Writer
@@ -37,7 +38,6 @@ from corral.providers.vector_io.kit.candidates import (
     settled,
 )
 from corral.providers.vector_io.kit.exact import effective_metric
-from corral.providers.vector_io.kit.threads import Threads
 from corral.providers.vector_io.kit.write_ahead import NotedIndex
 from corral.providers.vector_io.store.connections import state
 from corral.providers.vector_io.store.rows import (
@@ -72,7 +72,7 @@ class ChromaIndex(NotedIndex):
         vector_db: VectorDB,
         collection: Collection,
         mirror: Mirror,
-        threads: Threads,
+        threads: ThreadPool,
         *,
         drop: Callable[[], None],
         release: Callable[[], None],

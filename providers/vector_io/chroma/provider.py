@@ -12,6 +12,7 @@ from corral.api.errors import CorralError, NotFound, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.concurrency import ThreadPool
 from corral.providers.vector_io.chroma.client import Collection, Engine
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
 from corral.providers.vector_io.chroma.index import ChromaIndex
@@ -19,7 +20,6 @@ from corral.providers.vector_io.chroma.keyword import Mirror
 from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, fold
 from corral.providers.vector_io.chroma.server import ChromaServer
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
-from corral.providers.vector_io.kit.threads import Threads
 
 PREFIX = "corral-"
 """How the names of Corral's collections begin."""
@@ -40,7 +40,7 @@ class ChromaProvider(VectorIOProvider):
         provider_id: str,
         config: ChromaConfig,
         mirrors: Path,
-        threads: Threads,
+        threads: ThreadPool,
         *,
         hold: Callable[[], Engine],
     ) -> None:
@@ -145,7 +145,7 @@ def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider
     from corral.providers.vector_io.chroma.embedded import hold  # noqa: PLC0415 - it loads chromadb
 
     folder = config.folder or provider_folder(provider_id, "chroma", home)
-    threads = Threads(provider_id, None)
+    threads = ThreadPool(provider_id, None)
     return ChromaProvider(
         provider_id, config, folder / "mirrors", threads, hold=partial(hold, folder, provider_id)
     )
@@ -155,5 +155,5 @@ def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> C
     """Build remote::chroma (its spec's factory). The server need not run yet."""
     mirrors = config.folder or provider_folder(provider_id, "chroma", home)
     server = ChromaServer(provider_id, config)
-    threads = Threads(provider_id, config.timeout_seconds, config.max_connections)
+    threads = ThreadPool(provider_id, config.timeout_seconds, config.max_connections)
     return ChromaProvider(provider_id, config, mirrors, threads, hold=server.hold)

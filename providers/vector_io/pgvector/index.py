@@ -102,7 +102,7 @@ class PgvectorIndex(EmbeddingIndex):
                     connection, chunks, embeddings, entries, sorted(replace_documents)
                 )
 
-        with self._hnsw.renewal.put_off():
+        with self._hnsw.renewal.hold():
             entries = await asyncio.to_thread(list, map(self._keyword.analyze, chunks))
             written = await self._database.run(work)
         await self._hnsw.settle(*written)
@@ -211,7 +211,7 @@ class PgvectorIndex(EmbeddingIndex):
         return [str(i) for (i,) in await self._rows(statement, {"document": document_id})]
 
     async def _drop(self) -> None:
-        await self._hnsw.renewal.forget()
+        await self._hnsw.renewal.cancel()
 
         async def work(connection: Connection) -> None:
             await connection.execute(
@@ -223,13 +223,13 @@ class PgvectorIndex(EmbeddingIndex):
         await self._close()
 
     async def _settle(self) -> None:
-        await self._hnsw.renewal.finish()
+        await self._hnsw.renewal.flush()
 
     async def _close(self) -> None:
         """Finish what a load left to do, and give the connections back; the last closes them."""
         if not self._closed:
             self._closed = True
-            await self._hnsw.renewal.finish()
+            await self._hnsw.renewal.flush()
             await self._database.client.leave()
 
     # --- reading -----------------------------------------------------------------------------

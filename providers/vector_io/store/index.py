@@ -19,10 +19,10 @@ from corral.api.errors import NotFound
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
+from corral.providers.concurrency import MicroBatcher
 from corral.providers.vector_io.kit.candidates import best_of
 from corral.providers.vector_io.kit.exact import Nearest
 from corral.providers.vector_io.kit.rows import RowSet
-from corral.providers.vector_io.kit.together import Together
 from corral.providers.vector_io.store.changes import StaleRead
 from corral.providers.vector_io.store.config import ChunkFileConfig
 from corral.providers.vector_io.store.connections import (
@@ -128,12 +128,12 @@ class ChunkFileIndex(EmbeddingIndex):
         )
         self._filters = FilterCache()
         self._vectors = vectors
-        self._vector_leg = Together(self._search_vectors)
-        self._keyword_leg = Together(self._search_words)
-        self._statistics = Together(self._count_terms)
-        self._both_legs = Together(self._search_both)
+        self._vector_leg = MicroBatcher(self._search_vectors)
+        self._keyword_leg = MicroBatcher(self._search_words)
+        self._statistics = MicroBatcher(self._count_terms)
+        self._both_legs = MicroBatcher(self._search_both)
         self._rows = 0  # when they were last counted
-        self._reads = Together(self._read_all)
+        self._reads = MicroBatcher(self._read_all)
 
     def prepare(self) -> None:
         """Create or migrate the tables.
@@ -157,30 +157,30 @@ class ChunkFileIndex(EmbeddingIndex):
     async def _query_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await self._vector_leg.ask((embedding, k, filters))
+        return await self._vector_leg.submit((embedding, k, filters))
 
     async def _query_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await self._keyword_leg.ask((query_string, k, filters, False, by))
+        return await self._keyword_leg.submit((query_string, k, filters, False, by))
 
     async def _query_fuzzy(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await self._keyword_leg.ask((query_string, k, filters, True, by))
+        return await self._keyword_leg.submit((query_string, k, filters, True, by))
 
     async def _term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
-        return await self._statistics.ask((query_string, fuzzy))
+        return await self._statistics.submit((query_string, fuzzy))
 
     async def _query_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
         if self._rows > FEW_ROWS:
             return await super()._query_hybrid(embedding, query_string, k, filters)
-        return await self._both_legs.ask((embedding, query_string, k, filters))
+        return await self._both_legs.submit((embedding, query_string, k, filters))
 
     async def _get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
-        return await self._reads.ask((chunk_ids, include_embeddings))
+        return await self._reads.submit((chunk_ids, include_embeddings))
 
     async def _delete_chunks(self, chunk_ids: Sequence[str]) -> None:
         await asyncio.to_thread(self._delete_stored, chunk_ids)
