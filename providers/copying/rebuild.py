@@ -104,8 +104,7 @@ class Rebuilding:
             if found is None and not changes:
                 return None
             if found is None:
-                installation = await self._registry.installation()
-                now = {**changes, "rebuilt_at": time.time(), "installation": installation}
+                now = {**changes, "rebuilt_at": time.time()}
                 found = await self._table.begin(Rebuild(vector_db.key, vector_db.created_at, now))
             _check_same(found, changes, vector_db.identifier)
             await self._sides(found)
@@ -302,7 +301,7 @@ class Rebuilding:
 
 def _check_same(found: Rebuild, changes: Mapping[str, Any], identifier: str) -> None:
     """Raise Conflict if a rebuild that is under way changes something else."""
-    begun = {n: v for n, v in found.changes.items() if n not in ("rebuilt_at", "installation")}
+    begun = {n: v for n, v in found.changes.items() if n != "rebuilt_at"}
     differing = sorted(n for n in {*begun, *changes} if begun.get(n) != changes.get(n))
     if differing:
         raise Conflict(

@@ -284,7 +284,7 @@ class Stack(ConfiguredProviders):
         await self._vector_dbs.close()
 
     async def embedder_of(self, vector_db: VectorDB) -> Embedder:
-        """Return the embedder of a vector DB; one registered without a fingerprint gets its.
+        """Return the embedder of a vector DB.
 
         Raises:
             NotFound: No configured provider serves the model.
@@ -294,10 +294,6 @@ class Stack(ConfiguredProviders):
         """
         embedder = await self.embedder(vector_db.embedding_model)
         check_fingerprint(vector_db, embedder)
-        if vector_db.fingerprint is None:
-            recorded = vector_db.model_copy(update={"fingerprint": embedder.fingerprint})
-            with suppress(Conflict):  # it was changed meanwhile, perhaps by recording it
-                await self._vector_dbs.replace(vector_db, recorded)
         return embedder
 
     # --- inside ------------------------------------------------------------------------------
