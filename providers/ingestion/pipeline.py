@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -15,7 +15,7 @@ from corral.api.chunks import Chunk, embedded_text
 from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.library import Library
-from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, URL, RAGDocument
+from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.config import RagSettings
 from corral.providers.ingestion.cache import EmbeddingCache
@@ -27,8 +27,6 @@ from corral.providers.ingestion.read.reading import Reader
 from corral.providers.ingestion.split.budget import Window
 from corral.providers.ingestion.split.chunking import Sizes, each_chunk, unread, window_of
 from corral.providers.ingestion.storing import all_cleaned, embed
-from corral.providers.rag.frame import item_template
-from corral.providers.text.tokens import tokenizer
 
 CHUNKS_AT_ONCE = 64
 """Chunks that are embedded together: about half a second on a laptop, so that progress is seen."""
@@ -77,6 +75,7 @@ class Pipeline:
 
     Args:
         settings: Which URLs may be fetched, and what reading a document may take.
+        metadata_cost: Returns the tokens of a document's metadata in a context.
         cache: Where embeddings that were made before are; None makes all of them.
         fetcher: Fetches URLs; made from the settings where absent.
     """
@@ -84,10 +83,12 @@ class Pipeline:
     def __init__(
         self,
         settings: RagSettings,
+        metadata_cost: Callable[[Mapping[str, Any]], int],
         cache: EmbeddingCache | None = None,
         fetcher: Fetcher | None = None,
     ) -> None:
         self.cache = cache
+        self._metadata_cost = metadata_cost
         self._fetcher = fetcher or Fetcher(settings)
         self.reader = Reader(settings)
 
@@ -159,7 +160,7 @@ class Pipeline:
         most: int | None = None,
     ) -> Iterator[Chunk]:
         """Yield the chunks of a document as they are made; see `each_chunk`. Blocks."""
-        chosen = how.sizes.chunking, how.vector_db, _metadata_cost, how.bound, most
+        chosen = how.sizes.chunking, how.vector_db, self._metadata_cost, how.bound, most
         yield from each_chunk(document, parsed, *chosen, how.sizes.hash(document))
 
     async def embed(
@@ -198,8 +199,3 @@ class Pipeline:
             return []
         model = how.vector_db.embedding_model
         return await self.reader.run(unread, chunks, how.window, model)
-
-
-def _metadata_cost(metadata: Mapping[str, Any]) -> int:
-    """Return the tokens of metadata as the default template prints it."""
-    return tokenizer().count(item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata))

@@ -22,6 +22,7 @@ from corral.providers.ingestion.pipeline import Pipeline, Splitting
 from corral.providers.ingestion.read.parsing import ParsedDocument
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.context import make_context
+from corral.providers.rag.frame import metadata_cost
 from corral.providers.rag.listing import is_listing, list_for_context
 from corral.providers.rag.plan import Plan, no_tokenizer
 from corral.providers.rag.query_generator import generate_query
@@ -70,7 +71,7 @@ class RagTool:
         self.library = library
         self._limits = limits or Limits()
         self.retrieval = Retrieval(library, self._limits.max_k)
-        self._pipeline = pipeline or Pipeline(settings or RagSettings())
+        self._pipeline = pipeline or Pipeline(settings or RagSettings(), metadata_cost)
 
     def on(self, library: Library) -> Self:
         """Return this tool on another library, such as one principal's view of the stack."""

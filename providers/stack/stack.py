@@ -20,17 +20,18 @@ from corral.api.principal import UNRESTRICTED, Principal
 from corral.api.provider import Orphan
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.base.config import RunConfig
-from corral.providers.copying.rebuild import Rebuilding
-from corral.providers.copying.rebuild_table import RebuildTable
-from corral.providers.copying.rebuild_writes import WriteKeeper
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ingestion.jobs.workers import Workers
 from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.service import Ingestion
+from corral.providers.rag.frame import metadata_cost
 from corral.providers.stack.configured import ConfiguredProviders
 from corral.providers.stack.making import Making
 from corral.providers.stack.open_indexes import OpenIndexes
+from corral.providers.stack.rebuild import Rebuilding
+from corral.providers.stack.rebuild_table import RebuildTable
+from corral.providers.stack.rebuild_writes import WriteKeeper
 from corral.providers.stack.registrations import (
     check_capabilities,
     check_fingerprint,
@@ -78,7 +79,7 @@ class Stack(ConfiguredProviders):
         self.files = FileStore(home, max_bytes=most, clock=clock)
         self.stores = VectorStoreTable(home, clock)
         self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
-        pipeline = Pipeline(config.rag, self.embeddings)
+        pipeline = Pipeline(config.rag, metadata_cost, self.embeddings)
         self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, pipeline))
         self._open.keeper = WriteKeeper(self, rebuilds, self._open, self.ingestion.follow)
 

@@ -16,6 +16,7 @@ from corral.api.rag import URL
 from corral.providers.base.config import Limits, RagSettings
 from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.read.fetching import Fetched, Fetcher
+from corral.providers.rag.frame import metadata_cost
 from corral.providers.rag.tool import InsertReport, RagTool
 from corral.providers.text.tokens import tokenizer
 
@@ -188,7 +189,9 @@ async def test_a_fetched_document_remembers_its_source() -> None:
             return Fetched("# Käse".encode("latin-1"), "text/plain; charset=latin-1", uri)
 
     library = FakeLibrary()
-    tool = RagTool(library, pipeline=Pipeline(RagSettings(), fetcher=Canned(RagSettings())))
+    tool = RagTool(
+        library, pipeline=Pipeline(RagSettings(), metadata_cost, fetcher=Canned(RagSettings()))
+    )
     uri = "https://docs.example.org/a.md"
     await tool.insert([document("a", URL(uri=uri))], "db")
     (chunk,) = library.indexes["db"].chunks.values()
