@@ -22,8 +22,8 @@ from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.base.config import RunConfig
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.cache import EmbeddingCache
+from corral.providers.ingestion.ingest import Ingester
 from corral.providers.ingestion.jobs.workers import Workers
-from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.service import Ingestion
 from corral.providers.rag.frame import metadata_cost
 from corral.providers.stack.configured import ConfiguredProviders
@@ -79,8 +79,8 @@ class Stack(ConfiguredProviders):
         self.files = FileStore(home, max_bytes=most, clock=clock)
         self.stores = VectorStoreTable(home, clock)
         self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
-        pipeline = Pipeline(config.rag, metadata_cost, self.embeddings)
-        self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, pipeline))
+        ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
+        self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
         self._open.keeper = WriteKeeper(self, rebuilds, self._open, self.ingestion.follow)
 
     def for_principal(self, principal: Principal) -> Self:
