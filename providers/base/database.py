@@ -15,8 +15,7 @@ import apsw
 from corral.api.errors import ConfigError, ProviderError, Unavailable
 from corral.providers.base.schema_version import check_version, upgrade
 from corral.providers.base.wal import use_wal
-from corral.providers.vector_io.kit.threads import Threads
-from corral.providers.vector_io.kit.together import Together
+from corral.providers.concurrency import MicroBatcher, ThreadPool
 
 BUSY_TIMEOUT_MS = 5_000
 
@@ -86,9 +85,9 @@ class Database:
         self.path = path
         self._schema, self._remedy = schema, remedy
         self._durable = durable
-        self._reader = Threads(path.name, None, most=1)
-        self._reads = Together(self._select_all, self._reader.run, at_once=1)
-        self._writes = Threads(path.name, BUSY_TIMEOUT_MS / 1000, most=1)
+        self._reader = ThreadPool(path.name, None, max_threads=1)
+        self._reads = MicroBatcher(self._select_all, self._reader.run, concurrency=1)
+        self._writes = ThreadPool(path.name, BUSY_TIMEOUT_MS / 1000, max_threads=1)
         self._opening, self._reading = threading.Lock(), threading.Lock()
         self._connections: tuple[apsw.Connection, apsw.Connection] | None = None
         self._data_version = 0
@@ -113,7 +112,7 @@ class Database:
         Raises:
             ConfigError, ProviderError: The file cannot be opened or read.
         """
-        return await self._reads.ask((query, bindings))
+        return await self._reads.submit((query, bindings))
 
     def kept(self) -> dict[Any, Any]:
         """Return where to keep what was read: a new one where somebody, here or elsewhere, wrote.

@@ -1,6 +1,5 @@
-"""A vector DB in another form: copied to another backend, exported to a file, rebuilt in place.
+"""A vector DB in another place: copied to another backend, or exported to a file and imported.
 
-`copy.py` copies, in the `steps.py` that `rebuild.py` takes too; `checks.py` compares both sides.
+`copy.py` copies by the steps of `providers/base/copy_steps.py`, which a rebuild takes too.
 `snapshots.py` exports what `snapshot_writer.py` writes, and imports what `snapshot_file.py` reads.
-While a vector DB is rebuilt, `rebuild_table.py` remembers and `rebuild_writes.py` loses no write.
 """

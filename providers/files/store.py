@@ -27,15 +27,12 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS files"
     " (number INTEGER PRIMARY KEY AUTOINCREMENT, file_id TEXT NOT NULL UNIQUE,"
     " filename TEXT NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, purpose TEXT NOT NULL,"
-    " created_at INTEGER NOT NULL, expires_at INTEGER, tenant TEXT NOT NULL) STRICT",
+    " created_at INTEGER NOT NULL, expires_at INTEGER, tenant TEXT NOT NULL,"
+    " owner TEXT NOT NULL, charset TEXT NOT NULL) STRICT",
     "CREATE INDEX IF NOT EXISTS files_by_content ON files (sha256)",
     "CREATE INDEX IF NOT EXISTS files_by_expiry ON files (expires_at) WHERE expires_at NOT NULL",
 )
-UPGRADES = (
-    "ALTER TABLE files ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
-    "ALTER TABLE files ADD COLUMN charset TEXT NOT NULL DEFAULT ''",
-)
-TABLES = Schema(SCHEMA, UPGRADES)
+TABLES = Schema(SCHEMA)
 REMEDY = (
     "Restore it from a backup, or move it and the folder blobs away and upload the files again."
 )

@@ -30,13 +30,13 @@ from corral.providers.base.documents import (
     delete_document,
     stored_acl,
 )
+from corral.providers.ingestion.ingest import InsertReport
 from corral.providers.ingestion.jobs.job_rows import Scope, Submission, followed
 from corral.providers.ingestion.jobs.job_views import JobViews
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
 from corral.providers.ingestion.jobs.owned_jobs import NoLongerOurs
 from corral.providers.ingestion.jobs.runner import FileLibrary
 from corral.providers.ingestion.jobs.workers import LOOK_EVERY_SECONDS, Workers
-from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.split.chunking import Sizes
 
 WAIT_SECONDS = 60.0
@@ -97,10 +97,18 @@ class Ingestion(JobViews):
         """Forget the jobs of deleted vector DBs, and old replaced ones; return how many."""
         return await self._workers.sweep()
 
-    @property
-    def pipeline(self) -> Pipeline:
-        """What makes chunks of documents."""
-        return self._workers.pipeline
+    async def insert(
+        self,
+        documents: Sequence[RAGDocument],
+        vector_db_id: str,
+        chunk_size_in_tokens: int | None = None,
+        overlap: int | None = None,
+        **options: bool,
+    ) -> InsertReport:
+        """Read, split, embed and store documents now, all or none; see `Ingester.insert`."""
+        sizes = chunk_size_in_tokens, overlap
+        insert = self._workers.ingester.insert
+        return await insert(self._library, documents, vector_db_id, *sizes, **options)
 
     # --- submitting --------------------------------------------------------------------------
 
@@ -164,7 +172,7 @@ class Ingestion(JobViews):
         sizes = Sizes.of(index.vector_db, size, overlap)
         same: set[str] = set()
         if documents and (skip_unchanged or same_origin_only):
-            same = await self.pipeline.unchanged(
+            same = await self._workers.ingester.unchanged(
                 index, documents, sizes, same_origin_only=same_origin_only
             )
         left = sorted(same) if skip_unchanged else []

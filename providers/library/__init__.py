@@ -34,6 +34,7 @@ from corral.providers.base.documents import (
     unknown_document,
 )
 from corral.providers.files.store import StoredFile
+from corral.providers.ingestion.ingest import InsertReport
 from corral.providers.library.arguments import (
     Documents,
     InsertSettings,
@@ -45,7 +46,7 @@ from corral.providers.library.arguments import (
     question_of,
 )
 from corral.providers.library.loop_thread import LoopThread, closed
-from corral.providers.rag.tool import InsertReport, RagTool
+from corral.providers.rag.tool import RagTool
 from corral.providers.stack.stack import Stack
 
 LISTED = "`documents` lists them."
@@ -81,11 +82,7 @@ class Corral:
 
     def __init__(self, config: RunConfig, home: Path) -> None:
         self._all = Stack(config, home)
-        self._rag = RagTool(
-            self._all,
-            limits=config.server.limits,
-            pipeline=self._all.ingestion.pipeline,
-        )
+        self._rag = RagTool(self._all, limits=config.server.limits)
         self._closed = False
 
     @property
@@ -151,7 +148,7 @@ class Corral:
                 alone that are stored as they would be now.
         """
         chosen = checked(InsertSettings, options)
-        return await self._tool.insert(
+        return await self._stack.ingestion.insert(
             documents_of(documents),
             name_of(vector_db_id),
             chosen.chunk_size_in_tokens,

@@ -30,9 +30,10 @@ from functools import lru_cache
 from typing import Any
 
 from corral.api.invisible import clean_text
-from corral.api.rag import template_parts
+from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, template_parts
 from corral.api.wire import encodable
 from corral.providers.rag.digest_cache import DigestCache
+from corral.providers.text.tokens import tokenizer
 
 FOOTER = "END of knowledge_search tool results.\n"
 
@@ -59,6 +60,11 @@ _SPACE = r"[^\S\n]*+"
 _LAZY_START = r"^[^\w\n]*?"
 _NEVER = re.compile(r"(?!)")
 _ACCENTS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u20d0-\u20ff\ufe20-\ufe2f]+")
+
+
+def metadata_cost(metadata: Mapping[str, Any]) -> int:
+    """Return the cl100k tokens of metadata as the default template prints it."""
+    return tokenizer().count(item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata))
 
 
 def header(count: int) -> str:

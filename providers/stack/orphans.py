@@ -17,7 +17,7 @@ from corral.providers.base.config import ProviderEntry
 from corral.providers.stack.stack import Stack
 
 UNKNOWN = "unknown"
-"""The name, in requests, of the installation of data that was made before there were ids."""
+"""The name, in requests, of the installation of data that records no id."""
 
 
 @dataclass(frozen=True, slots=True)

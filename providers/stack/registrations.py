@@ -15,7 +15,6 @@ from corral.api.errors import Conflict, Forbidden, InvalidRequest
 from corral.api.findings import first_finding
 from corral.api.principal import Principal
 from corral.api.provider import Capabilities
-from corral.api.rankers import DEFAULT_RANKER, EARLIER_DEFAULT_RANKER
 from corral.api.scope import Scope
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.stack.configured import ConfiguredProviders
@@ -185,15 +184,11 @@ def _short(part: object) -> str:
 def same_registration(stored: VectorDB, asked: VectorDB) -> None:
     """Refuse a stored vector DB that is not the one that was asked for, the time aside.
 
-    The default ranker is also the default of the time when the stored one was registered.
-
     Raises:
         Conflict: It differs; the message names where.
     """
     ours, theirs = stored.model_dump(mode="json"), asked.model_dump(mode="json")
     asked_for = ours.keys() - {"created_at", "rebuilt_at", "fingerprint", "installation"}
-    if asked.ranker == DEFAULT_RANKER and stored.ranker == EARLIER_DEFAULT_RANKER:
-        asked_for -= {"ranker"}
     differing = [name for name in ours if name in asked_for and ours[name] != theirs[name]]
     if differing:
         raise Conflict(

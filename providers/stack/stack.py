@@ -20,17 +20,18 @@ from corral.api.principal import UNRESTRICTED, Principal
 from corral.api.provider import Orphan
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.base.config import RunConfig
-from corral.providers.copying.rebuild import Rebuilding
-from corral.providers.copying.rebuild_table import RebuildTable
-from corral.providers.copying.rebuild_writes import WriteKeeper
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.cache import EmbeddingCache
+from corral.providers.ingestion.ingest import Ingester
 from corral.providers.ingestion.jobs.workers import Workers
-from corral.providers.ingestion.pipeline import Pipeline
 from corral.providers.ingestion.service import Ingestion
+from corral.providers.rag.frame import metadata_cost
 from corral.providers.stack.configured import ConfiguredProviders
 from corral.providers.stack.making import Making
 from corral.providers.stack.open_indexes import OpenIndexes
+from corral.providers.stack.rebuild import Rebuilding
+from corral.providers.stack.rebuild_table import RebuildTable
+from corral.providers.stack.rebuild_writes import WriteKeeper
 from corral.providers.stack.registrations import (
     check_capabilities,
     check_fingerprint,
@@ -78,8 +79,8 @@ class Stack(ConfiguredProviders):
         self.files = FileStore(home, max_bytes=most, clock=clock)
         self.stores = VectorStoreTable(home, clock)
         self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
-        pipeline = Pipeline(config.rag, self.embeddings)
-        self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, pipeline))
+        ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
+        self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
         self._open.observer = WriteKeeper(self, rebuilds, self._open, self.ingestion.follow)
 
     def for_principal(self, principal: Principal) -> Self:
@@ -284,7 +285,7 @@ class Stack(ConfiguredProviders):
         await self._vector_dbs.close()
 
     async def embedder_of(self, vector_db: VectorDB) -> Embedder:
-        """Return the embedder of a vector DB; one registered without a fingerprint gets its.
+        """Return the embedder of a vector DB.
 
         Raises:
             NotFound: No configured provider serves the model.
@@ -294,10 +295,6 @@ class Stack(ConfiguredProviders):
         """
         embedder = await self.embedder(vector_db.embedding_model)
         check_fingerprint(vector_db, embedder)
-        if vector_db.fingerprint is None:
-            recorded = vector_db.model_copy(update={"fingerprint": embedder.fingerprint})
-            with suppress(Conflict):  # it was changed meanwhile, perhaps by recording it
-                await self._vector_dbs.replace(vector_db, recorded)
         return embedder
 
     # --- inside ------------------------------------------------------------------------------

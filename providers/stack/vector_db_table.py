@@ -13,30 +13,26 @@ from corral.api.errors import Conflict, NotFound
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.database import Database, Schema
 
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS vector_dbs"
-    " (identifier TEXT PRIMARY KEY, registration TEXT NOT NULL) STRICT",
-)
-UPGRADES = (  # to tenants: what there was is the default tenant's
-    "CREATE TABLE by_tenant (tenant TEXT NOT NULL, identifier TEXT NOT NULL,"
-    " registration TEXT NOT NULL, PRIMARY KEY (tenant, identifier)) STRICT;"
-    " INSERT INTO by_tenant SELECT '', identifier, registration FROM vector_dbs;"
-    " DROP TABLE vector_dbs; ALTER TABLE by_tenant RENAME TO vector_dbs",
-    # to rebuilds: noting a name again gives it a new number, so that a write that came after a note
-    # was read is not forgotten with it
-    "CREATE TABLE rebuilds (tenant TEXT NOT NULL, identifier TEXT NOT NULL,"
-    " created_at REAL NOT NULL, changes TEXT NOT NULL, closed_until REAL NOT NULL DEFAULT 0,"
-    " PRIMARY KEY (tenant, identifier)) STRICT;"
-    " CREATE TABLE rebuild_notes (number INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL,"
-    " identifier TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,"
-    " UNIQUE (tenant, identifier, kind, name) ON CONFLICT REPLACE) STRICT",
-    # to installations: a random UUID (version 4), made once with the registry
-    "CREATE TABLE installation (id TEXT NOT NULL) STRICT;"
-    " INSERT INTO installation SELECT substr(hex, 1, 12) || '4' || substr(hex, 14, 3) || 'a'"
-    " || substr(hex, 18) FROM (SELECT lower(hex(randomblob(16))) AS hex)",
+TABLES = Schema(
+    (
+        "CREATE TABLE IF NOT EXISTS vector_dbs (tenant TEXT NOT NULL, identifier TEXT NOT NULL,"
+        " registration TEXT NOT NULL, PRIMARY KEY (tenant, identifier)) STRICT",
+        "CREATE TABLE IF NOT EXISTS rebuilds (tenant TEXT NOT NULL, identifier TEXT NOT NULL,"
+        " created_at REAL NOT NULL, changes TEXT NOT NULL, closed_until REAL NOT NULL DEFAULT 0,"
+        " PRIMARY KEY (tenant, identifier)) STRICT",
+        # A name that is noted again gets a new number, so that a write that came after its note was
+        # read is not forgotten with that note.
+        "CREATE TABLE IF NOT EXISTS rebuild_notes (number INTEGER PRIMARY KEY AUTOINCREMENT,"
+        " tenant TEXT NOT NULL, identifier TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,"
+        " UNIQUE (tenant, identifier, kind, name) ON CONFLICT REPLACE) STRICT",
+        "CREATE TABLE IF NOT EXISTS installation (id TEXT NOT NULL) STRICT",
+        # A random UUID (version 4), made once with the registry.
+        "INSERT INTO installation SELECT substr(hex, 1, 12) || '4' || substr(hex, 14, 3) || 'a'"
+        " || substr(hex, 18) FROM (SELECT lower(hex(randomblob(16))) AS hex)"
+        " WHERE NOT EXISTS (SELECT 1 FROM installation)",
+    )
 )
 REGISTRY_NAME = "registry.db"
-TABLES = Schema(SCHEMA, UPGRADES)
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 
 Key = tuple[str, str]
@@ -184,7 +180,7 @@ class VectorDBTable:
 def recorded_installation(home: Path) -> str:
     """Return the id of the installation in a data folder, without opening it for changes.
 
-    "" if the folder has no registry, or one of a Corral without ids.
+    "" if the folder has no registry, or one that cannot be read.
     """
     try:
         file = apsw.Connection(str(home / REGISTRY_NAME), flags=apsw.SQLITE_OPEN_READONLY)

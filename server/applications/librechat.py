@@ -35,7 +35,7 @@ from corral.server.access.roles import PUBLIC, READER, WRITER
 from corral.server.applications.forms import LibreChatError, refusals
 from corral.server.applications.tokens import USER
 from corral.server.limits import check_max_chunks
-from corral.server.routing import LimitsOf, NotFoundRoute, RagToolOf, RetrievalOf, StackOf
+from corral.server.routing import LimitsOf, NotFoundRoute, RetrievalOf, StackOf
 
 PUBLIC_USER = "public"
 """Whose files are that nobody in particular sent."""
@@ -151,7 +151,6 @@ async def delete(request: Request, ids: FileNames, stack: StackOf) -> Deleted:
 async def embed(
     request: Request,
     stack: StackOf,
-    rag_tool: RagToolOf,
     file_id: Annotated[Identifier, Form()],
     file: UploadFile,
     entity_id: Annotated[str | None, Form()] = None,
@@ -173,7 +172,7 @@ async def embed(
     if stored and not _may(request, stored):
         raise Conflict(f"The file_id {file_id!r} is another user's.", field="file_id")
     try:
-        await rag_tool.insert([document], _name(stack))
+        await stack.ingestion.insert([document], _name(stack))
     except InvalidRequest as error:
         if error.field is None or not error.field.endswith("mime_type"):
             raise

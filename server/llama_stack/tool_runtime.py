@@ -24,7 +24,14 @@ from corral.server.llama_stack.wire import (
     ToolList,
     ToolParameter,
 )
-from corral.server.routing import BaseUrlOf, ContractRoute, InsertRoute, LimitsOf, RagToolOf
+from corral.server.routing import (
+    BaseUrlOf,
+    ContractRoute,
+    InsertRoute,
+    LimitsOf,
+    RagToolOf,
+    StackOf,
+)
 from corral.server.tools.places import Place
 
 router = APIRouter(
@@ -59,13 +66,13 @@ TOOL = ToolDef(
 
 
 @inserts.post("/rag-tool/insert", summary="Insert documents")
-async def insert(request: InsertDocumentsRequest, rag_tool: RagToolOf) -> InsertDocumentsReply:
+async def insert(request: InsertDocumentsRequest, stack: StackOf) -> InsertDocumentsReply:
     """Split documents, embed their chunks and store them; an existing document is replaced.
 
     At most `server.limits.max_concurrent_inserts` inserts run at once on each vector_io provider;
     others wait.
     """
-    report = await rag_tool.insert(
+    report = await stack.ingestion.insert(
         request.documents,
         request.vector_db_id,
         request.chunk_size_in_tokens,

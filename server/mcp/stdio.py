@@ -22,7 +22,7 @@ def services_of(stack: Stack) -> ToolServices:
     return ToolServices(
         stack,
         Retrieval(stack, server.limits.max_k),
-        RagTool(stack, stack.config.rag, limits=server.limits),
+        RagTool(stack, limits=server.limits),
         (server.tools.public_url or here).rstrip("/"),
     )
 

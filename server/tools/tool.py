@@ -31,7 +31,7 @@ class ToolServices:
     Attributes:
         stack: The vector DBs.
         retrieval: Searches them.
-        rag_tool: Inserts documents and makes contexts.
+        rag_tool: Makes contexts.
         base_url: Where this server is reached, without a slash at the end; for addresses of
             documents that have none of their own.
     """

@@ -56,7 +56,7 @@ async def insert(services: ToolServices, asked: InsertArguments) -> InsertAnswer
     """Split, embed and store documents, all or none."""
     [vector_db_id] = await scope(services, [asked.vector_db_id])
     documents = [_document(each) for each in asked.documents]
-    report = await services.rag_tool.insert(documents, vector_db_id)
+    report = await services.stack.ingestion.insert(documents, vector_db_id)
     return InsertAnswer(chunks=report.chunks)
 
 

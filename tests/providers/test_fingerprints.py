@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import apsw
 import pytest
 
 from corral.api.chunks import Chunk
@@ -57,15 +56,6 @@ async def filled(home: Path, query_prefix: str = "") -> None:
         await (await stack.index("db")).add_chunks([CHUNK], [[1.0, 0.0, 0.0]])
 
 
-def forget(home: Path) -> None:
-    """Make the registration of `db` one of an older Corral, without a fingerprint."""
-    registry = apsw.Connection(str(home / "registry.db"))
-    registry.execute(
-        "UPDATE vector_dbs SET registration = json_remove(registration, '$.fingerprint')"
-    )
-    registry.close()
-
-
 async def test_a_registration_records_the_embedder(tmp_path: Path) -> None:
     """Model, dimension and what else decides on the embeddings is part of the registration.
 
@@ -107,23 +97,6 @@ def test_the_message_is_for_a_person() -> None:
         'centered was not set, is "0.7 of 5c1f2a3b4d5e"; weights was the file with sha256 '
         "aaaaaaaaaaaa..., is the file with sha256 bbbbbbbbbbbb..."
     )
-
-
-async def test_an_old_registration_takes_the_embedder_of_its_first_use(tmp_path: Path) -> None:
-    """One without a fingerprint is used as before, records what it was used with, and keeps that.
-
-    If this fails: an upgrade of Corral locks people out, or never protects them.
-    """
-    await filled(tmp_path)
-    forget(tmp_path)
-    async with opened(tmp_path, "query: ") as stack:
-        assert (await stack.vector_db("db")).fingerprint is None
-        first = await stack.embedder_of(await stack.vector_db("db"))
-        assert (await stack.vector_db("db")).fingerprint == first.fingerprint
-        assert (await stack.index("db")).vector_db.fingerprint == first.fingerprint
-    async with opened(tmp_path) as stack:
-        with pytest.raises(Conflict, match="query_prefix was"):
-            await stack.embedder_of(await stack.vector_db("db"))
 
 
 async def test_registering_again_changes_no_fingerprint(tmp_path: Path) -> None:

@@ -8,21 +8,11 @@ import uuid
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import apsw
-
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.vector_dbs import VectorDB
-from corral.providers.ingestion.storing import store
 from corral.providers.stack.vector_db_table import VectorDBTable, recorded_installation
-from corral.providers.vector_io.kit.names import stored_name
 
 from .test_tenants import opened, registration
-
-
-async def nobody() -> list[VectorDB]:
-    """Return what an installation without vector DBs has registered."""
-    return []
 
 
 async def test_an_installation_has_one_id_for_good(tmp_path: Path) -> None:
@@ -70,40 +60,3 @@ async def test_what_another_process_creates_is_no_orphan(tmp_path: Path) -> None
         await registering
         assert await other.orphans("engine") == []
         assert await (await other.index("docs")).count() == 1
-
-
-async def test_an_older_vector_db_is_of_no_installation_until_it_is_rebuilt(tmp_path: Path) -> None:
-    """It keeps its name, and is `unknown` to others; a rebuild gives it a name with the id.
-
-    If this fails: an upgrade loses every vector DB, or another installation takes one for its own.
-    """
-    async with opened(tmp_path) as stacks:
-        made = await stacks[""].register(registration())
-        await stacks[""].unregister("docs")
-    old = made.model_copy(update={"installation": ""})
-    file = apsw.Connection(str(tmp_path / "registry.db"))
-    row = ("", "docs", old.model_dump_json(exclude={"installation"}))
-    file.execute("INSERT INTO vector_dbs VALUES (?, ?, ?)", row)
-    file.close()
-
-    def files() -> list[str]:
-        return [path.stem for path in (tmp_path / "sqlite").rglob("*.db")]
-
-    async with opened(tmp_path) as stacks:
-        stack = stacks[""]
-        assert await stack.register(registration()) == old  # its data is gone, and is made anew
-        await store(stack, "docs", [Chunk(content="fence", chunk_id="c")])
-        assert files() == [stored_name(old)]
-        [seen] = await stack.vector_io("engine").orphans(nobody)  # as another installation asks
-        assert (seen.name, seen.installation) == (stored_name(old), "")
-
-    async with opened(tmp_path) as stacks:
-        stack = stacks[""]
-        stored: VectorDB = await stack.vector_db("docs")
-        await stack.rebuilds.begin(stored, {"language": "nb"})
-        await stack.rebuilds.begin(stored, {"language": "nb"})  # taken up again
-        await stack.rebuilds.step(stored, "", 10)
-        rebuilt = (await stack.rebuilds.switch(stored)).vector_db
-        assert rebuilt.installation == await stack.installation()
-        assert files() == [stored_name(rebuilt)]
-        assert await (await stack.index("docs")).count() == 1

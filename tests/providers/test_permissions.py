@@ -16,7 +16,7 @@ from corral.api.hits import QueryChunksResponse, Step
 from corral.api.principal import ACL_KEY, UNRESTRICTED, Principal, Role
 from corral.api.scope import Scope
 from corral.api.scoped_engine import ScopedEngine
-from corral.providers.copying import steps as copy_steps
+from corral.providers.base import copy_steps
 from corral.providers.rag import context, searching
 from corral.providers.rag.passages import adjacent
 from corral.providers.stack.stack import Stack

@@ -7,17 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import apsw
 import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.principal import Principal, Role
-from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.config import RunConfig
 from corral.providers.ingestion.storing import store
 from corral.providers.stack.stack import Stack
-from corral.providers.vector_io.kit.names import stored_name
 
 TENANTS = ("", "acme", "globex")
 
@@ -98,31 +96,6 @@ async def test_a_foreign_id_is_a_missing_one(tmp_path: Path) -> None:
             await acme.change_search("theirs", {"search_mode": "keyword"})
         assert await acme.vector_dbs() == []
         assert await acme.registered(["theirs", "default"]) == set()
-
-
-async def test_what_was_registered_before_tenants_is_the_default_tenants(tmp_path: Path) -> None:
-    """A registry of an older Corral is taken over as it stands, under the same storage names.
-
-    If this fails: an upgrade loses or hides every vector DB.
-    """
-    old = VectorDB(
-        identifier="docs",
-        provider_id="engine",
-        provider_resource_id="docs",
-        embedding_model="hashing",
-        embedding_dimension=16,
-        created_at=5.5,
-    )
-    file = apsw.Connection(str(tmp_path / "registry.db"))
-    file.execute("CREATE TABLE vector_dbs (identifier TEXT PRIMARY KEY, registration TEXT) STRICT")
-    row = ("docs", old.model_dump_json(exclude={"tenant"}))
-    file.execute("INSERT INTO vector_dbs VALUES (?, ?)", row)
-    file.execute("PRAGMA user_version=1")
-    file.close()
-    async with opened(tmp_path) as stacks:
-        assert await stacks[""].vector_db("docs") == old
-        assert await stacks["acme"].vector_dbs() == []
-    assert stored_name(old) == "0481001f2216d2527ddda8586f455ce24898b2e1"
 
 
 async def test_a_tenant_attaches_none_of_the_operators_tables(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from llama_stack_client import BadRequestError, LlamaStackClient
 
 from corral.providers.base.config import RagSettings
-from corral.providers.ingestion.pipeline import Pipeline
+from corral.providers.ingestion.ingest import Ingester
 from corral.providers.ingestion.read.fetching import Fetcher
 
 from .harness import DIMENSION, InProcess, live_server, run_config
@@ -162,7 +162,7 @@ def test_an_address_is_fetched_where_it_is_allowed(
     """Their RAG example: the address as a plain string gives the document's text."""
     allowed = RagSettings(allowed_url_hosts=[HOST])
     fetcher = Fetcher(allowed, is_public=lambda address: True, resolver=_here)
-    monkeypatch.setattr("corral.providers.stack.stack.Pipeline", partial(Pipeline, fetcher=fetcher))
+    monkeypatch.setattr("corral.providers.stack.stack.Ingester", partial(Ingester, fetcher=fetcher))
     with live_server(run_config(), tmp_path) as url, LlamaStackClient(base_url=url) as client:
         client.vector_dbs.register(vector_db_id="db", embedding_model="hashing")
         insert(client, f"http://{HOST}:{site}/chat.rst")

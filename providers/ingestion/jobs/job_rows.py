@@ -31,7 +31,6 @@ SCHEMA = (
     " ON jobs (tenant, vector_db_id, vector_db_created_at, document_id, number)",
     "CREATE INDEX IF NOT EXISTS jobs_by_batch ON jobs (batch_id) WHERE batch_id NOT NULL",
     "CREATE INDEX IF NOT EXISTS jobs_by_status ON jobs (status, attempts, number)",
-    "DROP INDEX IF EXISTS jobs_by_version",
     "CREATE INDEX IF NOT EXISTS jobs_by_tenant ON jobs (tenant, version)",
     # A document is kept until its job has completed, or is replaced by a newer one.
     "CREATE TABLE IF NOT EXISTS documents (job INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",

@@ -21,11 +21,11 @@ from corral.api.options import checked
 from corral.api.principal import Principal
 from corral.api.rag import URL, RAGDocument
 from corral.providers.files.store import FileStore
+from corral.providers.ingestion.ingest import Ingester, Splitting
 from corral.providers.ingestion.jobs.chunk_buffer import PackedChunks
 from corral.providers.ingestion.jobs.job_table import JobTable
 from corral.providers.ingestion.jobs.jobs import ErrorCode, Job, Progress, Step
 from corral.providers.ingestion.jobs.owned_jobs import MAX_ATTEMPTS, NoLongerOurs
-from corral.providers.ingestion.pipeline import Pipeline, Splitting
 from corral.providers.ingestion.read.parsing import ParsedDocument
 
 REPORT_EVERY_SECONDS = 0.3
@@ -48,23 +48,23 @@ class FileLibrary(Library, Protocol):
         """Return the same as another principal sees it."""
 
 
-class Work:
+class JobRunner:
     """Does jobs for one owner.
 
     Args:
         table: Where the jobs are.
-        pipeline: Makes chunks of documents.
+        ingester: Reads, splits, embeds and stores documents.
         owner: For whom; only its own jobs are given to it.
     """
 
     def __init__(
         self,
         table: JobTable,
-        pipeline: Pipeline,
+        ingester: Ingester,
         owner: str,
     ) -> None:
         self._table = table
-        self._pipeline = pipeline
+        self._ingester = ingester
         self._owner = owner
 
     async def do(self, jobs: Sequence[Job], library: FileLibrary) -> list[Job]:
@@ -109,14 +109,14 @@ class Work:
     ) -> list[Job]:
         index = await _index(jobs[0], library)
         texts = await self._texts(jobs, library)
-        how = await self._pipeline.splitting(library, index.vector_db, *_sizes(jobs[0]))
+        how = await self._ingester.splitting(library, index.vector_db, *_sizes(jobs[0]))
         now = time.time()
         states = [
             _Embedding(job, parsed, now) for job, (_, parsed) in zip(jobs, texts, strict=True)
         ]
-        await self._embed(states, [self._pipeline.chunks(*text, how) for text in texts], how)
+        await self._embed(states, [self._ingester.chunks(*text, how) for text in texts], how)
         for state in states:
-            state.notes += await self._pipeline.notes(state.chunks, how)
+            state.notes += await self._ingester.notes(state.chunks, how)
         steps = [state.step(time.time()) for state in states]
         await self._table.report(self._owner, steps, storing=True)
         storing = asyncio.ensure_future(self._store(index, states, claim_next=claim_next))
@@ -131,7 +131,7 @@ class Work:
     ) -> None:
         """Embed the chunks of documents, and share them out as they come."""
         of = {state.job.document_id: state for state in states}
-        coming = self._pipeline.embed(chain.from_iterable(chunks), how)
+        coming = self._ingester.embed(chain.from_iterable(chunks), how)
         async with aclosing(coming):
             async for some in coming:
                 at = 0
@@ -145,12 +145,11 @@ class Work:
     async def _store(
         self, index: EmbeddingIndex, states: Sequence[_Embedding], *, claim_next: bool
     ) -> list[Job]:
-        dimension = index.vector_db.embedding_dimension
         chunks = states[0].chunks if len(states) == 1 else [c for s in states for c in s.chunks]
         names = [state.job.document_id for state in states]
-        # Nobody here keeps the embeddings: the index lets them go once it has its own form of them.
-        await index.add_chunks(chunks, matrix(states, dimension), replace_documents=names)
-        row = dimension * FLOAT_BYTES
+        rows = [part for state in states for part in state.take_rows()]
+        await self._ingester.store(index, chunks, rows, names)
+        row = index.vector_db.embedding_dimension * FLOAT_BYTES
         steps = [state.step(time.time(), row) for state in states]
         return await self._table.complete(self._owner, steps, claim_next=claim_next)
 
@@ -168,9 +167,9 @@ class Work:
             if document is None:
                 raise NotFound("The job's document is no longer stored.", hint="Submit it again.")
             document = document.model_copy(update={"metadata": job.attributes})
-            return document, await self._pipeline.read(document)
+            return document, await self._ingester.read(document)
         file = await library.files.get(job.file_id)
-        read = self._pipeline.reader.read_file
+        read = self._ingester.reader.read_file
         parsed = await read(library.files.path(file), job.filename, file.charset)
         return file_document(job, file.sha256), parsed
 
@@ -235,10 +234,10 @@ class _Embedding:
         usage = self._content_bytes + len(self.chunks) * row_bytes
         return Step(self.job, self._progress(now), fresh, usage, self.notes)
 
-    def pop_rows(self) -> Iterator[NDArray[np.float32]]:
-        """Yield the embeddings from the last to the first, and let go of them."""
-        while self._rows:
-            yield self._rows.pop()
+    def take_rows(self) -> list[NDArray[np.float32]]:
+        """Return the embeddings in parts, and let go of them."""
+        rows, self._rows = self._rows, []
+        return rows
 
     def _progress(self, now: float) -> Progress:
         """Return how far it is."""
@@ -253,17 +252,6 @@ class _Embedding:
             started_at=self._started,
             seconds=max(0.0, now - self._started),
         )
-
-
-def matrix(states: Sequence[_Embedding], dimension: int) -> NDArray[np.float32]:
-    """Return all embeddings, shape (n, dimension), once; the parts are let go on the way."""
-    result = np.empty((sum(len(state.chunks) for state in states), dimension), np.float32)
-    end = len(result)
-    for state in reversed(states):
-        for rows in state.pop_rows():
-            result[end - len(rows) : end] = rows
-            end -= len(rows)
-    return result
 
 
 def file_document(job: Job, sha256: str) -> RAGDocument:

@@ -13,12 +13,12 @@ from typing import Any
 from corral.api.errors import CorralError, NotFound
 from corral.api.principal import Principal, Role
 from corral.providers.base.config import IngestionSettings
+from corral.providers.ingestion.ingest import Ingester
 from corral.providers.ingestion.jobs.job_table import JobTable
 from corral.providers.ingestion.jobs.jobs import Job
 from corral.providers.ingestion.jobs.owned_jobs import NoLongerOurs
 from corral.providers.ingestion.jobs.owners import Owner
-from corral.providers.ingestion.jobs.runner import FileLibrary, Work
-from corral.providers.ingestion.pipeline import Pipeline
+from corral.providers.ingestion.jobs.runner import FileLibrary, JobRunner
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Workers:
         library: Where vector DBs, models and files are; a `Stack`.
         home: The data folder.
         settings: How many workers.
-        pipeline: Makes chunks of documents.
+        ingester: Reads, splits, embeds and stores documents.
     """
 
     def __init__(
@@ -49,9 +49,9 @@ class Workers:
         library: FileLibrary,
         home: Path,
         settings: IngestionSettings,
-        pipeline: Pipeline,
+        ingester: Ingester,
     ) -> None:
-        self.pipeline = pipeline
+        self.ingester = ingester
         self.table = JobTable(home)
         self._library = library
         self._settings = settings
@@ -85,8 +85,8 @@ class Workers:
         """Start the workers, if they do not run."""
         if self._tasks:
             return
-        work = Work(self.table, self.pipeline, self._owner.name)
-        loops = [self._work(work) for _ in range(self._settings.workers)]
+        runner = JobRunner(self.table, self.ingester, self._owner.name)
+        loops = [self._work(runner) for _ in range(self._settings.workers)]
         self._tasks = {asyncio.create_task(loop) for loop in [*loops, self._keep_up()]}
         await asyncio.to_thread(self._owner.enter)
 
@@ -102,7 +102,7 @@ class Workers:
             await asyncio.to_thread(self._owner.leave)
         await self.table.close()
 
-    async def _work(self, work: Work) -> None:
+    async def _work(self, runner: JobRunner) -> None:
         jobs: list[Job] = []
         unnoted: list[Job] = []  # whose end the table did not take
         while True:
@@ -116,7 +116,7 @@ class Workers:
                     first = await self.table.claim(self._owner.name)
                     jobs = [first] if first else []
                 if jobs:
-                    jobs = await work.do(jobs, self._library.for_principal(jobs[0].principal))
+                    jobs = await runner.do(jobs, self._library.for_principal(jobs[0].principal))
                     continue
             except CorralError as error:
                 unnoted, jobs = [*unnoted, *jobs], []

@@ -27,12 +27,12 @@ from typing import IO, Any, TypeVar, cast
 from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.providers.base.config import RagSettings
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.concurrency import ThreadPool
 from corral.providers.ingestion.read.detecting import detected, type_of
 from corral.providers.ingestion.read.mime_types import is_plain_text, split_mime_type
 from corral.providers.ingestion.read.parsing import ParsedDocument, parse
 from corral.providers.ingestion.read.reading_process import receive, send
 from corral.providers.ingestion.split.headings import Heading
-from corral.providers.vector_io.kit.threads import Threads
 
 SHORT_TEXT = 1 << 18
 """Characters of plain text, or bytes of a file of it, that this process reads itself.
@@ -58,7 +58,7 @@ class Reader:
 
     def __init__(self, settings: RagSettings) -> None:
         self._limits = settings.document_limits
-        self._threads = Threads("reading", None, most=settings.max_concurrent_readings)
+        self._threads = ThreadPool("reading", None, max_threads=settings.max_concurrent_readings)
         self._idle: deque[_Child] = deque()
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:

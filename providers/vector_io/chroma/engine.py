@@ -20,6 +20,7 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.concurrency import ThreadPool
 from corral.providers.vector_io.chroma.client import Collection, UnknownIds, repeated
 from corral.providers.vector_io.chroma.keyword import Mirror
 from corral.providers.vector_io.chroma.keyword.journal import Writer
@@ -39,7 +40,6 @@ from corral.providers.vector_io.kit.candidates import (
     settled,
 )
 from corral.providers.vector_io.kit.exact import effective_metric
-from corral.providers.vector_io.kit.threads import Threads
 from corral.providers.vector_io.store.connections import state
 from corral.providers.vector_io.store.rows import (
     chunk_ids_after,
@@ -73,7 +73,7 @@ class ChromaEngine(Engine):
         vector_db: VectorDB,
         collection: Collection,
         mirror: Mirror,
-        threads: Threads,
+        threads: ThreadPool,
         *,
         drop: Callable[[], None],
         release: Callable[[], None],

@@ -13,6 +13,7 @@ from corral.api.errors import CorralError, NotFound, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.concurrency import ThreadPool
 from corral.providers.vector_io.chroma.client import Collection, Engine
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
 from corral.providers.vector_io.chroma.engine import ChromaEngine
@@ -20,7 +21,6 @@ from corral.providers.vector_io.chroma.keyword import Mirror
 from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, fold
 from corral.providers.vector_io.chroma.server import ChromaServer
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
-from corral.providers.vector_io.kit.threads import Threads
 from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 
 PREFIX = "corral-"
@@ -44,7 +44,7 @@ class ChromaProvider(VectorIOProvider):
         config: ChromaConfig,
         home: Path,
         mirrors: Path,
-        threads: Threads,
+        threads: ThreadPool,
         *,
         hold: Callable[[], Engine],
     ) -> None:
@@ -151,7 +151,7 @@ def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider
     from corral.providers.vector_io.chroma.embedded import hold  # noqa: PLC0415 - it loads chromadb
 
     folder = config.folder or provider_folder(provider_id, "chroma", home)
-    threads = Threads(provider_id, None)
+    threads = ThreadPool(provider_id, None)
     return ChromaProvider(
         provider_id,
         config,
@@ -166,5 +166,5 @@ def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> C
     """Build remote::chroma (its spec's factory). The server need not run yet."""
     mirrors = config.folder or provider_folder(provider_id, "chroma", home)
     server = ChromaServer(provider_id, config)
-    threads = Threads(provider_id, config.timeout_seconds, config.max_connections)
+    threads = ThreadPool(provider_id, config.timeout_seconds, config.max_connections)
     return ChromaProvider(provider_id, config, home, mirrors, threads, hold=server.hold)

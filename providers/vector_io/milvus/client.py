@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pymilvus import MilvusClient, MilvusException
 
 from corral.api.errors import NotFound, ProviderError, ProviderTimeout, Unavailable
+from corral.providers.concurrency import ThreadPool
 from corral.providers.vector_io.kit.clients import SharedClient
-from corral.providers.vector_io.kit.threads import Threads
 
 MOST_ROWS = 16_384
 """Most rows that Milvus returns for one request."""
@@ -131,9 +131,11 @@ class Connection:
         self.embedded = embedded
         self._timeout = timeout_seconds
         self.threads = (
-            Threads(provider_id, None, most=1)  # two would only wait for the interpreter's lock
+            ThreadPool(
+                provider_id, None, max_threads=1
+            )  # two would only wait for the interpreter's lock
             if embedded
-            else Threads(provider_id, timeout_seconds)
+            else ThreadPool(provider_id, timeout_seconds)
         )
         self.client = SharedClient(provider_id, connect, MilvusClient.close)
 

@@ -104,7 +104,7 @@ class PgvectorEngine(Engine):
                     connection, chunks, embeddings, entries, sorted(replace_documents)
                 )
 
-        with self._hnsw.renewal.put_off():
+        with self._hnsw.renewal.hold():
             entries = await asyncio.to_thread(list, map(self._keyword.analyze, chunks))
             written = await self._database.run(work)
         await self._hnsw.settle(*written)
@@ -227,7 +227,7 @@ class PgvectorEngine(Engine):
 
     @override
     async def drop(self) -> None:
-        await self._hnsw.renewal.forget()
+        await self._hnsw.renewal.cancel()
 
         async def work(connection: Connection) -> None:
             await connection.execute(
@@ -240,14 +240,14 @@ class PgvectorEngine(Engine):
 
     @override
     async def settle(self) -> None:
-        await self._hnsw.renewal.finish()
+        await self._hnsw.renewal.flush()
 
     @override
     async def close(self) -> None:
         """Finish what a load left to do, and give the connections back; the last closes them."""
         if not self._closed:
             self._closed = True
-            await self._hnsw.renewal.finish()
+            await self._hnsw.renewal.flush()
             await self._database.client.leave()
 
     # --- reading -----------------------------------------------------------------------------

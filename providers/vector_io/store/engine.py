@@ -22,10 +22,10 @@ from corral.api.errors import NotFound
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
+from corral.providers.concurrency import MicroBatcher
 from corral.providers.vector_io.kit.candidates import best_of
 from corral.providers.vector_io.kit.exact import Nearest
 from corral.providers.vector_io.kit.rows import RowSet
-from corral.providers.vector_io.kit.together import Together
 from corral.providers.vector_io.store.changes import StaleRead
 from corral.providers.vector_io.store.config import ChunkFileConfig
 from corral.providers.vector_io.store.connections import (
@@ -153,12 +153,12 @@ class ChunkFileEngine(Engine):
         )
         self._filters = FilterCache()
         self.searcher = searcher(self._connections.lend)
-        self._vector_leg = Together(self._search_vectors)
-        self._keyword_leg = Together(self._search_words)
-        self._statistics = Together(self._count_terms)
-        self._both_legs = Together(self._search_both)
+        self._vector_leg = MicroBatcher(self._search_vectors)
+        self._keyword_leg = MicroBatcher(self._search_words)
+        self._statistics = MicroBatcher(self._count_terms)
+        self._both_legs = MicroBatcher(self._search_both)
         self._rows = 0  # when they were last counted
-        self._reads = Together(self._read_all)
+        self._reads = MicroBatcher(self._read_all)
 
     def prepare(self) -> None:
         """Create or migrate the tables, and load the searcher's index.
@@ -186,23 +186,23 @@ class ChunkFileEngine(Engine):
     async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        return await self._vector_leg.ask((embedding, k, filters))
+        return await self._vector_leg.submit((embedding, k, filters))
 
     @override
     async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await self._keyword_leg.ask((query_string, k, filters, False, by))
+        return await self._keyword_leg.submit((query_string, k, filters, False, by))
 
     @override
     async def search_fuzzy(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await self._keyword_leg.ask((query_string, k, filters, True, by))
+        return await self._keyword_leg.submit((query_string, k, filters, True, by))
 
     @override
     async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
-        return await self._statistics.ask((query_string, fuzzy))
+        return await self._statistics.submit((query_string, fuzzy))
 
     @override
     async def search_hybrid(
@@ -210,11 +210,11 @@ class ChunkFileEngine(Engine):
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
         if self._rows > FEW_ROWS:
             return await super().search_hybrid(embedding, query_string, k, filters)
-        return await self._both_legs.ask((embedding, query_string, k, filters))
+        return await self._both_legs.submit((embedding, query_string, k, filters))
 
     @override
     async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
-        return await self._reads.ask((chunk_ids, include_embeddings))
+        return await self._reads.submit((chunk_ids, include_embeddings))
 
     @override
     async def delete(self, chunk_ids: Sequence[str]) -> None:

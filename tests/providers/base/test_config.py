@@ -13,6 +13,7 @@ from corral.api.errors import ConfigError
 from corral.api.provider import Api
 from corral.api.rag import RAGQueryConfig
 from corral.providers.base.config import (
+    E5_PACKAGE,
     Limits,
     ProviderEntry,
     RunConfig,
@@ -20,6 +21,7 @@ from corral.providers.base.config import (
     load_config,
     substitute,
 )
+from corral.providers.embedding import e5
 from corral.providers.embedding.openai.config import OpenAIConfig
 from corral.providers.inference.chat.config import ChatConfig
 from corral.providers.models.http_service import ServiceConfig
@@ -76,6 +78,14 @@ def test_the_default_model_is_that_of_the_first_provider(
     assert load_config(written(tmp_path, providers)).default_embedding_model == model
     named = f"{providers}default_embedding_model: mine\n"
     assert load_config(written(tmp_path, named)).default_embedding_model == "mine"
+
+
+def test_the_default_model_needs_the_package_that_settings_look_for() -> None:
+    """`E5_PACKAGE` is what `inline::e5` requires.
+
+    If this fails: a new installation has the default model without its package, or the reverse.
+    """
+    assert E5_PACKAGE == e5.DISTRIBUTION
 
 
 def test_the_file_in_the_data_folder_is_found(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from corral.api.engine_index import EngineIndex
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
-from corral.providers.copying import checks as copy_checks
-from corral.providers.copying.checks import CopyChecks, agreement, compare, difference
+from corral.providers.base import copy_checks
+from corral.providers.base.copy_checks import CopyChecks, agreement, compare, difference
 from corral.providers.vector_io.memory.engine import MemoryEngine
 
 from ..vector_io.engines import engine_of

@@ -11,9 +11,10 @@ from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
 from corral.providers.base import documents
 from corral.providers.ingestion import document_state as stored
-from corral.providers.rag.tool import InsertReport, RagTool
+from corral.providers.ingestion.ingest import InsertReport
 
 from ..rag.fake_library import FakeLibrary
+from ..rag.inserting import ingester
 
 TEXT = "Cattle graze in the valley. " * 40
 
@@ -26,7 +27,7 @@ def document(name: str = "a", text: str | URL = TEXT, **fields: Any) -> RAGDocum
 async def insert(library: FakeLibrary, *documents: RAGDocument, **options: Any) -> InsertReport:
     """Insert documents with everything looked up."""
     given = {"skip_unchanged": True, "same_origin_only": True, **options}
-    return await RagTool(library).insert(documents, "db", 32, **given)
+    return await ingester().insert(library, documents, "db", 32, **given)
 
 
 def writes(library: FakeLibrary) -> int:
@@ -65,8 +66,8 @@ async def test_another_chunk_size_is_a_change() -> None:
     """The same text would be split in another way."""
     library = FakeLibrary()
     await insert(library, document())
-    tool = RagTool(library)
-    assert (await tool.insert([document()], "db", 64, skip_unchanged=True)).chunks
+    again = await ingester().insert(library, [document()], "db", 64, skip_unchanged=True)
+    assert again.chunks
 
 
 async def test_a_document_that_is_not_whole_is_replaced() -> None:

@@ -24,7 +24,7 @@ from corral.providers.ingestion.jobs.job_table import JobTable
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
 from corral.providers.stack.stack import Stack
 
-from ..copying.rebuild_stack import begin, steps, switch
+from ..stack.rebuild_stack import begin, steps, switch
 from ..vector_io.engines import engine_of
 from .jobs_stack import Watched, finished, opened, stored, upload
 

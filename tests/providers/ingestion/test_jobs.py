@@ -16,12 +16,12 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.base.documents import delete_document
 from corral.providers.ingestion import service
+from corral.providers.ingestion.ingest import JOB_BATCH
 from corral.providers.ingestion.jobs import runner as work
 from corral.providers.ingestion.jobs.job_rows import Scope, Submission
 from corral.providers.ingestion.jobs.job_table import JobTable
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus, Step
 from corral.providers.ingestion.jobs.owned_jobs import MAX_ATTEMPTS
-from corral.providers.ingestion.pipeline import CHUNKS_AT_ONCE
 from corral.providers.ingestion.service import Prepared
 from corral.providers.stack.stack import Stack
 
@@ -97,9 +97,9 @@ async def test_progress_is_noted_while_more_is_to_come(
     async with opened(tmp_path) as stack:
         [short] = await finished(stack, await stack.ingestion.submit([of_text("s", "Hay.")]))
         assert (noted, short.progress.chunks) == ([], 1)
-        parts = "\n\n".join(f"Part {n}. " + "grass " * 400 for n in range(CHUNKS_AT_ONCE + 1))
+        parts = "\n\n".join(f"Part {n}. " + "grass " * 400 for n in range(JOB_BATCH + 1))
         [long] = await finished(stack, await stack.ingestion.submit([of_text("l", parts)]))
-        assert noted == list(range(CHUNKS_AT_ONCE, long.progress.chunks, CHUNKS_AT_ONCE)) != []
+        assert noted == list(range(JOB_BATCH, long.progress.chunks, JOB_BATCH)) != []
 
 
 async def test_what_is_stored_needs_no_model(

@@ -24,9 +24,9 @@ from corral.providers.ingestion.read.detecting import DOCX, HTML, PDF
 from corral.providers.ingestion.read.parsing import parse
 from corral.providers.ingestion.read.reading import Reader
 from corral.providers.ingestion.split.chunking import each_chunk
-from corral.providers.rag.tool import RagTool
 
 from ..rag.fake_library import FakeLibrary
+from ..rag.inserting import ingester
 from .test_parsing import PAGE, docx, paragraph, pdf
 
 T = TypeVar("T")
@@ -190,13 +190,13 @@ async def test_a_data_uri_does_not_stop_the_loop() -> None:
     time is the same on a busy machine; a quiet one shows a hundredth.)
     """
     uri = "data:text/plain," + "%41%20" * (8 * 1024 * 1024 // 6)
-    tool = RagTool(FakeLibrary(), limits=Limits(max_chunks_per_insert=1))
+    bounded = ingester(Limits(max_chunks_per_insert=1))
     given = RAGDocument(document_id="d", content=URL(uri=uri))
 
     async def watched() -> float:
         async def refused() -> None:
             with pytest.raises(InvalidRequest, match="more than 1 chunks"):
-                await tool.insert([given], "db")
+                await bounded.insert(FakeLibrary(), [given], "db")
 
         return (await longest_pause(refused()))[0]
 
@@ -229,12 +229,12 @@ async def test_few_chunks_are_made_before_there_are_too_many(
             counted.append(chunk.chunk_id)
             yield chunk
 
-    monkeypatch.setattr("corral.providers.ingestion.pipeline.each_chunk", counting)
-    tool = RagTool(FakeLibrary(), limits=Limits(max_chunks_per_insert=100))
+    monkeypatch.setattr("corral.providers.ingestion.ingest.each_chunk", counting)
+    bounded = ingester(Limits(max_chunks_per_insert=100))
     given = [RAGDocument(document_id=name, content="grass " * 30) for name in "abcdef"]
     given[4] = RAGDocument(document_id="e", content="grass " * 50_000)
     with pytest.raises(InvalidRequest, match="more than 100 chunks") as caught:
-        await tool.insert(given, "db", 1, 0)
+        await bounded.insert(FakeLibrary(), given, "db", 1, 0)
     assert "server.limits.max_chunks_per_insert" in caught.value.hint
     assert len(counted) == 101
 

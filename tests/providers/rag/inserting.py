@@ -1,11 +1,14 @@
-"""Documents, and the tool that puts them into a library in memory."""
+"""Documents, and what puts them into a library in memory."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from corral.api.rag import URL, RAGDocument
-from corral.providers.rag.tool import InsertReport, RagTool
+from corral.providers.base.config import Limits, RagSettings
+from corral.providers.ingestion.ingest import Ingester, InsertReport
+from corral.providers.ingestion.read.fetching import Fetcher
+from corral.providers.rag.frame import metadata_cost
 
 from .fake_library import FakeLibrary
 
@@ -15,6 +18,11 @@ def document(document_id: str, content: str | URL, **fields: Any) -> RAGDocument
     return RAGDocument(document_id=document_id, content=content, **fields)
 
 
+def ingester(limits: Limits | None = None, fetcher: Fetcher | None = None) -> Ingester:
+    """Return what takes documents in."""
+    return Ingester(RagSettings(), metadata_cost, limits, fetcher=fetcher)
+
+
 async def insert(library: FakeLibrary, *documents: RAGDocument, **options: Any) -> InsertReport:
     """Insert documents into the vector DB `db`."""
-    return await RagTool(library).insert(documents, "db", **options)
+    return await ingester().insert(library, documents, "db", **options)

@@ -17,6 +17,7 @@ from corral.providers.rag.tool import RagTool
 from ..ingestion.test_parsing import pdf
 from ..text.test_tokens import Words
 from .fake_library import FakeLibrary
+from .inserting import ingester
 
 FIELDS = [
     "The ranch lies in the north.", "Cattle graze in May.", "Hay is cut in June.",
@@ -34,7 +35,7 @@ def library_of(*names: str, size: int = 8, overlap: int = 0, **settings: Any) ->
 async def insert(library: FakeLibrary, name: str = "db", /, **texts: str | URL) -> None:
     """Insert a document for each id and text."""
     documents = [RAGDocument(document_id=i, content=text) for i, text in texts.items()]
-    await RagTool(library).insert(documents, name)
+    await ingester().insert(library, documents, name)
 
 
 async def ask(
@@ -331,7 +332,7 @@ async def test_a_citation_names_lines_and_headings() -> None:
     text = "# Farm\n\nIntro.\n\n## Hay\n\nHay is dry.\n\n## Foxes\n\nThey steal eggs.\n"
     library = library_of()
     document = RAGDocument(document_id="guide", content=text, mime_type="text/markdown")
-    await RagTool(library).insert([document], "db")
+    await ingester().insert(library, [document], "db")
     result = await ask(library, "steal", citations=True)
     assert result.content is not None
     first = result.content[1].text

@@ -15,6 +15,7 @@ from corral.providers.rag.query_generator import MAX_GENERATED_CHARACTERS, fill,
 from corral.providers.rag.tool import RagTool
 
 from .fake_library import FakeLibrary
+from .inserting import insert
 
 GENERATOR: dict[str, Any] = {
     "type": "llm",
@@ -47,9 +48,8 @@ async def ask(
     """Insert a document and ask with a query generator of type llm."""
     config = RAGQueryConfig.model_validate({"query_generator_config": GENERATOR | generator})
 
-    tool = RagTool(library)
-    await tool.insert([RAGDocument(document_id="a", content="grass and hay")], "db")
-    return await tool.query(content, ["db"], config)
+    await insert(library, RAGDocument(document_id="a", content="grass and hay"))
+    return await RagTool(library).query(content, ["db"], config)
 
 
 def searched(library: FakeLibrary) -> list[str]:

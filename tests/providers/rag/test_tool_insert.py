@@ -14,14 +14,13 @@ from corral.api.chunks import derive_chunk_id
 from corral.api.errors import InvalidRequest, NotFound, Unavailable
 from corral.api.rag import URL
 from corral.providers.base.config import Limits, RagSettings
-from corral.providers.ingestion.pipeline import Pipeline
+from corral.providers.ingestion.ingest import InsertReport
 from corral.providers.ingestion.read.fetching import Fetched, Fetcher
-from corral.providers.rag.tool import InsertReport, RagTool
 from corral.providers.text.tokens import tokenizer
 
 from ..text.test_tokens import Words
 from .fake_library import FakeLibrary, SharedWordsEngine, WordEmbedder
-from .inserting import document, insert
+from .inserting import document, ingester, insert
 
 PROSE = "Cattle graze in the valley. " * 60
 
@@ -188,9 +187,9 @@ async def test_a_fetched_document_remembers_its_source() -> None:
             return Fetched("# Käse".encode("latin-1"), "text/plain; charset=latin-1", uri)
 
     library = FakeLibrary()
-    tool = RagTool(library, pipeline=Pipeline(RagSettings(), fetcher=Canned(RagSettings())))
     uri = "https://docs.example.org/a.md"
-    await tool.insert([document("a", URL(uri=uri))], "db")
+    fetching = ingester(fetcher=Canned(RagSettings()))
+    await fetching.insert(library, [document("a", URL(uri=uri))], "db")
     (chunk,) = library.engines["db"].chunks.values()
     assert chunk.content == "# Käse"
     assert chunk.metadata["title"] == "Käse"
@@ -259,7 +258,7 @@ async def test_no_document_is_refused() -> None:
 async def test_an_unknown_vector_db_is_refused_first() -> None:
     """Before anything is parsed."""
     with pytest.raises(NotFound, match="nowhere"):
-        await RagTool(FakeLibrary()).insert([document("a", "\u200b")], "nowhere")
+        await ingester().insert(FakeLibrary(), [document("a", "\u200b")], "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -269,10 +268,9 @@ async def test_an_unknown_vector_db_is_refused_first() -> None:
 )  # fmt: skip
 async def test_an_insert_is_bounded(limits: Limits, name: str) -> None:
     """Documents and chunks; the error names the setting, and nothing is stored or embedded."""
-    library = FakeLibrary()
-    tool = RagTool(library, limits=limits)
+    library, texts = FakeLibrary(), [document("a", PROSE), document("b", PROSE)]
     with pytest.raises(InvalidRequest, match=f"server.limits.{name}"):
-        await tool.insert([document("a", PROSE), document("b", PROSE)], "db", 64)
+        await ingester(limits).insert(library, texts, "db", 64)
     assert library.engines["db"].writes == 0
     assert library.embedders["words"].documents == []
 
@@ -366,12 +364,12 @@ async def test_of_many_writers_of_one_document_the_last_one_wins_whole() -> None
     engine = Watched(library.vector_dbs["db"])
     engine.versions = []
     library.use(engine)
-    tool = RagTool(library)
+    writer = ingester()
     acknowledged: list[tuple[str, int]] = []
 
     async def write(version: int) -> None:
         text = " ".join(f"Version {version} says hay." for _ in range(30 + version))
-        report = await tool.insert([document("a", text)], "db", 6, 0)
+        report = await writer.insert(library, [document("a", text)], "db", 6, 0)
         acknowledged.append((str(version), report.chunks["a"]))
 
     async def run() -> None:

@@ -12,7 +12,7 @@ from corral.providers.rag.tool import RagTool
 from corral.providers.text.tokens import tokenizer
 
 from .fake_library import FakeLibrary
-from .inserting import document, insert
+from .inserting import document, ingester, insert
 
 
 async def ask(
@@ -61,7 +61,7 @@ async def test_a_registration_is_read_once_for_a_question() -> None:
     library = FakeLibrary("a", "b", expand=1, max_chunks_per_document=1)
     for name in ("a", "b"):
         texts = [document(f"{name}{n}", "hay") for n in range(9)]
-        await RagTool(library).insert(texts, name)
+        await ingester().insert(library, texts, name)
     library.reads.clear()
     await ask(library, "hay", "a", "b", max_chunks="auto", rerank={"type": "mmr"})
     assert sorted(library.reads) == ["a", "b"]

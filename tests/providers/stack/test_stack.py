@@ -23,7 +23,7 @@ from corral.api.errors import (
     UnknownProvider,
 )
 from corral.api.provider import Api, Capabilities, Health
-from corral.api.rankers import MaxRanker, WeightedRanker
+from corral.api.rankers import MaxRanker
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.base.config import ProviderEntry, Providers, RunConfig
 from corral.providers.stack import configured
@@ -95,23 +95,6 @@ async def test_registering_again_returns_the_stored_one_or_says_what_differs(
         with pytest.raises(Conflict, match="another provider_id"):
             await stack.register(registration(provider_id="second"))
         assert await stack.vector_dbs() == [first]
-
-    await run(tmp_path, work)
-
-
-async def test_a_vector_db_keeps_the_default_of_its_time(tmp_path: Path) -> None:
-    """Registered when alpha was .4 by default, asked for without a ranker: the same one.
-
-    If this fails: a client that registers at every start gets a conflict after an upgrade, or its
-    vector DB is searched in another way.
-    """
-
-    async def work(stack: Stack) -> None:
-        first = await stack.register(registration(ranker={"type": "weighted", "alpha": 0.4}))
-        assert await stack.register(registration()) == first
-        assert first.ranker == WeightedRanker(alpha=0.4)
-        with pytest.raises(Conflict, match="another ranker"):
-            await stack.register(registration(ranker={"type": "rrf"}))
 
     await run(tmp_path, work)
 

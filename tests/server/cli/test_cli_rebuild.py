@@ -137,7 +137,7 @@ def test_a_killed_command_is_taken_up(corral: Corral, home: Path, after: int) ->
     configure(home, 48)
     code = (
         "import os, signal, sys\n"
-        "from corral.providers.copying import rebuild as rebuilding\n"
+        "from corral.providers.stack import rebuild as rebuilding\n"
         "step, taken = rebuilding.copy_step, []\n"
         "async def killed(*arguments, **options):\n"
         "    taken.append(await step(*arguments, **options))\n"

@@ -47,13 +47,13 @@ async def fill(stack: Stack) -> None:
         RAGDocument(document_id=name, content=text, mime_type="text/markdown")
         for name, text in NOTES.items()
     ]
-    await services.rag_tool.insert(documents, "notes")
+    await services.stack.ingestion.insert(documents, "notes")
     page = RAGDocument(
         document_id="goats",
         content="Goats jump over low walls.",
         metadata={"source": "https://example.org/goats", "kind": "page"},
     )
-    await services.rag_tool.insert([page], "web")
+    await services.stack.ingestion.insert([page], "web")
 
 
 @asynccontextmanager

@@ -39,7 +39,7 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
         for name in names:
             await view.register(VectorDBRegistration(vector_db_id=name, embedding_model="hashing"))
             document = RAGDocument(document_id="fence", content="A fence keeps the cattle in.")
-            await services_of(view).rag_tool.insert([document], name)
+            await services_of(view).stack.ingestion.insert([document], name)
     yield opened
     await opened.close()
 

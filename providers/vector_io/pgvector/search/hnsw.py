@@ -11,7 +11,7 @@ from psycopg import errors, sql
 
 from corral.api.errors import CorralError
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.kit.renewal import Renewal
+from corral.providers.concurrency import Debouncer
 from corral.providers.vector_io.pgvector.client import Database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.connections import Connection
@@ -122,7 +122,7 @@ class HnswIndex:
         self.key = key
         self.below = 0
         self.holds_all = False
-        self.renewal = Renewal(self._build)
+        self.renewal = Debouncer(self._build)
 
     async def settle(self, count: int, loaded: int, below: int) -> None:
         """Build it where that is due.
@@ -141,7 +141,7 @@ class HnswIndex:
         if not below or late or (cheap and loaded > few):
             await self._build()
         elif loaded > few:
-            self.renewal.soon()
+            self.renewal.schedule()
 
     def notice(self, below: int, loaded: int, count: int) -> None:
         """Note what the row of state says, as `settle` takes it."""

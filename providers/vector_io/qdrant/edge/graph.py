@@ -23,7 +23,7 @@ import qdrant_edge as qdrant
 from corral.api.errors import CorralError, ProviderError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.kit.renewal import Renewal
+from corral.providers.concurrency import Debouncer
 from corral.providers.vector_io.qdrant.edge import client
 from corral.providers.vector_io.qdrant.edge.shard import Shard
 
@@ -64,7 +64,7 @@ class GraphBuilder:
         self._shard = shard
         self.graphed = graphed
         self.changed = abs(count - graphed)
-        self._renewal = Renewal(self._build)
+        self._renewal = Debouncer(self._build)
         self._asked = self._settling = False
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
@@ -79,7 +79,7 @@ class GraphBuilder:
         """
         if self._is_due() and (points >= LOAD or not self._asked):
             self._asked = True
-            self._renewal.soon()
+            self._renewal.schedule()
 
     def _is_due(self) -> bool:
         if not self.graphed:
@@ -92,7 +92,7 @@ class GraphBuilder:
         try:
             while self._is_due() and not self._stopping.is_set():
                 self.ask()
-                await self._renewal.finish()
+                await self._renewal.flush()
                 await asyncio.to_thread(self._wait)
         finally:
             self._settling = False
@@ -104,7 +104,7 @@ class GraphBuilder:
     async def stop(self) -> None:
         """Build no more; what has begun ends without a graph."""
         self._end()
-        await self._renewal.forget()
+        await self._renewal.cancel()
 
     def _end(self) -> None:
         with self._starting:

@@ -11,13 +11,13 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
 from corral.api.filters import Filter, parse_filter
+from corral.providers.concurrency import ThreadPool
 from corral.providers.vector_io.chroma import index as index_module
 from corral.providers.vector_io.chroma import keyword
 from corral.providers.vector_io.chroma.engine import ChromaEngine
 from corral.providers.vector_io.chroma.keyword import Mirror, journal
 from corral.providers.vector_io.chroma.keyword.journal import Writer
 from corral.providers.vector_io.chroma.records import Rows, chunks_of, is_marker, records
-from corral.providers.vector_io.kit.threads import Threads
 from corral.providers.vector_io.store.connections import state
 
 from ..registrations import registration
@@ -182,7 +182,7 @@ def test_nothing_is_read_twice(tmp_path: Path, collection: FakeCollection) -> No
 def index_of(tmp_path: Path, collection: FakeCollection) -> EngineIndex:
     """Return an index on this collection."""
     mirror = opened(tmp_path / "i.db", collection)
-    threads = Threads("chroma", None)
+    threads = ThreadPool("chroma", None)
     return EngineIndex(
         ChromaEngine(
             VECTOR_DB, collection, mirror, threads, drop=lambda: None, release=lambda: None

@@ -13,7 +13,7 @@ from corral.api.engine_index import EngineIndex
 from corral.api.filters import matches, parse_filter
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.kit import renewal
+from corral.providers import concurrency
 from corral.providers.vector_io.pgvector.records import Tables
 from corral.providers.vector_io.pgvector.search import hnsw
 
@@ -363,7 +363,7 @@ async def test_what_another_process_loads_is_found_by_a_kept_plan(
 
     If this fails: a process never finds what others write after its first search.
     """
-    monkeypatch.setattr(renewal, "QUIET_SECONDS", 60.0)
+    monkeypatch.setattr(concurrency, "QUIET_SECONDS", 60.0)
     db = vector_db(LARGE)
     settings: dict[str, Any] = {"exact_below_rows": 50}
     query = embeddings(1, LARGE, seed=3)
@@ -378,7 +378,7 @@ async def test_what_another_process_loads_is_found_by_a_kept_plan(
         near = np.concatenate([query, embeddings(119, LARGE, seed=7)])
         await writer.add_chunks(some_chunks(120, "new"), near)
         if built:
-            await engine_of(writer)._hnsw.renewal.finish()
+            await engine_of(writer)._hnsw.renewal.flush()
         for mode in ("vector", "hybrid"):
             answer = await reader.query(query[0], "grazing", k=3, mode=mode)
             assert "new00000" in ids(answer)
@@ -395,7 +395,7 @@ async def test_the_index_is_built_anew_when_a_load_is_over(
 
     If this fails: after a load each search compares the loaded chunks one by one for ever.
     """
-    monkeypatch.setattr(renewal, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(concurrency, "QUIET_SECONDS", 0.05)
     db = vector_db(LARGE)
     settings: dict[str, Any] = {"exact_below_rows": 50}
     query = embeddings(1, LARGE)[0]
@@ -410,7 +410,7 @@ async def test_the_index_is_built_anew_when_a_load_is_over(
             answer = ids(await reader.query(query, k=3, mode="vector"))
             assert answer == ids(await index.query(query, k=3, mode="vector"))
             assert engine_of(reader)._vectors.hnsw.below == below(server, db)[0]
-        monkeypatch.setattr(renewal, "QUIET_SECONDS", 60.0)
+        monkeypatch.setattr(concurrency, "QUIET_SECONDS", 60.0)
         await index.add_chunks(some_chunks(150, "more"), embeddings(150, LARGE, seed=3))
         assert below(server, db)[1] == 150
     assert below(server, db)[1] == 0
@@ -425,15 +425,15 @@ async def test_a_load_is_not_over_while_one_of_its_writes_is_under_way(
 
     If this fails: the index is built in the middle of a load, and its writes wait for that.
     """
-    monkeypatch.setattr(renewal, "QUIET_SECONDS", 0.02)
+    monkeypatch.setattr(concurrency, "QUIET_SECONDS", 0.02)
     done = asyncio.Event()
 
     async def work() -> None:
         done.set()
 
-    put_off = renewal.Renewal(work)
-    put_off.soon()
-    with put_off.put_off():
+    debouncer = concurrency.Debouncer(work)
+    debouncer.schedule()
+    with debouncer.hold():
         await asyncio.sleep(0.3)
         assert not done.is_set()
     async with asyncio.timeout(30):

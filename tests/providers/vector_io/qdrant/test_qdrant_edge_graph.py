@@ -20,7 +20,7 @@ from corral.api.errors import ProviderError
 from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.kit import renewal
+from corral.providers import concurrency
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge import client as engine
 from corral.providers.vector_io.qdrant.edge import collection as edge
@@ -53,7 +53,7 @@ DB = VectorDB.model_validate(
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Build a graph of a thousand points at once, and search it however few they are."""
-    monkeypatch.setattr(renewal, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(concurrency, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(graph, "GRAPH_FROM_KB", 4 * DIMENSION * 1000 / 1024)
     monkeypatch.setattr(engine, "FULL_SCAN_KB", 1)
 
@@ -396,10 +396,10 @@ async def test_a_twentieth_more_is_worth_another_graph(tmp_path: Path) -> None:
         await index.add_chunks(chunks(range(COUNT)), ROWS[:COUNT])
         await index.settle()
         await index.add_chunks(chunks(range(COUNT, COUNT + 70)), ROWS[COUNT : COUNT + 70])
-        await builder(index)._renewal.finish()
+        await builder(index)._renewal.flush()
         assert builder(index).graphed == COUNT
         await index.add_chunks(chunks(range(COUNT + 70, 1580)), ROWS[COUNT + 70 : 1580])
-        await builder(index)._renewal.finish()
+        await builder(index)._renewal.flush()
         assert builder(index).graphed == 1580
         await index.add_chunks(chunks(range(1580, 1590)), ROWS[1580:1590])
         await index.settle()

@@ -20,7 +20,7 @@ from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDB
-from corral.providers.copying.checks import difference
+from corral.providers.base.copy_checks import difference
 
 MAX_BATCH = 10_000
 """Most chunks of one step."""

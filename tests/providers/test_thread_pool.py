@@ -1,4 +1,4 @@
-"""Threads of a provider's own: how many, how long one waits for a turn, and what is left over."""
+"""The thread pool: how many threads, how long a call waits for one, and what is left over."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import time
 import pytest
 
 from corral.api.errors import Unavailable
-from corral.providers.vector_io.kit.threads import Threads
+from corral.providers.concurrency import ThreadPool
 
 
 async def test_answers_and_errors_come_back() -> None:
     """What the work returns or raises is what the caller gets, from one event loop or another."""
-    threads = Threads("farm", 5)
+    threads = ThreadPool("farm", 5)
     for _ in range(2):
         assert await threads.run(sum, [1, 2], start=3) == 6
         with pytest.raises(ZeroDivisionError):
@@ -26,7 +26,7 @@ async def test_a_turn_is_waited_for_so_long_only() -> None:
 
     Work that has a thread is never cut off, and what was given up is not done later.
     """
-    threads, end, done = Threads("farm", 0.1, most=2), threading.Event(), list[int]()
+    threads, end, done = ThreadPool("farm", 0.1, max_threads=2), threading.Event(), list[int]()
 
     held = [asyncio.create_task(threads.run(end.wait, 30)) for _ in range(2)]
     await asyncio.sleep(0.05)
@@ -44,7 +44,7 @@ async def test_a_turn_is_waited_for_so_long_only() -> None:
 
 async def test_asyncios_own_threads_stay_free() -> None:
     """A hundred calls that hang leave `asyncio.to_thread` to others."""
-    threads, end = Threads("farm", None), threading.Event()
+    threads, end = ThreadPool("farm", None), threading.Event()
 
     held = [asyncio.create_task(threads.run(end.wait, 30)) for _ in range(100)]
     await asyncio.sleep(0.05)
@@ -55,7 +55,7 @@ async def test_asyncios_own_threads_stay_free() -> None:
 
 async def test_a_caller_that_goes_away_takes_its_turn_along() -> None:
     """Work that had not begun when its caller was canceled is not done."""
-    threads, end, done = Threads("farm", None, most=1), threading.Event(), list[int]()
+    threads, end, done = ThreadPool("farm", None, max_threads=1), threading.Event(), list[int]()
 
     held = asyncio.create_task(threads.run(end.wait, 30))
     gone = asyncio.create_task(threads.run(done.append, 1))

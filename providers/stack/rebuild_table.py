@@ -36,8 +36,7 @@ class Rebuild:
     Attributes:
         key: Of the vector DB: its tenant and identifier.
         created_at: Of its registration.
-        changes: Fields of the registration that differ when it is done; `rebuilt_at` and
-            `installation` are two.
+        changes: Fields of the registration that differ when it is done; `rebuilt_at` is one.
         closed_until: Until when writers wait for the switch, in Unix seconds; 0: they do not.
     """
 

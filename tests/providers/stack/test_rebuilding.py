@@ -239,7 +239,7 @@ async def test_steps_and_switches_are_of_a_rebuild(
         await begin(stack, language="nb")
         with pytest.raises(Conflict, match="rebuilt with another language"):
             await begin(stack, language="de")
-        monkeypatch.setattr("corral.providers.copying.rebuild.MOST_LEFT", 20)
+        monkeypatch.setattr("corral.providers.stack.rebuild.MOST_LEFT", 20)
         with pytest.raises(Conflict, match="30 chunks differ"):
             await switch(stack)
         assert (await stack.vector_db("db")).language == "english"

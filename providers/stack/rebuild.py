@@ -26,11 +26,11 @@ from corral.api.errors import Conflict, CorralError, InvalidRequest, NotFound, U
 from corral.api.library import Library
 from corral.api.provider import VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.copying.checks import id_pages
-from corral.providers.copying.rebuild_table import Rebuild, RebuildTable
-from corral.providers.copying.steps import CopyStep, Embed, copy_chunks, copy_step
+from corral.providers.base.copy_checks import id_pages
+from corral.providers.base.copy_steps import CopyStep, Embed, copy_chunks, copy_step
 from corral.providers.ingestion.storing import embeddings_of
 from corral.providers.stack.open_indexes import OpenIndexes
+from corral.providers.stack.rebuild_table import Rebuild, RebuildTable
 from corral.providers.stack.registrations import REBUILD_SETTINGS, with_settings
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 
@@ -104,8 +104,7 @@ class Rebuilding:
             if found is None and not changes:
                 return None
             if found is None:
-                installation = await self._registry.installation()
-                now = {**changes, "rebuilt_at": time.time(), "installation": installation}
+                now = {**changes, "rebuilt_at": time.time()}
                 found = await self._table.begin(Rebuild(vector_db.key, vector_db.created_at, now))
             _check_same(found, changes, vector_db.identifier)
             await self._sides(found)
@@ -302,7 +301,7 @@ class Rebuilding:
 
 def _check_same(found: Rebuild, changes: Mapping[str, Any], identifier: str) -> None:
     """Raise Conflict if a rebuild that is under way changes something else."""
-    begun = {n: v for n, v in found.changes.items() if n not in ("rebuilt_at", "installation")}
+    begun = {n: v for n, v in found.changes.items() if n != "rebuilt_at"}
     differing = sorted(n for n in {*begun, *changes} if begun.get(n) != changes.get(n))
     if differing:
         raise Conflict(

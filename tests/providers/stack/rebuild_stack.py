@@ -12,7 +12,7 @@ import numpy as np
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.config import RunConfig
-from corral.providers.copying.steps import CopyStep
+from corral.providers.base.copy_steps import CopyStep
 from corral.providers.embedding.hashing.embedder import embed_text
 from corral.providers.ingestion.storing import store
 from corral.providers.stack.stack import Stack

@@ -1,4 +1,4 @@
-"""Reads that wait are done together; `together.py` says how."""
+"""Reads that wait become one batch; `MicroBatcher` says how."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from corral.providers.vector_io.kit.together import BATCHES_AT_ONCE, Together
+from corral.providers.concurrency import BATCH_CONCURRENCY, MicroBatcher
 
 
 class Doubling:
@@ -31,18 +31,18 @@ class Doubling:
             raise ValueError(min(numbers))
         return [2 * number for number in numbers]
 
-    async def hold(self, together: Together[int, int], slots: int) -> list[asyncio.Task[int]]:
+    async def hold(self, batcher: MicroBatcher[int, int], slots: int) -> list[asyncio.Task[int]]:
         """Ask so many questions that are held up, each in a batch of its own."""
         tasks = []
         for _ in range(slots):
-            tasks.append(asyncio.create_task(together.ask(0)))
+            tasks.append(asyncio.create_task(batcher.submit(0)))
             assert await asyncio.to_thread(self.held.acquire, timeout=60)
         return tasks
 
 
-async def asked(together: Together[int, int], *numbers: int) -> list[asyncio.Task[int]]:
+async def asked(batcher: MicroBatcher[int, int], *numbers: int) -> list[asyncio.Task[int]]:
     """Ask, and let the questions reach their line."""
-    tasks = [asyncio.create_task(together.ask(number)) for number in numbers]
+    tasks = [asyncio.create_task(batcher.submit(number)) for number in numbers]
     await asyncio.sleep(0)
     return tasks
 
@@ -53,12 +53,12 @@ async def test_what_waits_is_the_next_batch() -> None:
     If this fails: every question costs a thread, or callers get each other's answers.
     """
     work = Doubling()
-    together = Together(work)
-    first = await work.hold(together, BATCHES_AT_ONCE)
-    others = await asked(together, 1, 2, 3, 4, 5)
+    batcher = MicroBatcher(work)
+    first = await work.hold(batcher, BATCH_CONCURRENCY)
+    others = await asked(batcher, 1, 2, 3, 4, 5)
     work.go_on.set()
-    assert await asyncio.gather(*first, *others) == [0] * BATCHES_AT_ONCE + [2, 4, 6, 8, 10]
-    assert work.batches == [[0]] * BATCHES_AT_ONCE + [[1, 2, 3, 4, 5]]
+    assert await asyncio.gather(*first, *others) == [0] * BATCH_CONCURRENCY + [2, 4, 6, 8, 10]
+    assert work.batches == [[0]] * BATCH_CONCURRENCY + [[1, 2, 3, 4, 5]]
 
 
 async def test_a_slow_batch_holds_nobody_up() -> None:
@@ -67,11 +67,11 @@ async def test_a_slow_batch_holds_nobody_up() -> None:
     If this fails: one slow search stops all that come after it, or a question waits for nobody.
     """
     work = Doubling()
-    together = Together(work)
-    slow = await work.hold(together, 1)
+    batcher = MicroBatcher(work)
+    slow = await work.hold(batcher, 1)
 
     async def client() -> list[int]:
-        return [await together.ask(number) for number in range(1, 5)]
+        return [await batcher.submit(number) for number in range(1, 5)]
 
     assert await asyncio.wait_for(client(), 60) == [2, 4, 6, 8]
     work.go_on.set()
@@ -84,14 +84,14 @@ async def test_an_error_reaches_its_own_caller_only() -> None:
     If this fails: a search fails because of what somebody else has asked.
     """
     work = Doubling()
-    together = Together(work)
-    first = await work.hold(together, BATCHES_AT_ONCE)
-    good, bad, other = await asked(together, 1, -1, 2)
+    batcher = MicroBatcher(work)
+    first = await work.hold(batcher, BATCH_CONCURRENCY)
+    good, bad, other = await asked(batcher, 1, -1, 2)
     work.go_on.set()
-    assert await asyncio.gather(*first, good, other) == [0] * BATCHES_AT_ONCE + [2, 4]
+    assert await asyncio.gather(*first, good, other) == [0] * BATCH_CONCURRENCY + [2, 4]
     with pytest.raises(ValueError, match="-1"):
         await bad
-    assert await together.ask(3) == 6
+    assert await batcher.submit(3) == 6
 
 
 async def test_a_caller_may_leave() -> None:
@@ -100,17 +100,17 @@ async def test_a_caller_may_leave() -> None:
     If this fails: a client that hangs up costs work, or the answers of others.
     """
     work = Doubling()
-    together = Together(work)
-    first = await work.hold(together, BATCHES_AT_ONCE)
-    stays, leaves = await asked(together, 1, 2)
+    batcher = MicroBatcher(work)
+    first = await work.hold(batcher, BATCH_CONCURRENCY)
+    stays, leaves = await asked(batcher, 1, 2)
     for task in (leaves, first[0]):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
     work.go_on.set()
     assert await stays == 2
-    assert work.batches[BATCHES_AT_ONCE:] == [[1]]
-    assert await together.ask(3) == 6
+    assert work.batches[BATCH_CONCURRENCY:] == [[1]]
+    assert await batcher.submit(3) == 6
 
 
 def test_loops_do_not_wait_for_each_other() -> None:
@@ -118,5 +118,5 @@ def test_loops_do_not_wait_for_each_other() -> None:
 
     If this fails: a question of a second loop is answered in the first, which may be closed.
     """
-    together = Together(Doubling())
-    assert [asyncio.run(together.ask(number)) for number in (1, 2, 3)] == [2, 4, 6]
+    batcher = MicroBatcher(Doubling())
+    assert [asyncio.run(batcher.submit(number)) for number in (1, 2, 3)] == [2, 4, 6]

@@ -1,0 +1,388 @@
+"""Take documents in: read, split, embed, index. Routes, the library, MCP and jobs do it here.
+
+`Ingester.insert` takes the documents of one request through all four steps. A job takes them
+through the same ones, and records its progress in between (`jobs/runner.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.chunks import Chunk, embedded_text
+from corral.api.embedder import Embedder
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import InvalidRequest
+from corral.api.library import Library
+from corral.api.rag import URL, RAGDocument
+from corral.api.vector_dbs import VectorDB
+from corral.providers.base.config import Limits, RagSettings
+from corral.providers.ingestion.cache import EmbeddingCache
+from corral.providers.ingestion.document_state import unchanged
+from corral.providers.ingestion.read.fetching import Fetcher
+from corral.providers.ingestion.read.mime_types import chosen_type, served_type
+from corral.providers.ingestion.read.parsing import ParsedDocument
+from corral.providers.ingestion.read.reading import Reader
+from corral.providers.ingestion.split.budget import Window
+from corral.providers.ingestion.split.chunking import Sizes, each_chunk, unread, window_of
+from corral.providers.ingestion.storing import EMBED_BATCH, all_cleaned, embed
+
+JOB_BATCH = 64
+"""Chunks that a job embeds together: about half a second on a laptop, so that progress is seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class InsertReport:
+    """What an insert did.
+
+    Attributes:
+        chunks: What is stored now: the number of chunks by document id.
+        unchanged: Ids of the documents that were left alone.
+        unread: By document id, the parts of it that could not be read.
+        notes: What the caller has to know, such as that chunks are longer than the model reads.
+    """
+
+    chunks: dict[str, int] = field(default_factory=dict)
+    unchanged: list[str] = field(default_factory=list)
+    unread: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """How documents of a vector DB are split.
+
+    Attributes:
+        vector_db: Where they go.
+        embedder: Of the vector DB.
+        sizes: What a chunk may take.
+        window: What the embedding model reads; None where that is not known.
+    """
+
+    vector_db: VectorDB
+    embedder: Embedder
+    sizes: Sizes
+    window: Window | None
+
+    @property
+    def bound(self) -> Window | None:
+        """What a chunk has to fit into beside its size."""
+        return None if self.sizes.chosen else self.window
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Chunks with their embeddings.
+
+    Attributes:
+        embeddings: Shape (len(chunks), dimension).
+        fresh: Whether some of these were made now, and not found in the cache.
+        is_last: Whether these are known to be the last of their document.
+    """
+
+    chunks: Sequence[Chunk]
+    embeddings: NDArray[np.float32]
+    fresh: bool
+    is_last: bool
+
+
+class Ingester:
+    """Makes chunks with embeddings of documents, and stores them.
+
+    Args:
+        settings: Which URLs may be fetched, and what reading a document may take.
+        metadata_cost: Returns the tokens of a document's metadata in a context.
+        limits: How much one insert may bring.
+        cache: Embeddings from before; None makes all of them anew.
+        fetcher: Fetches URLs; made from the settings by default.
+
+    Raises:
+        ConfigError: An allowed host of the settings is not a host name.
+    """
+
+    def __init__(
+        self,
+        settings: RagSettings,
+        metadata_cost: Callable[[Mapping[str, Any]], int],
+        limits: Limits | None = None,
+        cache: EmbeddingCache | None = None,
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        self._limits = limits or Limits()
+        self._cache = cache
+        self._metadata_cost = metadata_cost
+        self._fetcher = fetcher or Fetcher(settings)
+        self.reader = Reader(settings)
+
+    async def insert(
+        self,
+        library: Library,
+        documents: Sequence[RAGDocument],
+        vector_db_id: str,
+        chunk_size_in_tokens: int | None = None,
+        overlap: int | None = None,
+        *,
+        skip_unchanged: bool = False,
+        same_origin_only: bool = False,
+    ) -> InsertReport:
+        """Read, split, embed and store documents, all or none.
+
+        A document whose id is stored already is replaced as a whole, in the same step. Each chunk
+        carries its document's metadata, `document_id`, `token_count` and `metadata_token_count`,
+        and for Markdown and HTML the first heading of level 1 as `title`, unless the metadata has a
+        title.
+
+        Args:
+            documents: Each id once.
+            chunk_size_in_tokens: Most cl100k tokens of a chunk, 1 to 8192; None takes the
+                registration's. If neither the request nor the registration says a size, chunks also
+                fit into what the embedding model reads; else a note says if they do not.
+            overlap: Most tokens repeated from the chunk before, at most half the size; None takes
+                the registration's share of the size.
+            skip_unchanged: Whether to leave documents alone that are stored as they would be now.
+            same_origin_only: Whether to refuse to replace a document of another origin.
+
+        Raises:
+            NotFound: There is no such vector DB.
+            Conflict: A document would replace one of another origin.
+            InvalidRequest: A document is empty, unreadable, given twice, of an unsupported type or
+                at an address that is not allowed; a size is out of range; there is too much.
+            MissingDependency: The package that reads a document is not installed.
+            ProviderError: The embedder or the backend failed; nothing was stored.
+        """
+        sizes = chunk_size_in_tokens, overlap
+        how = await self.splitting(library, await library.vector_db(vector_db_id), *sizes)
+        self._check_documents(documents)
+        same: set[str] = set()
+        if skip_unchanged or same_origin_only:
+            index = await library.index(vector_db_id)
+            same = await self.unchanged(
+                index, documents, how.sizes, same_origin_only=same_origin_only
+            )
+        report = InsertReport(unchanged=sorted(same) if skip_unchanged else [])
+        chunks = await self._all_chunks(documents, how, report)
+        if report.chunks:
+            index = await library.index(vector_db_id)
+            now = await self.splitting(library, index.vector_db, *sizes)  # after a rebuild, perhaps
+            await self._embed_and_store(index, chunks, now, list(report.chunks))
+        report.notes.extend(await self.notes(chunks, how))
+        return report
+
+    # --- the steps, which jobs take one by one -----------------------------------------------
+
+    async def splitting(
+        self,
+        library: Library,
+        vector_db: VectorDB,
+        size: int | None = None,
+        overlap: int | None = None,
+    ) -> Splitting:
+        """Return how documents are split: as the request says, else as the registration does.
+
+        Raises:
+            InvalidRequest: A size is out of range.
+            Conflict: The model is not the one that made the embeddings that are stored.
+        """
+        taken = Sizes.of(vector_db, size, overlap)
+        embedder = await library.embedder_of(vector_db)
+        return Splitting(vector_db, embedder, taken, window_of(embedder))
+
+    async def unchanged(
+        self,
+        index: EmbeddingIndex,
+        documents: Sequence[RAGDocument],
+        sizes: Sizes,
+        *,
+        same_origin_only: bool,
+    ) -> set[str]:
+        """Return the ids of documents that are stored as they would be stored now.
+
+        Raises:
+            Conflict: `same_origin_only`, and one is stored from another origin.
+        """
+        hashes = await self.reader.run(lambda: {d.document_id: sizes.hash(d) for d in documents})
+        origins = {d.document_id: d.origin for d in documents} if same_origin_only else {}
+        return await unchanged(index, hashes, origins)
+
+    async def read(self, document: RAGDocument) -> ParsedDocument:
+        """Return the text of a document that was handed in, fetched first if it is an address.
+
+        Raises:
+            InvalidRequest: It is unreadable, of an unsupported type, or its address is not allowed.
+            MissingDependency: The package that reads it is not installed.
+        """
+        if not isinstance(document.content, URL):
+            return await self.reader.read(document.content, document.mime_type)
+        uri = document.content.uri
+        if uri[:5].lower() == "data:":
+            return await self.reader.read_data_uri(uri, document.mime_type)
+        fetched = await self._fetcher.fetch(uri)
+        found = served_type(fetched.url, fetched.content_type)
+        return await self.reader.read(fetched.data, chosen_type(document.mime_type, found))
+
+    def chunks(
+        self,
+        document: RAGDocument,
+        parsed: ParsedDocument,
+        how: Splitting,
+        most: int | None = None,
+    ) -> Iterator[Chunk]:
+        """Yield the chunks of a document as they are made; see `each_chunk`. Blocks."""
+        chosen = how.sizes.chunking, how.vector_db, self._metadata_cost, how.bound, most
+        yield from each_chunk(document, parsed, *chosen, how.sizes.hash(document))
+
+    async def embed(
+        self, chunks: Iterator[Chunk], how: Splitting, batch: int = JOB_BATCH
+    ) -> AsyncGenerator[Embedded, None]:
+        """Yield chunks with their embeddings, a batch at a time; the next is made meanwhile.
+
+        Raises:
+            InvalidRequest: A text has nothing visible in it.
+            ProviderError: The embedder failed.
+        """
+        dimension = how.vector_db.embedding_dimension
+
+        def following() -> list[Chunk]:
+            return all_cleaned(list(islice(chunks, batch)), dimension)
+
+        def begun() -> asyncio.Future[list[Chunk]]:
+            return asyncio.ensure_future(self.reader.run(following))
+
+        coming: asyncio.Future[list[Chunk]] | None = begun()
+        try:
+            while coming and (some := await coming):
+                coming = begun() if len(some) == batch else None
+                made = self._cache.made if self._cache else -1
+                texts = [embedded_text(chunk) for chunk in some]
+                rows = await embed(how.embedder, how.vector_db.tenant, texts, self._cache)
+                fresh = self._cache is None or self._cache.made > made
+                yield Embedded(some, rows, fresh, coming is None)
+        finally:
+            if coming:
+                coming.cancel()
+
+    async def store(
+        self,
+        index: EmbeddingIndex,
+        chunks: Sequence[Chunk],
+        rows: list[NDArray[np.float32]],
+        document_ids: Sequence[str],
+    ) -> None:
+        """Store all chunks of some documents in one write, in the place of what is there of them.
+
+        Args:
+            rows: The embeddings of the chunks in parts, in their order; emptied, so that memory
+                holds them once.
+
+        Raises:
+            ProviderError: The backend failed; nothing was stored.
+        """
+        # No name keeps the embeddings: the index lets them go once it has its own form of them.
+        dimension = index.vector_db.embedding_dimension
+        await index.add_chunks(chunks, _joined(rows, dimension), replace_documents=document_ids)
+
+    async def notes(self, chunks: Sequence[Chunk], how: Splitting) -> list[str]:
+        """Return what the sender has to know, such as that the model does not read all."""
+        if not how.sizes.chosen or how.window is None:
+            return []
+        model = how.vector_db.embedding_model
+        return await self.reader.run(unread, chunks, how.window, model)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    async def _all_chunks(
+        self, documents: Sequence[RAGDocument], how: Splitting, report: InsertReport
+    ) -> list[Chunk]:
+        """Return the chunks of the documents that the report does not call unchanged."""
+        chunks: list[Chunk] = []
+        for number, document in enumerate(documents):
+            if document.document_id not in report.unchanged:
+                chunks += await self._chunks(number, document, how, report, len(chunks))
+        return chunks
+
+    async def _chunks(
+        self, number: int, document: RAGDocument, how: Splitting, report: InsertReport, before: int
+    ) -> list[Chunk]:
+        """Return the chunks of a document, and note in the report what it has become."""
+        parsed = await self._parse(number, document)
+        if parsed.unread:
+            report.unread[document.document_id] = parsed.unread
+        most = self._limits.max_chunks_per_insert - before
+        made: list[Chunk] = await self.reader.run(list, self.chunks(document, parsed, how, most))
+        report.chunks[document.document_id] = len(made)
+        self._check_chunks(before + len(made))
+        return made
+
+    async def _parse(self, number: int, document: RAGDocument) -> ParsedDocument:
+        """Return a document's text; errors say which document they are about."""
+        try:
+            return await self.read(document)
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                f"Document {document.document_id!r}: {error.message}",
+                hint=error.hint,
+                field=f"documents[{number}].{error.field or 'content'}",
+            ) from error
+
+    async def _embed_and_store(
+        self,
+        index: EmbeddingIndex,
+        chunks: Sequence[Chunk],
+        how: Splitting,
+        document_ids: Sequence[str],
+    ) -> None:
+        cleaned: list[Chunk] = []
+        rows: list[NDArray[np.float32]] = []
+        async with aclosing(self.embed(iter(chunks), how, EMBED_BATCH)) as coming:
+            async for some in coming:
+                cleaned += some.chunks
+                rows.append(some.embeddings)
+        await self.store(index, cleaned, rows, document_ids)
+
+    def _check_documents(self, documents: Sequence[RAGDocument]) -> None:
+        if not documents:
+            raise InvalidRequest("The request has no documents.", field="documents")
+        most = self._limits.max_documents_per_insert
+        if len(documents) > most:
+            raise InvalidRequest(
+                f"The request has {len(documents)} documents.",
+                hint=f"At most {most} are allowed (server.limits.max_documents_per_insert).",
+                field="documents",
+            )
+        seen: set[str] = set()
+        for number, document in enumerate(documents):
+            if document.document_id in seen:
+                raise InvalidRequest(
+                    f"Document {document.document_id!r} is in the request twice.",
+                    hint="Send one version of it.",
+                    field=f"documents[{number}].document_id",
+                )
+            seen.add(document.document_id)
+
+    def _check_chunks(self, count: int) -> None:
+        most = self._limits.max_chunks_per_insert
+        if count > most:
+            raise InvalidRequest(  # the whole count is unknown: splitting ends here
+                f"The request has more than {most} chunks.",
+                hint="Send fewer documents, or use larger chunks; the operator's setting is "
+                "server.limits.max_chunks_per_insert.",
+                field="documents",
+            )
+
+
+def _joined(rows: list[NDArray[np.float32]], dimension: int) -> NDArray[np.float32]:
+    """Return all embeddings, shape (n, dimension), letting go of the parts from the last."""
+    result = np.empty((sum(map(len, rows)), dimension), np.float32)
+    end = len(result)
+    while rows:
+        part = rows.pop()
+        result[end - len(part) : end] = part
+        end -= len(part)
+    return result
