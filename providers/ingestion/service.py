@@ -7,10 +7,10 @@ import copy
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
@@ -31,13 +31,13 @@ from corral.providers.base.documents import (
     stored_acl,
 )
 from corral.providers.ingestion.ingest import InsertReport
-from corral.providers.ingestion.jobs.job_rows import Scope, Submission, followed
-from corral.providers.ingestion.jobs.job_views import JobViews
-from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
-from corral.providers.ingestion.jobs.owned_jobs import NoLongerOurs
-from corral.providers.ingestion.jobs.runner import FileLibrary
-from corral.providers.ingestion.jobs.workers import LOOK_EVERY_SECONDS, Workers
+from corral.providers.ingestion.jobs.jobs import UNFINISHED, Job, JobRequest, JobStatus, Submission
+from corral.providers.ingestion.jobs.queue import NoLongerOurs
+from corral.providers.ingestion.jobs.reader import Scope, followed
+from corral.providers.ingestion.jobs.runner import LOOK_EVERY_SECONDS, FileLibrary, Workers
 from corral.providers.ingestion.split.chunking import Sizes
+
+MAX_PAGE = 1000
 
 WAIT_SECONDS = 60.0
 """How long a change to a document waits while it is being stored."""
@@ -60,22 +60,24 @@ class Prepared:
     chunking: ChunkingConfig | None
 
 
-class Ingestion(JobViews):
+class Ingestion:
     """Takes documents in, and works on them until they are stored or have failed.
 
     Jobs are in a table that all processes of a data folder share. Each job has one owner at a time;
     what a killed owner has left is taken over. Documents are stored whole, and replace an earlier
     version in one step.
 
-    A job writes with the rights of who submitted it.
+    A job writes with the rights of who submitted it. A principal sees the jobs of its tenant that
+    it submitted, or whose documents it may read; no others exist for it.
 
     Args:
         library: Where vector DBs, models and files are, as a principal sees them; a `Stack`.
-        workers: Who does the jobs.
+        workers: Run the jobs, and hold the ingester.
     """
 
     def __init__(self, library: FileLibrary, workers: Workers) -> None:
-        super().__init__(library, workers.table)
+        self._library = library
+        self._queue, self._reader = workers.queue, workers.queue.reader
         self._workers = workers
         self._following = asyncio.Lock()
 
@@ -141,7 +143,7 @@ class Ingestion(JobViews):
         vector_dbs = {name: await self._library.vector_db(name) for name in known}
         new = [await self._submission(r, vector_dbs[r.vector_db_id]) for r in requests]
         batch_id = f"vsfb_{uuid4().hex[:24]}" if batch is True else batch or None
-        jobs = await self._table.add(new, batch_id, same_origin=same_origin_only)
+        jobs = await self._queue.add(new, batch_id, same_origin=same_origin_only)
         self._workers.wake()
         return jobs
 
@@ -204,6 +206,118 @@ class Ingestion(JobViews):
             raise NotFound(f"There is no file {file_id!r}.", field="file_id")
         return ""
 
+    # --- looking -----------------------------------------------------------------------------
+
+    async def job(self, job_id: str) -> Job:
+        """Return a job, or raise NotFound."""
+        return await self._reader.get(self._all(job_id=job_id), f"job {job_id!r}")
+
+    async def newest(self, vector_db_id: str, file_id: str) -> Job:
+        """Return the newest job of a file in a vector DB, or raise NotFound."""
+        vector_db = await self._library.vector_db(vector_db_id)
+        scope = self._all(vector_db=vector_db, file_id=file_id)
+        return await self._reader.get(scope, f"file {file_id!r} in vector DB {vector_db_id!r}")
+
+    async def page(
+        self,
+        *,
+        vector_db_id: str | None = None,
+        batch_id: str | None = None,
+        status: JobStatus | Collection[JobStatus] | None = None,
+        after: str | None = None,
+        before: str | None = None,
+        limit: int = 20,
+        order: Literal["asc", "desc"] = "desc",
+        newest_only: bool = False,
+        changed_after: int | None = None,
+        files_only: bool = False,
+    ) -> tuple[list[Job], bool]:
+        """Return jobs in the order of their submission, and whether there are more.
+
+        Args:
+            vector_db_id: Only those of this vector DB.
+            batch_id: Only those of this batch.
+            status: Only those in this state, or in one of these.
+            after: Only those that follow this one: a job's id, or a file's for its newest job.
+            before: Only those that precede this one; those right before it where `after` is None.
+            limit: Most jobs, 1 to 1000.
+            order: "desc" has the newest first.
+            newest_only: Only the newest job of each document.
+            changed_after: Only those that changed after this version, in the order of changes.
+            files_only: Only those of uploaded files.
+
+        Raises:
+            NotFound: There is no such vector DB, or nothing of the id `after` or `before`.
+        """
+        scope = await self._scope(
+            vector_db_id,
+            batch_id=batch_id,
+            statuses={status} if isinstance(status, JobStatus) else status,
+            newest_only=newest_only,
+            files_only=files_only,
+        )
+        most = max(1, min(limit, MAX_PAGE))
+        if changed_after is not None:
+            found = await self._reader.find(replace(scope, changed_after=changed_after), most + 1)
+            return found[:most], len(found) > most
+        return await self._reader.page(scope, after=after, before=before, limit=most, order=order)
+
+    async def counts(
+        self,
+        *,
+        vector_db_id: str | None = None,
+        batch_id: str | None = None,
+        files_only: bool = False,
+    ) -> Counter[JobStatus]:
+        """Return how many jobs are in each state; of a vector DB, the newest of each document."""
+        which = {"batch_id": batch_id, "newest_only": batch_id is None, "files_only": files_only}
+        return await self._reader.counts(await self._scope(vector_db_id, **which))
+
+    async def backlog(self) -> Counter[JobStatus]:
+        """Return how many jobs of all tenants are in each state."""
+        return await self._reader.counts(Scope())
+
+    async def usage_bytes(self, vector_db_id: str) -> int:
+        """Return the bytes of texts and embeddings that the jobs of a vector DB have stored."""
+        which = {"statuses": {JobStatus.COMPLETED}, "newest_only": True}
+        return await self._reader.usage(await self._scope(vector_db_id, **which))
+
+    async def changes(
+        self, *, job_id: str | None = None, batch_id: str | None = None
+    ) -> AsyncIterator[list[Job]]:
+        """Yield what has changed, at first all, every `LOOK_EVERY_SECONDS` until all are final."""
+        version, done = -1, False
+        while not done:
+            scope = self._all(batch_id=batch_id, job_id=job_id)
+            done = not await self._are_unfinished(scope)
+            changed = await self._reader.find(replace(scope, changed_after=version))
+            version = max([version, *(job.version for job in changed)])
+            yield changed
+            if not done:
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+    async def wait(self, jobs: Sequence[Job], seconds: float) -> None:
+        """Return once jobs are final, or after some seconds; the jobs go on in either case.
+
+        Notices the end of a job of this process at once, and of any other within
+        `LOOK_EVERY_SECONDS`.
+
+        Args:
+            jobs: One job, or all jobs of a batch.
+            seconds: 0 returns at once.
+        """
+        if not jobs or not seconds:
+            return
+        batch_id = jobs[0].batch_id
+        scope = self._all(batch_id=batch_id, job_id=None if batch_id else jobs[0].job_id)
+        with self._queue.watching(jobs) as ended, suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while await self._are_unfinished(scope):
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_EVERY_SECONDS):
+                            await ended.wait()
+                    ended.clear()
+
     # --- changing ----------------------------------------------------------------------------
 
     async def cancel(
@@ -215,7 +329,7 @@ class Ingestion(JobViews):
     ) -> int:
         """Cancel unfinished jobs and return how many; a document that is being stored is stored."""
         scope = await self._scope(vector_db_id, batch_id=batch_id, job_id=job_id)
-        return await self._table.cancel(scope)
+        return await self._queue.cancel(scope)
 
     async def retry(
         self,
@@ -227,7 +341,7 @@ class Ingestion(JobViews):
         """Queue failed and cancelled jobs again and return how many."""
         await self.start()
         scope = await self._scope(vector_db_id, batch_id=batch_id, job_id=job_id)
-        count = await self._table.retry(scope)
+        count = await self._queue.retry(scope)
         self._workers.wake()
         return count
 
@@ -244,11 +358,11 @@ class Ingestion(JobViews):
         scope = self._all(vector_db=vector_db, file_id=file_id)
         removed = False
         while not removed:  # again if the file was ingested once more meanwhile
-            await self._table.cancel(scope)
+            await self._queue.cancel(scope)
             await self._settled(scope)
-            version = max((each.version for each in await self._table.find(scope)), default=0)
+            version = max((each.version for each in await self._reader.find(scope)), default=0)
             await delete_document(await self._library.index(vector_db_id), job.document_id)
-            removed = await self._table.remove(scope, version)
+            removed = await self._queue.remove(scope, version)
 
     async def set_attributes(
         self, vector_db_id: str, file_id: str, attributes: Mapping[str, Any]
@@ -269,14 +383,14 @@ class Ingestion(JobViews):
             await self._settled(self._all(vector_db=vector_db, file_id=file_id))
             job = await self._changeable(vector_db_id, file_id)
             with suppress(NoLongerOurs):  # another change came first: wait for that one, too
-                if await self._table.change_attributes(job, self._workers.owner, attributes):
+                if await self._queue.change_attributes(job, self._workers.owner, attributes):
                     await asyncio.shield(self._relabel(index, job, attributes))
                 return await self.newest(vector_db_id, file_id)
 
     async def _changeable(self, vector_db_id: str, file_id: str) -> Job:
         """Return the newest job of a file; refuse one whose document is closed to the principal."""
         job = await self.newest(vector_db_id, file_id)
-        if not (await self._table.counts(self._all(job_id=job.job_id, changing=True))).total():
+        if not (await self._reader.counts(self._all(job_id=job.job_id, changing=True))).total():
             raise Forbidden("You may not read the document of this file.", hint="Ask an admin.")
         return job
 
@@ -311,7 +425,7 @@ class Ingestion(JobViews):
         if write.opened:
             index = await self._whole(vector_db)
             named |= set(acls_of(await index.get_chunks(write.opened), default)) if index else set()
-        rows = await self._table.recorded(vector_db, named)
+        rows = await self._reader.recorded(vector_db, named)
         whole = {name: acl for name, acl in written.items() if name in write.replaced}
         if all(row[0] in whole for row in rows) and not followed(rows, whole):
             return
@@ -322,7 +436,7 @@ class Ingestion(JobViews):
             recorded = None
             async with self._following:
                 while (acl := await stored_acl(index, document_id)) not in (None, recorded):
-                    await self._table.follow(vector_db, {document_id: acl})
+                    await self._queue.follow(vector_db, {document_id: acl})
                     recorded = acl
 
     async def _whole(self, vector_db: VectorDB) -> EmbeddingIndex | None:
@@ -333,11 +447,23 @@ class Ingestion(JobViews):
             return index if index.vector_db.created_at == vector_db.created_at else None
         return None
 
+    async def _are_unfinished(self, scope: Scope) -> bool:
+        counts = await self._reader.counts(scope)
+        return any(counts[each] for each in UNFINISHED)
+
+    async def _scope(self, vector_db_id: str | None, **chosen: Any) -> Scope:
+        vector_db = await self._library.vector_db(vector_db_id) if vector_db_id else None
+        return self._all(vector_db=vector_db, **chosen)
+
+    def _all(self, **chosen: Any) -> Scope:
+        principal = self._library.principal
+        return Scope(principal.tenant, reader=principal, **chosen)
+
     async def _settled(self, scope: Scope) -> None:
         """Wait until no job of a scope is running."""
         running = replace(scope, statuses={JobStatus.RUNNING})
         deadline = time.monotonic() + WAIT_SECONDS
-        while (await self._table.counts(running)).total():
+        while (await self._reader.counts(running)).total():
             if time.monotonic() > deadline:
                 raise Unavailable("The file is being ingested.", hint="Try again.")
             await asyncio.sleep(LOOK_EVERY_SECONDS)

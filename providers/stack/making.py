@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.ingestion.jobs.owners import Owner
+from corral.providers.base.owner import Owner
 
 
 class Making:

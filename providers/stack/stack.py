@@ -23,7 +23,7 @@ from corral.providers.base.config import RunConfig
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ingestion.ingest import Ingester
-from corral.providers.ingestion.jobs.workers import Workers
+from corral.providers.ingestion.jobs.runner import Workers
 from corral.providers.ingestion.service import Ingestion
 from corral.providers.rag.frame import metadata_cost
 from corral.providers.stack.configured import ConfiguredProviders

@@ -14,9 +14,8 @@ from corral.api.filters import LARGEST_INTEGER
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig
 from corral.api.wire import Identifier, Strict
-from corral.providers.ingestion.jobs.job_views import MAX_PAGE
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
-from corral.providers.ingestion.service import Ingestion
+from corral.providers.ingestion.service import MAX_PAGE, Ingestion
 from corral.server.access.roles import WRITER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count

@@ -20,8 +20,8 @@ from prometheus_client import Counter as Total
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from corral.api.spans import span
+from corral.providers.base.owner import Owner
 from corral.providers.ingestion.jobs.jobs import JobStatus
-from corral.providers.ingestion.jobs.owners import Owner
 from corral.providers.rag.questions import LOOKED_UP
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"

@@ -1,1 +1,5 @@
-"""Durable jobs: their table, the queue, and the processes that run them."""
+"""Durable jobs: the queue, and the workers of each process.
+
+`jobs.py` has a job and its row; `queue.py` writes the table, `reader.py` reads it, `runner.py`
+runs jobs.
+"""

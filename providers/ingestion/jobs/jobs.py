@@ -1,15 +1,19 @@
-"""Jobs: the ingest of one document into one vector DB, as requested and as it stands."""
+"""Jobs: the ingest of one document into one vector DB, as requested, as it stands, and as a row."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal
+from uuid import uuid4
 
-from corral.api.principal import Principal
+from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
-from corral.api.vector_dbs import ChunkingConfig
+from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.api.wire import TextItem
 
 ErrorCode = Literal["server_error", "unsupported_file", "invalid_file"]
 
@@ -164,3 +168,139 @@ class Step:
     headway: bool = False
     usage_bytes: int = 0
     notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A request whose names are resolved.
+
+    Attributes:
+        request: What was asked.
+        vector_db: Where to.
+        filename: Of the file, or what the document calls itself.
+        principal: Who asked.
+    """
+
+    request: JobRequest
+    vector_db: VectorDB
+    filename: str
+    principal: Principal
+
+    @property
+    def document_id(self) -> str:
+        """The id under which the document is stored."""
+        document, asked = self.request.document, self.request
+        return document.document_id if document else str(asked.document_id or asked.file_id)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The metadata of its chunks."""
+        document = self.request.document
+        return dict(document.metadata if document else self.request.attributes)
+
+    @property
+    def acl(self) -> list[str]:
+        """Who may read the document."""
+        document = self.request.document
+        own = document.acl if document else None
+        return self.vector_db.default_acl if own is None else own
+
+    @property
+    def digest(self) -> str:
+        """A hash of what is to be stored, how and with whose rights."""
+        document = self.request.document
+        parts = [
+            document.model_dump_json() if document else self.request.file_id,
+            self.attributes,
+            chunking_json(self.request.chunking),
+            principal_json(self.principal),
+        ]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+_FIELDS = [field.name for field in fields(Job)]
+COLUMNS = ", ".join(_FIELDS)
+
+
+def job_of(row: tuple[Any, ...]) -> Job:
+    """Return the job of a row with `COLUMNS`."""
+    stored = dict(zip(_FIELDS, row, strict=True))
+    chunking = stored["chunking"]
+    stored |= {
+        "attributes": json.loads(stored["attributes"]),
+        "chunking": ChunkingConfig.model_validate_json(chunking) if chunking else None,
+        "status": JobStatus(stored["status"]),
+        "progress": Progress(**json.loads(stored["progress"])),
+        "notes": json.loads(stored["notes"]),
+        "principal": _principal(stored["tenant"], stored["principal"]),
+    }
+    return Job(**stored)
+
+
+def principal_json(principal: Principal) -> str:
+    """Return a principal as it is stored; its tenant has a column."""
+    return json.dumps(
+        {
+            "user": principal.user,
+            "groups": sorted(principal.groups),
+            "role": principal.role,
+            "key_id": principal.key_id,
+        }
+    )
+
+
+def _principal(tenant: str, text: str) -> Principal:
+    stored = json.loads(text)
+    groups, role = frozenset(stored["groups"]), Role(stored["role"])
+    return Principal.stored(tenant, stored["user"], groups, role, stored["key_id"])
+
+
+def progress_json(progress: Progress) -> str:
+    """Return progress as it is stored."""
+    return json.dumps(asdict(progress))
+
+
+def document_json(document: RAGDocument) -> str:
+    """Return a document as JSON that reads as the same document.
+
+    A plain string of one address would come back as that address; a text item stays a text.
+    """
+    said = document.model_dump(mode="json", exclude_defaults=True)
+    if isinstance(document.content, str):
+        said["content"] = TextItem(text=document.content).model_dump()
+    return json.dumps(said, ensure_ascii=False)
+
+
+def chunking_json(chunking: ChunkingConfig | None) -> str | None:
+    """Return sizes as they are stored."""
+    return chunking.model_dump_json() if chunking else None
+
+
+def new_row(new: Submission, batch_id: str | None, now: float) -> dict[str, Any]:
+    """Return the row of a job that is submitted now, by column; its version is not in it."""
+    request, vector_db, document = new.request, new.vector_db, new.request.document
+    return {
+        "job_id": f"job_{uuid4().hex[:24]}",
+        "batch_id": batch_id,
+        "vector_db_id": vector_db.identifier,
+        "vector_db_created_at": vector_db.created_at,
+        "document_id": new.document_id,
+        "file_id": request.file_id,
+        "filename": new.filename,
+        "attributes": json.dumps(new.attributes),
+        "chunking": chunking_json(request.chunking),
+        "status": JobStatus.QUEUED.value,
+        "progress": "{}",
+        "notes": "[]",
+        "usage_bytes": 0,
+        "attempts": 0,
+        "tenant": vector_db.tenant,
+        "created_at": int(now),
+        "updated_at": now,
+        "request": new.digest,
+        "origin": document.origin if document else None,
+        "principal": principal_json(new.principal),
+        "acl": json.dumps(new.acl),
+    }

@@ -1,14 +1,15 @@
-"""Jobs, from their claim to their end: read, split, embed, store, each step noted in the table."""
+"""Run jobs: the workers of one process claim them, and take each from its file to its chunks."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import chain, groupby
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +19,15 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
 from corral.api.library import Library
 from corral.api.options import checked
-from corral.api.principal import Principal
+from corral.api.principal import Principal, Role
 from corral.api.rag import URL, RAGDocument
+from corral.providers.base.config import IngestionSettings
+from corral.providers.base.owner import Owner
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.ingest import Ingester, Splitting
 from corral.providers.ingestion.jobs.chunk_buffer import PackedChunks
-from corral.providers.ingestion.jobs.job_table import JobTable
 from corral.providers.ingestion.jobs.jobs import ErrorCode, Job, Progress, Step
-from corral.providers.ingestion.jobs.owned_jobs import MAX_ATTEMPTS, NoLongerOurs
+from corral.providers.ingestion.jobs.queue import MAX_ATTEMPTS, JobQueue, NoLongerOurs
 from corral.providers.ingestion.read.parsing import ParsedDocument
 
 REPORT_EVERY_SECONDS = 0.3
@@ -34,6 +36,14 @@ STORE_SECONDS = 10.0
 """How long a worker that is told to stop waits for a document that is being stored."""
 FIRST_PAUSE_SECONDS = 2.0
 """Before a job is tried again; four times as long after each further failure."""
+
+LOOK_EVERY_SECONDS = 0.25
+"""How often an idle worker, or one who watches, looks for what other processes have written."""
+TAKE_OVER_EVERY_SECONDS = 2.0
+UNNOTED = "What became of the document could not be recorded."
+SWEEP_EVERY_SECONDS = 3600.0
+KEPT_SECONDS = 7 * 24 * 3600.0
+"""How long a final job is kept that a newer one has replaced."""
 
 log = logging.getLogger(__name__)
 
@@ -52,18 +62,18 @@ class JobRunner:
     """Does jobs for one owner.
 
     Args:
-        table: Where the jobs are.
+        queue: Where the jobs are.
         ingester: Reads, splits, embeds and stores documents.
         owner: For whom; only its own jobs are given to it.
     """
 
     def __init__(
         self,
-        table: JobTable,
+        queue: JobQueue,
         ingester: Ingester,
         owner: str,
     ) -> None:
-        self._table = table
+        self._queue = queue
         self._ingester = ingester
         self._owner = owner
 
@@ -74,7 +84,7 @@ class JobRunner:
         alone: no document harms another.
 
         Args:
-            jobs: One job, or some that `job_queue.together` has put together.
+            jobs: One job, or some that `next_jobs` has put together.
             library: Where vector DBs, models and files are, as their principal sees them.
 
         Returns:
@@ -118,7 +128,7 @@ class JobRunner:
         for state in states:
             state.notes += await self._ingester.notes(state.chunks, how)
         steps = [state.step(time.time()) for state in states]
-        await self._table.report(self._owner, steps, storing=True)
+        await self._queue.report(self._owner, steps, storing=True)
         storing = asyncio.ensure_future(self._store(index, states, claim_next=claim_next))
         try:
             return await asyncio.shield(storing)
@@ -151,13 +161,13 @@ class JobRunner:
         await self._ingester.store(index, chunks, rows, names)
         row = index.vector_db.embedding_dimension * FLOAT_BYTES
         steps = [state.step(time.time(), row) for state in states]
-        return await self._table.complete(self._owner, steps, claim_next=claim_next)
+        return await self._queue.complete(self._owner, steps, claim_next=claim_next)
 
     async def _texts(
         self, jobs: Sequence[Job], library: FileLibrary
     ) -> list[tuple[RAGDocument, ParsedDocument]]:
         """Return the documents of jobs and their texts."""
-        kept = await self._table.documents([job for job in jobs if job.file_id is None])
+        kept = await self._queue.reader.documents([job for job in jobs if job.file_id is None])
         return [await self._read(job, kept.get(job.number), library) for job in jobs]
 
     async def _read(
@@ -177,7 +187,7 @@ class JobRunner:
         now = time.time()
         if now - state.reported >= REPORT_EVERY_SECONDS:
             state.reported = now
-            await self._table.report(self._owner, [state.step(now)])
+            await self._queue.report(self._owner, [state.step(now)])
 
     async def _failed(self, job: Job, error: CorralError) -> None:
         """Record a failure: what may pass is tried again, the rest is final."""
@@ -192,11 +202,147 @@ class JobRunner:
 
     async def _end(self, job: Job, code: ErrorCode, message: str) -> None:
         with suppress(NoLongerOurs):
-            await self._table.fail(job, self._owner, code, message)
+            await self._queue.fail(job, self._owner, code, message)
 
     async def _give_back(self, job: Job, message: str, until: float) -> None:
         with suppress(NoLongerOurs):
-            await self._table.postpone(job, self._owner, message, until)
+            await self._queue.postpone(job, self._owner, message, until)
+
+
+class Workers:
+    """Does jobs, so many at a time, until it is closed.
+
+    Jobs are in a table that all processes of a data folder share. Each job has one owner at a time;
+    what a killed owner has left is taken over.
+
+    Args:
+        library: Where vector DBs, models and files are; a `Stack`.
+        home: The data folder.
+        settings: How many workers.
+        ingester: Reads, splits, embeds and stores documents.
+    """
+
+    def __init__(
+        self,
+        library: FileLibrary,
+        home: Path,
+        settings: IngestionSettings,
+        ingester: Ingester,
+    ) -> None:
+        self.ingester = ingester
+        self.queue = JobQueue(home)
+        self._library = library
+        self._settings = settings
+        self._owner = Owner(home / "workers")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unrelabeled: list[tuple[Job, Mapping[str, Any]]] = []  # as `unnoted` in `_work`
+        self._news = asyncio.Event()
+
+    @property
+    def owner(self) -> str:
+        """The name under which this process works."""
+        return self._owner.name
+
+    def wake(self) -> None:
+        """Tell idle workers that there is something to do."""
+        self._news.set()
+
+    async def relabeled(self, job: Job, attributes: Mapping[str, Any]) -> None:
+        """Record the attributes of a stored document; what the table does not take, later again.
+
+        Raises:
+            CorralError, NoLongerOurs: It did not take it.
+        """
+        try:
+            await self.queue.relabeled(job, self._owner.name, attributes)
+        except CorralError:
+            self._unrelabeled.append((job, attributes))
+            raise
+
+    async def start(self) -> None:
+        """Start the workers, if they do not run."""
+        if self._tasks:
+            return
+        runner = JobRunner(self.queue, self.ingester, self._owner.name)
+        loops = [self._work(runner) for _ in range(self._settings.workers)]
+        self._tasks = {asyncio.create_task(loop) for loop in [*loops, self._keep_up()]}
+        await asyncio.to_thread(self._owner.enter)
+
+    async def close(self) -> None:
+        """Stop the workers; what they have not stored is queued again."""
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+            with suppress(CorralError):  # who comes next takes over
+                await self.queue.release(self._owner.name)
+            await asyncio.to_thread(self._owner.leave)
+        await self.queue.close()
+
+    async def _work(self, runner: JobRunner) -> None:
+        jobs: list[Job] = []
+        unnoted: list[Job] = []  # whose end the table did not take
+        while True:
+            try:
+                while unnoted:
+                    with suppress(NoLongerOurs):
+                        await self.queue.postpone(unnoted[-1], self._owner.name, UNNOTED, 0)
+                    unnoted.pop()
+                if not jobs:
+                    self._news.clear()
+                    first = await self.queue.claim(self._owner.name)
+                    jobs = [first] if first else []
+                if jobs:
+                    jobs = await runner.do(jobs, self._library.for_principal(jobs[0].principal))
+                    continue
+            except CorralError as error:
+                unnoted, jobs = [*unnoted, *jobs], []
+                log.warning("Cannot use the table of jobs: %s", error)
+            with suppress(TimeoutError):  # not wait_for: on Python 3.11 it may swallow a cancel
+                async with asyncio.timeout(LOOK_EVERY_SECONDS):
+                    await self._news.wait()
+
+    async def _keep_up(self) -> None:
+        """Take over what dead owners have left, and sweep, from time to time."""
+        swept = time.monotonic()
+        while True:
+            try:
+                while self._unrelabeled:
+                    job, attributes = self._unrelabeled[0]
+                    with suppress(NoLongerOurs):
+                        await self.queue.relabeled(job, self._owner.name, attributes)
+                    self._unrelabeled.pop(0)
+                await self._take_over()
+                if time.monotonic() - swept > SWEEP_EVERY_SECONDS:
+                    swept = time.monotonic()
+                    await self.sweep()
+            except CorralError as error:
+                log.warning("Cannot use the table of jobs: %s", error)
+            await asyncio.sleep(TAKE_OVER_EVERY_SECONDS)
+
+    async def _take_over(self) -> None:
+        for owner in await self.queue.reader.owners():
+            if await asyncio.to_thread(self._owner.is_dead, owner):
+                if await self.queue.take_over(owner):
+                    self._news.set()
+                await asyncio.to_thread(self._owner.forget, owner)
+
+    async def sweep(self) -> int:
+        """Forget the jobs of deleted vector DBs, and old ones that newer have replaced."""
+        gone = [
+            each for each in await self.queue.reader.vector_dbs() if not await self._exists(*each)
+        ]
+        return await self.queue.sweep(gone, time.time() - KEPT_SECONDS)
+
+    async def _exists(self, tenant: str, vector_db_id: str, created_at: float) -> bool:
+        with suppress(NotFound):
+            found = await self._of_tenant(tenant).vector_db(vector_db_id)
+            return found.created_at == created_at
+        return False
+
+    def _of_tenant(self, tenant: str) -> FileLibrary:
+        return self._library.for_principal(Principal.stored(tenant, role=Role.ADMIN))
 
 
 class _Embedding:

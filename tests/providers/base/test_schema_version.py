@@ -16,9 +16,8 @@ from corral.providers.base.database import Database, Schema
 from corral.providers.base.schema_version import upgrade
 from corral.providers.files import store
 from corral.providers.ingestion import cache
-from corral.providers.ingestion.jobs import job_rows
-from corral.providers.ingestion.jobs.job_reader import JobReader
-from corral.providers.ingestion.jobs.job_rows import Scope
+from corral.providers.ingestion.jobs.queue import JobQueue
+from corral.providers.ingestion.jobs.reader import TABLES, Scope
 from corral.providers.stack import vector_db_table, vector_store_table
 from corral.providers.vector_io.store import schema as chunk_file
 
@@ -26,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 SCHEMAS = {
     "embeddings.db": cache.TABLES,
     "files.db": store.TABLES,
-    "jobs.db": job_rows.TABLES,
+    "jobs.db": TABLES,
     "keys.db": keys.TABLES,
     "registry.db": vector_db_table.TABLES,
     "vector_stores.db": vector_store_table.TABLES,
@@ -153,16 +152,16 @@ async def test_tables_of_no_version_are_refused(tmp_path: Path, version: int) ->
     If this fails: a column that was added without an upgrade fails with each read, as "SQLError".
     """
     path = tmp_path / "jobs.db"
-    made(path, job_rows.TABLES, 1)
+    made(path, TABLES, 1)
     with closing(apsw.Connection(str(path))) as connection:
         connection.execute(f"ALTER TABLE jobs DROP COLUMN acl; PRAGMA user_version={version}")
     before = path.read_bytes()
-    reader = JobReader(tmp_path)
+    jobs = JobQueue(tmp_path)
     with pytest.raises(ConfigError, match=r"jobs\.db has schema version 1.*jobs\.acl") as refused:
-        await reader.find(Scope(""))
+        await jobs.reader.find(Scope(""))
     assert "Move it away" in str(refused.value.hint)
     assert path.read_bytes()[100:] == before[100:]  # behind the header, which records WAL mode
-    await reader.close()
+    await jobs.close()
 
 
 async def test_a_file_that_was_raised_meanwhile_is_not_lowered() -> None:

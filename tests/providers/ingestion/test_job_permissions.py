@@ -19,9 +19,9 @@ from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.documents import change_acl, delete_document, stored_acl
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion import service
-from corral.providers.ingestion.jobs import workers
-from corral.providers.ingestion.jobs.job_table import JobTable
+from corral.providers.ingestion.jobs import runner
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
+from corral.providers.ingestion.jobs.queue import JobQueue
 from corral.providers.stack.stack import Stack
 
 from ..stack.rebuild_stack import begin, steps, switch
@@ -236,12 +236,12 @@ async def test_a_change_of_attributes_that_cannot_be_recorded_ends(
     async def full(*_: object) -> None:
         raise Unavailable("The disk is full.")
 
-    monkeypatch.setattr(workers, "TAKE_OVER_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr(runner, "TAKE_OVER_EVERY_SECONDS", 0.1)
     monkeypatch.setattr(service, "WAIT_SECONDS", 10)
     async with opened(tmp_path) as stack:
         file_id = await attached(stack, ["group:hr"])
         with monkeypatch.context() as patch:
-            patch.setattr(JobTable, "relabeled", full)
+            patch.setattr(JobQueue, "relabeled", full)
             with pytest.raises(Unavailable, match="disk"):
                 await stack.ingestion.set_attributes("db", file_id, {"b": 2})
         job = await stack.ingestion.set_attributes("db", file_id, {"c": 3})
@@ -261,7 +261,7 @@ async def test_a_change_of_attributes_that_is_cut_off_stores_nothing_anew(
     """
     async with opened(tmp_path) as stack:
         file_id = await attached(stack, ["group:hr"])
-        table = stack.ingestion._table
+        table = stack.ingestion._queue
         job = await stack.ingestion.newest("db", file_id)
         assert await table.change_attributes(job, "dead", {"b": 2})
         await getattr(table, how)("dead")

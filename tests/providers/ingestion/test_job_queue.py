@@ -14,12 +14,17 @@ from corral.api.principal import Principal, Role
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode
 from corral.providers.base.database import Database
-from corral.providers.ingestion.jobs.job_queue import TOGETHER_BYTES
-from corral.providers.ingestion.jobs.job_rows import Scope, Submission
-from corral.providers.ingestion.jobs.job_table import JobTable
-from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus, Progress, Step
-from corral.providers.ingestion.jobs.owned_jobs import NoLongerOurs
-from corral.providers.ingestion.jobs.owners import Owner
+from corral.providers.base.owner import Owner
+from corral.providers.ingestion.jobs.jobs import (
+    Job,
+    JobRequest,
+    JobStatus,
+    Progress,
+    Step,
+    Submission,
+)
+from corral.providers.ingestion.jobs.queue import JobQueue, NoLongerOurs
+from corral.providers.ingestion.jobs.reader import TOGETHER_BYTES, Scope
 
 from .jobs_stack import Watched, finished, of_text, opened, stored, until_running
 
@@ -35,15 +40,15 @@ async def test_what_is_acknowledged_waits_for_the_disk(
     full, seen = 2, set()  # as SQLite numbers them
 
     def watch(name: str) -> None:
-        method = getattr(JobTable, name)
+        method = getattr(JobQueue, name)
 
-        def watched(self: JobTable, table: apsw.Connection, *given: Any, **more: Any) -> Any:
+        def watched(self: JobQueue, table: apsw.Connection, *given: Any, **more: Any) -> Any:
             change = next((str(each) for each in given if "storing" in str(each)), "")
             waits = table.pragma("synchronous") == full
             seen.add((name, "storing = 1" in change, waits))
             return method(self, table, *given, **more)
 
-        monkeypatch.setattr(JobTable, name, watched)
+        monkeypatch.setattr(JobQueue, name, watched)
 
     for name in ("_insert", "_update_own"):
         watch(name)
@@ -82,7 +87,7 @@ async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, en
     """
     async with opened(tmp_path / "stack") as stack:
         vector_db = await stack.vector_db("db")
-    table, one = JobTable(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
+    table, one = JobQueue(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
 
     async def submit(text: str) -> Job:
         new = Submission(of_text("t", text), vector_db, "", one)
@@ -91,7 +96,7 @@ async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, en
     old = await submit("old")
     assert await table.claim("owner") is not None
     await table.report("owner", [Step(old, Progress(chunks=3), headway=True)], storing=True)
-    assert (await table.get(Scope(job_id=old.job_id), "job")).progress.chunks == 3
+    assert (await table.reader.get(Scope(job_id=old.job_id), "job")).progress.chunks == 3
     new = await submit("new")
     assert await table.claim("other") is None  # while the old one is being stored
     match end:
@@ -106,7 +111,7 @@ async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, en
     assert claimed.job_id == new.job_id
     await table.complete("other", [Step(new, claimed.progress)])
     assert await table.claim("other") is None
-    assert (await table.get(Scope(job_id=old.job_id), "job")).status is JobStatus.CANCELLED
+    assert (await table.reader.get(Scope(job_id=old.job_id), "job")).status is JobStatus.CANCELLED
     await table.close()
 
 
@@ -119,7 +124,7 @@ async def test_a_job_that_is_removed_at_once_was_submitted_all_the_same(
     """
     async with opened(tmp_path / "stack") as stack:
         vector_db = await stack.vector_db("db")
-    table, one = JobTable(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
+    table, one = JobQueue(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
     write = Database.write
 
     async def raced(file: Database, *arguments: Any, **options: Any) -> Any:
@@ -145,7 +150,7 @@ async def test_the_next_jobs_are_claimed_with_the_end_of_one(tmp_path: Path) -> 
     """
     async with opened(tmp_path / "stack") as stack:
         vector_db = await stack.vector_db("db")
-    table, one = JobTable(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
+    table, one = JobQueue(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
     news = [Submission(of_text(name, name), vector_db, "", one) for name in "abc"]
     jobs = await table.add(news, None, same_origin=False)
     first = await table.claim("owner")
@@ -157,7 +162,7 @@ async def test_the_next_jobs_are_claimed_with_the_end_of_one(tmp_path: Path) -> 
     for each in following:
         with pytest.raises(NoLongerOurs):
             await table.complete("owner", [Step(each, Progress())], claim_next=True)
-    counts = await table.counts(Scope())
+    counts = await table.reader.counts(Scope())
     assert counts == {JobStatus.COMPLETED: 1, JobStatus.QUEUED: 2}
     await table.close()
 
@@ -170,7 +175,7 @@ async def test_what_is_done_together(tmp_path: Path) -> None:
     """
     async with opened(tmp_path / "stack") as stack:
         db = await stack.vector_db("db")
-    table = JobTable(tmp_path, lambda: 1e9)
+    table = JobQueue(tmp_path, lambda: 1e9)
     one, other = (Principal("", user, role=Role.ADMIN) for user in ("one", "other"))
     elsewhere = db.model_copy(update={"identifier": "elsewhere"})
     sizes = ChunkingConfig(chunk_size_in_tokens=9, overlap_in_tokens=0)

@@ -18,10 +18,9 @@ from corral.providers.base.documents import delete_document
 from corral.providers.ingestion import service
 from corral.providers.ingestion.ingest import JOB_BATCH
 from corral.providers.ingestion.jobs import runner as work
-from corral.providers.ingestion.jobs.job_rows import Scope, Submission
-from corral.providers.ingestion.jobs.job_table import JobTable
-from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus, Step
-from corral.providers.ingestion.jobs.owned_jobs import MAX_ATTEMPTS
+from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus, Step, Submission
+from corral.providers.ingestion.jobs.queue import MAX_ATTEMPTS, JobQueue
+from corral.providers.ingestion.jobs.reader import Scope
 from corral.providers.ingestion.service import Prepared
 from corral.providers.stack.stack import Stack
 
@@ -85,15 +84,15 @@ async def test_progress_is_noted_while_more_is_to_come(
     """
     monkeypatch.setattr(work, "REPORT_EVERY_SECONDS", -1.0)  # with every part
     noted: list[int] = []
-    report = JobTable.report
+    report = JobQueue.report
 
     async def watched(
-        table: JobTable, owner: str, steps: Sequence[Step], *, storing: bool = False
+        table: JobQueue, owner: str, steps: Sequence[Step], *, storing: bool = False
     ) -> None:
         noted.extend(step.progress.chunks for step in steps if not storing)
         await report(table, owner, steps, storing=storing)
 
-    monkeypatch.setattr(JobTable, "report", watched)
+    monkeypatch.setattr(JobQueue, "report", watched)
     async with opened(tmp_path) as stack:
         [short] = await finished(stack, await stack.ingestion.submit([of_text("s", "Hay.")]))
         assert (noted, short.progress.chunks) == ([], 1)
@@ -265,8 +264,8 @@ async def test_a_job_whose_end_cannot_be_noted_is_done_again(
         raise Unavailable("The disk is full.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(JobTable, "complete", full)
-        patch.setattr(JobTable, "postpone", still_full)
+        patch.setattr(JobQueue, "complete", full)
+        patch.setattr(JobQueue, "postpone", still_full)
         async with opened(tmp_path) as stack:
             jobs = await stack.ingestion.submit([of_text("d", "Hay.")])
             await given_back.wait()
@@ -295,11 +294,11 @@ async def test_a_file_that_is_attached_again_has_the_attributes_of_then(
             await stack.ingestion.set_attributes("db", file_id, {"year": 2026})
         else:
             [job] = await finished(stack, await stack.ingestion.submit([asked]))
-            assert await stack.ingestion._table.change_attributes(job, "slow", {"year": 2026})
+            assert await stack.ingestion._queue.change_attributes(job, "slow", {"year": 2026})
         jobs = await stack.ingestion.submit([asked])
         embedder.gate.set()
         if not waits:
-            await stack.ingestion._table.relabeled(job, "slow", {"year": 2026})
+            await stack.ingestion._queue.relabeled(job, "slow", {"year": 2026})
         assert [each.attributes for each in await finished(stack, jobs)] == [{"year": 2025}]
         index = await stack.index("db")
         [chunk] = await index.get_chunks(await index.document_chunk_ids(file_id))
@@ -431,7 +430,7 @@ async def test_a_version_tells_nothing_of_other_tenants(tmp_path: Path) -> None:
     async def versions(home: Path, *, others: bool) -> list[int]:
         async with opened(home) as stack:
             vector_db = await stack.vector_db("db")
-        table, seen = JobTable(home, lambda: 1e9), list[int]()
+        table, seen = JobQueue(home, lambda: 1e9), list[int]()
 
         async def submit(tenant: str, name: str) -> Job:
             db, one = vector_db.model_copy(update={"tenant": tenant}), Principal(tenant)
@@ -444,7 +443,7 @@ async def test_a_version_tells_nothing_of_other_tenants(tmp_path: Path) -> None:
                 await submit("other", f"o{number}-{each}")
             await table.cancel(Scope("other"))
         await table.cancel(Scope("acme"))
-        seen += [job.version for job in await table.find(Scope("acme"))]
+        seen += [job.version for job in await table.reader.find(Scope("acme"))]
         await table.close()
         return seen
 

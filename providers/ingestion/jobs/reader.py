@@ -1,0 +1,341 @@
+"""Read the jobs of a data folder: which jobs a scope means, and lists of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast
+
+import apsw
+
+from corral.api.chunks import STORED
+from corral.api.errors import NotFound
+from corral.api.principal import Principal
+from corral.api.rag import RAGDocument
+from corral.api.vector_dbs import VectorDB
+from corral.providers.base.cursor import Places
+from corral.providers.base.database import Database, Schema
+from corral.providers.ingestion.jobs.jobs import COLUMNS, Job, JobStatus, job_of
+
+SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS jobs"
+    " (number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, batch_id TEXT,"
+    " vector_db_id TEXT NOT NULL, vector_db_created_at REAL NOT NULL, document_id TEXT NOT NULL,"
+    " file_id TEXT, filename TEXT NOT NULL, attributes TEXT NOT NULL, chunking TEXT,"
+    " status TEXT NOT NULL, error_code TEXT, error_message TEXT, progress TEXT NOT NULL,"
+    " notes TEXT NOT NULL, usage_bytes INTEGER NOT NULL, attempts INTEGER NOT NULL,"
+    " tenant TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at REAL NOT NULL,"
+    " version INTEGER NOT NULL, request TEXT NOT NULL, origin TEXT,"
+    " principal TEXT NOT NULL, acl TEXT NOT NULL,"
+    " owner TEXT, storing INTEGER NOT NULL DEFAULT 0, not_before REAL NOT NULL DEFAULT 0) STRICT",
+    "CREATE INDEX IF NOT EXISTS jobs_by_document"
+    " ON jobs (tenant, vector_db_id, vector_db_created_at, document_id, number)",
+    "CREATE INDEX IF NOT EXISTS jobs_by_batch ON jobs (batch_id) WHERE batch_id NOT NULL",
+    "CREATE INDEX IF NOT EXISTS jobs_by_status ON jobs (status, attempts, number)",
+    "CREATE INDEX IF NOT EXISTS jobs_by_tenant ON jobs (tenant, version)",
+    # A document is kept until its job has completed, or is replaced by a newer one.
+    "CREATE TABLE IF NOT EXISTS documents (job INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",
+)
+TABLES = Schema(SCHEMA)
+
+UNFINISHED = "status IN ('queued', 'running')"
+OF_VECTOR_DB = "tenant = ? AND vector_db_id = ? AND vector_db_created_at = ?"
+_NEWER = (
+    "(SELECT 1 FROM jobs newer WHERE newer.tenant = jobs.tenant"
+    " AND newer.vector_db_id = jobs.vector_db_id"
+    " AND newer.vector_db_created_at = jobs.vector_db_created_at"
+    " AND newer.document_id = jobs.document_id AND newer.number > jobs.number AND {such})"
+)
+_REPLACES = (
+    "(newer.status = 'completed' OR newer.file_id = jobs.file_id"
+    " OR newer.principal = jobs.principal)"
+)
+NEWEST = f"NOT EXISTS {_NEWER.format(such=_REPLACES)}"
+"""Another's job counts once it has stored the document: it may be refused, and replace nothing."""
+_OVERTAKES = "newer.status IN ('queued', 'running', 'completed')"
+OVERTAKEN = f"EXISTS {_NEWER.format(such=_OVERTAKES)}"
+"""A newer version of the document is stored, or will be: this one must not be stored after it."""
+
+TOGETHER_BYTES = 16 * 1024
+"""Text of documents that one worker does together: some 20 chunks, which take half a second to
+embed on a laptop. A longer document is done alone."""
+
+TOGETHER_DOCUMENTS = 32
+
+_TEXT_BYTES = (
+    "(SELECT CASE WHEN octet_length(document) <= ? AND"
+    " json_type(document, '$.content.text') = 'text' THEN octet_length(document) END"
+    " FROM documents WHERE job = number)"
+)
+_NEXT = (
+    f"SELECT number, attempts, {_TEXT_BYTES}, tenant, vector_db_id, vector_db_created_at,"  # noqa: S608 - our own text
+    " principal, chunking FROM jobs WHERE status = 'queued' AND not_before <= ?"
+    " AND NOT EXISTS (SELECT 1 FROM jobs other WHERE other.status = 'running'"
+    " AND other.tenant = jobs.tenant AND other.vector_db_id = jobs.vector_db_id"
+    " AND other.document_id = jobs.document_id) ORDER BY attempts, number LIMIT 1"
+)
+RECORDED = (
+    "SELECT document_id, number, acl, status = 'completed' OR storing FROM jobs"  # noqa: S608 - ours
+    f" WHERE {OF_VECTOR_DB} AND document_id IN (SELECT value FROM json_each(?))"
+    f" AND (storing OR NOT {UNFINISHED}) ORDER BY number DESC"
+)
+"""The acls of jobs by document, the newest first. What waits has the acl that it will store."""
+
+Rows = Sequence[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Which jobs are meant: those that fit all that is given.
+
+    Attributes:
+        tenant: Of this tenant; None: of all.
+        reader: That this principal submitted, or whose document it may read; None: of all.
+        vector_db: Of this registration.
+        batch_id, job_id, file_id: Of this batch, id, file.
+        statuses: In one of these states.
+        newest_only: Only the newest job of each document.
+        changing: Only those that the reader may change: not its own of a document that is stored
+            and closed to it.
+        changed_after: Only those that changed after this version.
+        files_only: Only those of uploaded files.
+    """
+
+    tenant: str | None = None
+    vector_db: VectorDB | None = None
+    batch_id: str | None = None
+    job_id: str | None = None
+    file_id: str | None = None
+    statuses: Collection[JobStatus] | None = None
+    newest_only: bool = False
+    changing: bool = False
+    changed_after: int | None = None
+    reader: Principal | None = None
+    files_only: bool = False
+
+    def where(self) -> tuple[str, list[Any]]:
+        """Return the condition, and what its marks stand for."""
+        conditions: list[tuple[str, tuple[Any, ...]]] = [("1", ())]
+        if self.vector_db is not None:
+            conditions.append((OF_VECTOR_DB, place_of(self.vector_db)))
+        for column in ("tenant", "batch_id", "job_id", "file_id"):
+            if (value := getattr(self, column)) is not None:
+                conditions.append((f"{column} = ?", (value,)))
+        if self.reader is not None and not self.reader.reads_all:
+            conditions.append(readable_by(self.reader, changing=self.changing))
+        if self.statuses is not None:
+            marks = ", ".join("?" * len(self.statuses))
+            conditions.append((f"status IN ({marks})", tuple(map(str, self.statuses))))
+        if self.newest_only:
+            conditions.append((NEWEST, ()))
+        if self.files_only:
+            conditions.append(("file_id NOT NULL", ()))
+        if self.changed_after is not None:
+            conditions.append(("version > ?", (self.changed_after,)))
+        text = " AND ".join(condition for condition, _ in conditions)
+        return text, [value for _, values in conditions for value in values]
+
+
+class JobReader:
+    """The jobs in the file of a data folder, to be looked at."""
+
+    def __init__(self, file: Database) -> None:
+        self._file = file
+        self._places: Places[int] = Places()
+
+    async def find(self, scope: Scope, limit: int = -1) -> list[Job]:
+        """Return jobs, in the order of their changes; a negative limit is none."""
+        where, values = scope.where()
+        return await self._jobs(f"{where} ORDER BY version LIMIT {limit}", values)
+
+    async def get(self, scope: Scope, what: str) -> Job:
+        """Return the newest job.
+
+        Raises:
+            NotFound: There is none; `what` says of what, such as "job 'job_1'".
+        """
+        where, values = scope.where()
+        found = await self._jobs(f"{where} ORDER BY number DESC LIMIT 1", values)
+        if not found:
+            raise NotFound(f"There is no {what}.")
+        return found[0]
+
+    async def page(
+        self,
+        scope: Scope,
+        *,
+        after: str | None,
+        before: str | None,
+        limit: int,
+        order: Literal["asc", "desc"],
+    ) -> tuple[list[Job], bool]:
+        """Return jobs in the order of submission, and whether more follow; see `Ingestion.page`."""
+        where, values = scope.where()
+        follows, precedes = ("<", ">") if order == "desc" else (">", "<")
+        for field, given, sign in (("after", after, follows), ("before", before, precedes)):
+            if given is not None:
+                where += f" AND number {sign} ?"
+                values.append(await self._number(given, scope, field))
+        # What stands right before a job is found by walking away from it.
+        away = before is not None and after is None
+        direction = "DESC" if (order == "desc") != away else "ASC"
+        found = await self._jobs(f"{where} ORDER BY number {direction} LIMIT {limit + 1}", values)
+        more, found = len(found) > limit, found[:limit]
+        for job in (*found[:1], *found[-1:]):
+            for name in (job.job_id, job.file_id, job.document_id):
+                self._places.keep((*_seen(scope), name), job.number)
+        return found[::-1] if away else found, more
+
+    async def counts(self, scope: Scope) -> Counter[JobStatus]:
+        """Return how many jobs are in each state."""
+        where, values = scope.where()
+        query = f"SELECT status, count(*) FROM jobs WHERE {where} GROUP BY status"  # noqa: S608
+        rows = cast(Rows, await self._file.read(query, *values))
+        return Counter({JobStatus(status): count for status, count in rows})
+
+    async def usage(self, scope: Scope) -> int:
+        """Return the bytes that jobs have stored."""
+        where, values = scope.where()
+        query = f"SELECT ifnull(sum(usage_bytes), 0) FROM jobs WHERE {where}"  # noqa: S608
+        return int(str((await self._file.read(query, *values))[0][0]))
+
+    async def documents(self, jobs: Sequence[Job]) -> dict[int, RAGDocument]:
+        """Return the documents that were handed in with jobs, by job number, as far as kept."""
+        marks = ", ".join("?" * len(jobs))
+        query = f"SELECT job, document FROM documents WHERE job IN ({marks})"  # noqa: S608 - marks
+        rows = await self._file.read(query, *(job.number for job in jobs))
+        return {
+            number: RAGDocument.model_validate_json(str(text), context=STORED)
+            for number, text in rows
+        }
+
+    async def recorded(self, vector_db: VectorDB, documents: Collection[str]) -> Rows:
+        """Return what jobs say of who may read documents; see `RECORDED`."""
+        if not documents or not self._file.path.exists():
+            return []
+        named = json.dumps(list(documents))
+        return cast(Rows, await self._file.read(RECORDED, *place_of(vector_db), named))
+
+    async def vector_dbs(self) -> list[tuple[str, str, float]]:
+        """Return tenant, identifier and time of every vector DB that a job names."""
+        query = "SELECT DISTINCT tenant, vector_db_id, vector_db_created_at FROM jobs"
+        return cast("list[tuple[str, str, float]]", await self._file.read(query))
+
+    async def owners(self) -> set[str]:
+        """Return who works on jobs, or did when it died."""
+        query = "SELECT DISTINCT owner FROM jobs WHERE status = 'running'"
+        return {str(owner) for (owner,) in await self._file.read(query)}
+
+    # --- inside ------------------------------------------------------------------------------
+
+    async def _number(self, given: str, scope: Scope, field: str) -> int:
+        """Return the number of a job, or of the newest job of a file or document."""
+        where, *values = _seen(scope)
+        number: object = None
+        for column in ("file_id" if given.startswith("file-") else "job_id", "document_id"):
+            query = f"SELECT max(number) FROM jobs WHERE {where} AND {column} = ?"  # noqa: S608 - ours
+            (number,) = (await self._file.read(query, *values, given))[0]
+            if number is not None:
+                break
+        if number is None:
+            number = self._places.find((where, *values, given))
+        if number is None:
+            raise NotFound(
+                f"There is no job or file {given!r} to continue from.",
+                hint="Use the first or last id of a page.",
+                field=field,
+            )
+        return int(str(number))
+
+    async def _jobs(self, condition: str, values: Sequence[Any]) -> list[Job]:
+        query = f"SELECT {COLUMNS} FROM jobs WHERE {condition}"  # noqa: S608 - our own columns
+        return [job_of(row) for row in cast(Rows, await self._file.read(query, *values))]
+
+
+def _seen(scope: Scope) -> tuple[Any, ...]:
+    """Return the condition for what a list of this scope may continue from, and its values."""
+    seen = Scope(scope.tenant, scope.vector_db, scope.batch_id, reader=scope.reader)
+    where, values = seen.where()
+    return where, *values
+
+
+def readable_by(reader: Principal, *, changing: bool = False) -> tuple[str, tuple[Any, ...]]:
+    """Return the condition of a job that a principal may know of, or change."""
+    tokens = sorted(reader.tokens())
+    marks = ", ".join("?" * len(tokens))
+    open_ = f"EXISTS (SELECT 1 FROM json_each(jobs.acl) WHERE value IN ({marks}))"  # noqa: S608
+    own = "principal ->> 'user' IS ? AND principal ->> 'key_id' IS ?"
+    own += " AND status <> 'completed'" if changing else ""
+    return f"({open_} OR ({own}))", (*tokens, reader.user, reader.key_id)
+
+
+def followed(rows: Rows, acls: Mapping[str, Collection[str]]) -> dict[int, list[str]]:
+    """Return the acls that jobs get where their documents have these, by job number.
+
+    The job whose version is stored gets the document's. Others tell of versions that are not
+    stored, so they are closed with the document and never opened.
+
+    Args:
+        rows: Of `RECORDED`.
+        acls: By document.
+    """
+    changed: dict[int, list[str]] = {}
+    found: set[str] = set()
+    for document_id, number, text, stored in rows:
+        had, now = set(json.loads(text)), set(acls[document_id])
+        acl = now if stored and document_id not in found else had & now
+        found |= {document_id} if stored else set()
+        if acl != had:
+            changed[number] = sorted(acl)
+    return changed
+
+
+def place_of(vector_db: VectorDB) -> tuple[str, str, float]:
+    """Return what the marks of `OF_VECTOR_DB` stand for."""
+    return vector_db.tenant, vector_db.identifier, vector_db.created_at
+
+
+class Next(NamedTuple):
+    """The job that comes next.
+
+    Attributes:
+        number: Of the job.
+        attempts: How often it was begun before.
+        text_bytes: Of the document, where it is a short text that was handed in; else None.
+        place: What jobs must have in common that are done together.
+    """
+
+    number: int
+    attempts: int
+    text_bytes: int | None
+    place: tuple[Any, ...]
+
+
+def next_job(table: apsw.Connection, now: float) -> Next | None:
+    """Return the job that comes next: those that were begun before come last."""
+    row = table.execute(_NEXT, (TOGETHER_BYTES, now)).fetchone()
+    return None if row is None else Next(row[0], row[1], row[2], tuple(row[3:]))
+
+
+def next_jobs(table: apsw.Connection, now: float) -> Iterator[int]:
+    """Yield the numbers of the jobs that come next, one or some that are done together.
+
+    Together are short texts for the same vector DB by the same principal, in chunks of the same
+    sizes. One that was begun before is done alone: it may be what ended its process.
+
+    The caller makes each job its own before it asks for the next.
+    """
+    room, place = TOGETHER_BYTES, None
+    for _ in range(TOGETHER_DOCUMENTS):
+        found = next_job(table, now)
+        if found is None:
+            return
+        alone = found.text_bytes is None or found.attempts > 0
+        if place is not None and (alone or found.place != place or (found.text_bytes or 0) > room):
+            return
+        yield found.number
+        if alone:
+            return
+        room, place = room - (found.text_bytes or 0), found.place
