@@ -29,7 +29,7 @@ check: $(VENV)/.dev .typecheck
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	MYPYPATH=.typecheck $(BIN)/mypy --strict -p corral
-	MYPYPATH=.typecheck:tests/conformance:. $(BIN)/mypy --strict --explicit-package-bases tests
+	MYPYPATH=.typecheck:tests/conformance:. $(BIN)/mypy --strict --explicit-package-bases tests lab
 	MYPYPATH=.typecheck:$(EXAMPLE) $(BIN)/mypy --strict --explicit-package-bases $(EXAMPLE)
 	@# Its wheels are for Linux only.
 	[ ! -x $(BIN)/hadolint ] || $(BIN)/hadolint Dockerfile
