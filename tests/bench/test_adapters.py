@@ -28,7 +28,7 @@ from corral.bench.backends import (
 from corral.bench.data.corpus import Corpus, share_limit, synthetic_corpus
 from corral.bench.fidelity.run import SupportsDelete
 from corral.bench.speed.checks import SpeedChecks
-from corral.bench.speed.over_http import running_server
+from corral.bench.speed.server_process import running_server
 from corral.bench.system import Search
 from corral.providers.embedding.hashing.embedder import embed_text
 

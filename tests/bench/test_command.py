@@ -201,8 +201,6 @@ def test_a_complete_round_is_one_report(tmp_path: Path) -> None:
         ),
         (["tune", "--data", "miniature", "--out", "done"], "done holds a report already"),
         (["tune", "--db", "farm", "--generate", "0"], "0 is not in the range"),
-        (["confidence", "--data", "miniature", "--article", "0"], "0 is not in the range"),
-        (["bounds", "--count", "10"], "10 is not in the range"),
         (["fidelity", "--synthetic", "1k", "--resume"], "--resume needs --out"),
         (["fidelity", "--max-docs", "5"], "--max-docs 5 is too small for one measurement"),
         (["speed", "--max-docs", "9"], "--max-docs 9 is too small for one measurement"),
