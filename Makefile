@@ -43,18 +43,17 @@ coverage: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 matrix: $(VENV)/.dev
 	$(BIN)/python tests/conformance/provider_matrix.py $(PROVIDERS)
 
-# A small complete round on what Corral makes itself: quality, fidelity and speed on three backends,
-# about a minute, one report in a new folder. Your own data: corral bench quality --help
+# A small complete round on what Corral makes itself: quality and speed on three backends, about
+# a minute, one report in a new folder. Your own data: corral bench quality --help
 bench: $(VENV)/.bench
 	@export OMP_NUM_THREADS=1; out=corral-bench/$$(date -u +%Y%m%d-%H%M%S); \
 	bench="$(BIN)/corral --home $(VENV)/bench bench"; on="--backends memory,sqlite,faiss"; \
-	some="--filters 1%"; status=0; \
+	status=0; \
 	$$bench quality $$on --data miniature --fusion rrf --fusion weighted \
 		--out $$out/quality || status=$$?; \
-	$$bench fidelity $$on $$some --synthetic 1k --out $$out/fidelity || status=$$?; \
-	$$bench speed $$on $$some --peers bare-engines --sizes 1k --concurrency 1,4 --queries 100 \
+	$$bench speed $$on --filters 1% --peers bare-engines --sizes 1k --concurrency 1,4 --queries 100 \
 		--out $$out/speed || status=$$?; \
-	$$bench report $$out/quality $$out/speed $$out/fidelity --out $$out && exit $$status
+	$$bench report $$out/quality $$out/speed --out $$out && exit $$status
 
 # The speed that docs/benchmarks.md promises: about ten minutes on a quiet machine. One part of it:
 # make bounds ONLY=server

@@ -136,22 +136,6 @@ def speed(target: Target, /, **options: Any) -> None:
 
 
 @bench.command()
-@together(*SHARED)
-@names("--synthetic", "SIZE", "Seeded data. [default: 5k without --data]")
-@click.pass_obj
-def fidelity(target: Target, /, **options: Any) -> None:
-    """Compare backends with brute force, and with each other.
-
-    Distinguishes backends that miss neighbors (approximate search) from those that return wrong
-    ids, scores or chunks (a defect). NAME is as for `corral bench speed`.
-
-    Exits with 1 if something could not be measured, or if there is a defect.
-    """
-    target.local_only("bench fidelity")
-    commands().fidelity(target.home, target.config, **options)
-
-
-@bench.command()
 @click.option(
     "--count",
     type=click.IntRange(min=1),
