@@ -136,53 +136,6 @@ def speed(target: Target, /, **options: Any) -> None:
 
 
 @bench.command()
-@together(*SHARED)
-@names("--synthetic", "SIZE", "Seeded data. [default: 5k without --data]")
-@click.pass_obj
-def fidelity(target: Target, /, **options: Any) -> None:
-    """Compare backends with brute force, and with each other.
-
-    Distinguishes backends that miss neighbors (approximate search) from those that return wrong
-    ids, scores or chunks (a defect). NAME is as for `corral bench speed`.
-
-    Exits with 1 if something could not be measured, or if there is a defect.
-    """
-    target.local_only("bench fidelity")
-    commands().fidelity(target.home, target.config, **options)
-
-
-@bench.command()
-@click.option(
-    "--count",
-    type=click.IntRange(min=1000),
-    default=100_000,
-    show_default=True,
-    help="Chunks in the index.",
-)
-@click.option(
-    "--server-count",
-    type=POSITIVE,
-    default=5_000,
-    show_default=True,
-    help="Chunks behind the server.",
-)
-@click.option(
-    "--only",
-    type=click.Choice(["index", "lists", "server", "options", "scope", "ingest"]),
-    help="Measure one part only.",
-)
-@click.pass_obj
-def bounds(target: Target, /, **options: Any) -> None:
-    """Check speed against the bounds in docs/benchmarks.md.
-
-    Covers SQLite, the server, options, permissions and ingest. Exits with 1 if a bound is missed.
-    """
-    target.local_only("bench bounds")
-    if not commands().bounds(**options):
-        raise SystemExit(1)
-
-
-@bench.command()
 @click.option(
     "--count",
     type=click.IntRange(min=1),
@@ -257,42 +210,6 @@ def tune(target: Target, /, **options: Any) -> None:
     """
     target.local_only("bench tune")
     commands().tune(target.home, target.config, **options)
-
-
-@bench.command()
-@JUDGED_SETS
-@MODES
-@click.option(
-    "--backend", default="sqlite", show_default=True, help="Backend that stores the sets."
-)
-@EMBEDDER
-@MOST_QUESTIONS
-@click.option(
-    "--article",
-    type=POSITIVE,
-    default=1,
-    show_default=True,
-    help="Number of consecutive texts that form an article and are hidden together.",
-)
-@click.option(
-    "--min-confidence",
-    "least",
-    type=click.FloatRange(0, 1),
-    default=0.5,
-    show_default=True,
-    help="Threshold for which to report the share of refused questions.",
-)
-@SEED
-@click.pass_obj
-def confidence(target: Target, /, **options: Any) -> None:
-    """Measure how well confidence detects unanswerable questions.
-
-    Prints a Markdown table of the area under the ROC curve, with 95 % intervals: each set's
-    questions against those of the other sets, and against the same questions with the texts that
-    answer them hidden.
-    """
-    target.local_only("bench confidence")
-    commands().confidence(target.home, target.config, **options)
 
 
 @bench.command()

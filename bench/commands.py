@@ -14,29 +14,26 @@ from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
-from corral.bench.fidelity.run import make_fidelity_plan, run_fidelity
 from corral.bench.options import commands
 from corral.bench.quality.plan import make_plan
 from corral.bench.quality.run import run_quality, work_of
 from corral.bench.quality.split import SplitPlan, run_split, split_table
 from corral.bench.report import HTML_NAME, terminal, write_reports
-from corral.bench.report.blocks import Block
+from corral.bench.report.blocks import Block, Folded
 from corral.bench.report.quality_sections import quality_table, tune_table
 from corral.bench.report.report import REPORT_NAME, Report, begin_report, write_report
-from corral.bench.report.rows import EXACT
-from corral.bench.report.sections import failures_table, fidelity_blocks
+from corral.bench.report.sections import failures_table
 from corral.bench.report.speed_sections import build_tables, speed_tables
-from corral.bench.report.views import quality_by_set
+from corral.bench.report.views import agreement, quality_by_set
 from corral.bench.run import refuse_existing
 from corral.bench.speed.plan import make_speed_plan
-from corral.bench.tuning.confidence_sets import table, tell
 from corral.bench.tuning.run import TunePlan, run_tune
 from corral.providers.base.config import data_home, load_config
 from corral.server.cli.failures import CommandError
 from corral.server.cli.progress import progress
 
 OUT = "corral-bench"
-SIZES, SYNTHETIC = "10k", "5k"
+SIZES = "10k"
 TRIALS = 20
 """Trials of a tuning that a terminal shows."""
 
@@ -63,7 +60,9 @@ def quality(
     cells, work = work_of(plan)
     with progress(cells, work, work="Measuring", things="cells") as advance:
         report = asyncio.run(run_quality(plan, advance))
-    _finish(report, plan.out, (quality_table(report, name) for name in quality_by_set(report)))
+    tables = (quality_table(report, name) for name in quality_by_set(report))
+    agreeing = (Folded(name, (), said, agrees=True) for name, said in agreement(report).items())
+    _finish(report, plan.out, (*tables, *agreeing))
 
 
 def speed(
@@ -96,34 +95,6 @@ def speed(
     _finish(report, plan.out, (*build_tables(report), *tables))
 
 
-def fidelity(
-    home: Path | None,
-    general_config: Path | None,
-    *,
-    synthetic: Sequence[str],
-    data: Sequence[str],
-    **options: Any,
-) -> None:
-    """Compare answers, show the tables, and fail where there is a defect or a failure.
-
-    Raises:
-        CorralError: The plan cannot work, or nothing could be measured in the time given.
-        CommandError: Something could not be measured, or a backend's mapping is wrong.
-    """
-    plan = make_fidelity_plan(
-        synthetic=synthetic or ([] if data else [SYNTHETIC]),
-        data=data,
-        **_common(home, general_config, **_with_data(data, options)),
-    )
-    number = len(plan.backends) * len(plan.sources)
-    with progress(number, plan.work(), work="Comparing", things="backends") as advance:
-        report = asyncio.run(run_fidelity(plan, advance))
-    _finish(report, plan.out, fidelity_blocks(report))
-    wrong = {r.backend for r in report.fidelity if (r.reference, r.verdict) == (EXACT, "mapping")}
-    if wrong:
-        raise CommandError(f"The mapping of {', '.join(sorted(wrong))} is wrong; see the verdicts.")
-
-
 def tune(home: Path | None, config: Path | None, *, out: Path | None, **options: Any) -> None:
     """Tune, print the best trials and the recommendation, and write the report.
 
@@ -150,12 +121,6 @@ def tune(home: Path | None, config: Path | None, *, out: Path | None, **options:
     terminal.line(section.statement, *section.notes, registration, _reports(target, written))
 
 
-def bounds(*, count: int, server_count: int, only: str | None) -> bool:
-    """Print figures beside their bounds; return whether all of them hold."""
-    kept: bool = commands("speed.bounds").run_bounds(count, server_count, only)
-    return kept
-
-
 def users(**options: Any) -> bool:
     """Print what many users of a server get; return whether the page keeps its bound.
 
@@ -169,28 +134,6 @@ def users(**options: Any) -> bool:
     measuring = commands("speed.users")
     kept: bool = measuring.run_users(measuring.UsersPlan(**options))
     return kept
-
-
-def confidence(
-    home: Path | None,
-    config: Path | None,
-    *,
-    data: Sequence[str],
-    modes: Sequence[str],
-    most: int,
-    least: float,
-    **options: Any,
-) -> None:
-    """Ask judged questions and unrelated ones, and print what their confidence is worth.
-
-    Raises:
-        CorralError: A set cannot be read, a mode is unknown, or embedder or backend fail.
-    """
-    folder = home or data_home()
-    first = TunePlan(load_config(config, folder), folder, data=data[0], **options)
-    chosen = [SearchMode.parse(name) for name in modes]
-    told = asyncio.run(tell(first, data, chosen, most))
-    terminal.line(*table(told, least, first.seed))
 
 
 def split(

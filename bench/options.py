@@ -103,7 +103,7 @@ SHARED = (
     ),
     RESUME,
 )
-"""Of `speed` and `fidelity`."""
+"""Of `speed`."""
 
 
 def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -2,8 +2,8 @@
 
 `compare --json` prints one object: `tolerance`; `quality` (data_set, system, metrics by name as
 [before, after, difference], comparison with difference, p, p_holm, verdict and statement); `speed`
-(system, figure, before, after, ratio, verdict); `fidelity` (system, before, after); `missing`
-(section, system, missing_in, reason); `notes` and `regressions`, both lists of sentences.
+(system, figure, before, after, ratio, verdict); `missing` (section, system, missing_in, reason);
+`notes` and `regressions`, both lists of sentences.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def report(target: Target, /, paths: tuple[Path, ...], **options: Any) -> None:
     """Render a report as HTML and Markdown, or join several.
 
     Without --html and --md, writes report.html and report.md next to the report. The page is one
-    file that loads nothing else. --out joins several reports of one machine, such as quality,
-    fidelity and speed, into one in that folder.
+    file that loads nothing else. --out joins several reports of one machine, such as quality
+    and speed, into one in that folder.
     """
     target.local_only("bench report")
     commands("report_commands").report(paths, **options)

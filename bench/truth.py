@@ -1,6 +1,6 @@
 """The right answer, by brute force and without any engine: exact cosines, and BM25.
 
-Quality, fidelity and speed hold what a backend answers against it.
+Quality and speed hold what a backend answers against it.
 
     score(q, d) = sum over the terms t of q:  idf(t) * f (k1 + 1) / (f + k1 (1 - b + b len / avg))
 

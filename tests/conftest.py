@@ -76,7 +76,6 @@ FIRST = (
     "test_playground.py",
     "test_cli_orphans.py",
     "test_types_of_users.py",
-    "test_fidelity.py",
     "test_other_clients.py",
     "test_agents.py",
 )

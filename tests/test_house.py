@@ -20,7 +20,8 @@ import pytest
 from corral.providers.stack.registry import provider_specs
 
 ROOT = Path(__file__).parent.parent
-FLOORS = {"api": 0, "providers": 1, "server": 2, "bench": 3}
+PRODUCT = ("api", "providers", "server", "bench")
+FLOORS = {room: floor for floor, room in enumerate((*PRODUCT, "lab"))}
 SHARED = {"vector_io", "embedding", "rerank", "rag", "ingestion", "text"}
 """Folders of providers/ whose own modules belong to all providers of the kind."""
 
@@ -58,10 +59,24 @@ def imports() -> Iterator[tuple[Path, str]]:
 
 
 def test_imports_point_down() -> None:
-    """A room imports the rooms below it, never one above: api < providers < server < bench."""
+    """A room imports those below it, never one above: api < providers < server < bench < lab."""
     for path, name in imports():
         room, imported = path.relative_to(ROOT).parts[0], name.split(".")[1]
         assert FLOORS[imported] <= FLOORS[room], f"{path}: {name}"
+
+
+def test_the_product_imports_nothing_that_is_not_installed() -> None:
+    """No file of the package imports lab/, tests/, examples/ or an adapter in integrations/.
+
+    If this fails: the package works in a clone and not where it is installed. Move what both need
+    into the package.
+    """
+    outside = {"lab", "tests", "examples", "integrations"}
+    outside |= {path.stem for path in ROOT.glob("integrations/*/*.py")}
+    for room in PRODUCT:
+        for path, found in nodes(room).items():
+            for node in found:
+                assert not {name.split(".")[0] for name in names_of(node)} & outside, path
 
 
 def test_no_circle_of_imports() -> None:
@@ -259,7 +274,7 @@ def test_every_rfc_is_in_the_index_and_says_what_enforces_it() -> None:
         for section in ("Context", "Decision", "Consequences", "Enforced by"):
             assert f"\n## {section}\n" in text, f"{path.name}: {section}"
         enforcers = text.split("## Enforced by")[1]
-        for named in re.findall(r"`((?:tests|api|bench)/[\w/.]+)`", enforcers):
+        for named in re.findall(r"`((?:tests|api|bench|lab)/[\w/.]+)`", enforcers):
             assert (ROOT / named).exists(), f"{path.name}: {named}"
 
 
@@ -303,7 +318,7 @@ def test_every_module_is_shorter_than_500_lines() -> None:
 
 
 def test_no_test_asserts_a_time_of_less_than_five_seconds() -> None:
-    """A busy machine makes such a test fail; `corral bench bounds` is where speed is held.
+    """A busy machine makes such a test fail; `make bounds` is where speed is held.
 
     A rule about growth compares two inputs (tests/growth.py).
     """

@@ -13,7 +13,7 @@ import pytest
 
 PROJECT = Path(__file__).parents[1]
 PARTS = (
-    "api", "bench", "providers", "rfcs", "server",
+    "api", "bench", "lab", "providers", "rfcs", "server",
     "README.md", "LICENSE", "pyproject.toml", "setup.py",
 )  # fmt: skip
 
@@ -57,4 +57,5 @@ def test_the_wheel_holds_what_its_commands_read(wheel: Path) -> None:
     for block in readme.split("```")[1::2]:
         assert block in described
     assert not re.search(r"\]\((?!https?:|#)", described), "a relative link leads nowhere there"
-    assert not any(name.startswith(("tests", "corral/tests")) for name in names)
+    beside = ("tests", "corral/tests", "lab", "corral/lab")
+    assert not any(name.startswith(beside) for name in names)

@@ -1,4 +1,4 @@
-"""What speed and fidelity are measured on: chunks with embeddings, questions, and the truth.
+"""What speed is measured on: chunks with embeddings, questions, and the truth.
 
 A `Corpus` is made from seeded data or from a judged set with cached embeddings.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -160,20 +160,6 @@ def short_size(size: int) -> str:
         if size % factor == 0:
             return f"{size // factor}{letter}"
     return str(size)
-
-
-def without(corpus: Corpus, removed: Sequence[int]) -> Corpus:
-    """Return a corpus without some rows; what is left keeps ids, texts and shares."""
-    keep = np.ones(len(corpus.texts), bool)
-    keep[list(removed)] = False
-    rows = np.flatnonzero(keep)
-    return replace(
-        corpus,
-        chunk_ids=[corpus.chunk_ids[n] for n in rows],
-        texts=[corpus.texts[n] for n in rows],
-        embeddings=corpus.embeddings[rows],
-        shares=corpus.shares[rows],
-    )
 
 
 def _shares(count: int, seed: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""What speed and fidelity are asked to measure on: sizes, shares, sources and their corpus."""
+"""What speed is asked to measure on: sizes, shares, sources and their corpus."""
 
 from __future__ import annotations
 

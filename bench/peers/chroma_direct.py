@@ -60,10 +60,6 @@ class ChromaDirect(BlockingSystem):
             for one, distance in zip(found["ids"][0], distances, strict=True)
         ]
 
-    async def delete(self, chunk_ids: list[str]) -> None:
-        """Delete rows."""
-        self._collection.delete(ids=chunk_ids)
-
     async def close(self) -> None:
         """Let go of the client."""
         if hasattr(self, "_client"):

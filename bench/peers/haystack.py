@@ -59,9 +59,5 @@ class Haystack(BlockingSystem):
         vector_only = asked.mode is SearchMode.VECTOR
         return [(d.id, (1 + d.score) / 2 if vector_only else float(d.score)) for d in legs[0]]
 
-    async def delete(self, chunk_ids: list[str]) -> None:
-        """Delete documents."""
-        self._store.delete_documents(chunk_ids)
-
 
 PEER = Haystack

@@ -101,11 +101,6 @@ class PgvectorDirect(BlockingSystem):
         found = self._connection().execute(statement, parameters)
         return [(one, float(score)) for one, score, _ in found]
 
-    async def delete(self, chunk_ids: list[str]) -> None:
-        """Delete rows."""
-        statement = f"DELETE FROM {self._table} WHERE id = ANY(%s)"
-        self._connection().execute(statement, (chunk_ids,))
-
     async def close(self) -> None:
         """Drop the table and close all connections."""
         if hasattr(self, "_mine"):

@@ -78,11 +78,6 @@ class QdrantEdge(BlockingSystem):
             for point in self._shard.query(request)
         ]
 
-    async def delete(self, chunk_ids: list[str]) -> None:
-        """Delete points."""
-        ids: list[Any] = [str(uuid.uuid5(uuid.NAMESPACE_OID, one)) for one in chunk_ids]
-        self._shard.update(self._qdrant.UpdateOperation.delete_points(ids))
-
     async def close(self) -> None:
         """Close the shard."""
         if hasattr(self, "_shard"):

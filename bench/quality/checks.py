@@ -16,7 +16,7 @@ from corral.api.errors import ContractViolation
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.judged import JudgedSet
 from corral.bench.system import Ranked
-from corral.bench.truth import Truth, recall
+from corral.bench.truth import Truth, findable, recall
 
 SAMPLE = 50
 """Queries that are looked at; they are the first ones."""
@@ -79,7 +79,7 @@ class OrderChecks:
         """
         sample = {key: answers[key] for key in self._numbers if key in answers}
         if mode is SearchMode.VECTOR:
-            self._check_recall(sample)
+            _check_recall(self.agreement(mode, answers))
         votes = [self._vote(mode, key, [one for one, _ in hits]) for key, hits in sample.items()]
         worse, better = votes.count(-1), votes.count(1)
         if worse >= LEAST_VOTES and worse > 2 * better:
@@ -89,19 +89,22 @@ class OrderChecks:
                 hint="Look for distances used as scores, or a lost sign.",
             )
 
-    def _check_recall(self, sample: Mapping[str, Ranked]) -> None:
+    def agreement(self, mode: SearchMode, answers: Mapping[str, Ranked]) -> list[float]:
+        """Return, for each query of the sample, the share of the 10 best that the hits hold.
+
+        Args:
+            mode: Vector (by cosine) or keyword (by BM25); a chunk that ties with the tenth counts.
+            answers: By query id.
+        """
+        everything = np.ones(len(self._rows), bool)
         shares = []
-        for key, hits in sample.items():
-            cosines = self._truth.of(SearchMode.VECTOR, self._numbers[key])
-            found = [self._rows[one] for one, _ in hits[:_NEAR]]
-            shares.append(recall(cosines, found, _NEAR, _SLACK))
-        reached = float(np.mean(shares)) if shares else 1.0
-        if reached < LEAST_RECALL:
-            raise ContractViolation(
-                f"Only {reached:.2f} of the true {_NEAR} nearest are found.",
-                hint="Approximate search does not miss that many: look for a reversed order, "
-                "another metric, or ids that belong to other chunks.",
-            )
+        for key, number in self._numbers.items():
+            if key in answers:
+                values = findable(self._truth.of(mode, number), mode, everything)
+                found = [self._rows[one] for one, _ in answers[key][:_NEAR]]
+                slack = _SLACK if mode is SearchMode.VECTOR else None
+                shares.append(recall(values, found, _NEAR, slack))
+        return shares
 
     def _vote(self, mode: SearchMode, query_id: str, ids: Sequence[str]) -> int:
         """Return 1 where the hits are the right way round, -1 where they are not, else 0."""
@@ -117,6 +120,16 @@ class OrderChecks:
         fits = sum(_stretched(fit) for fit, _ in parts) + np.zeros(len(ids))
         gap = float(fits[:half].mean() - fits[-half:].mean()) if half else 0.0
         return int(np.sign(round(gap, 6)))
+
+
+def _check_recall(shares: Sequence[float]) -> None:
+    reached = float(np.mean(shares)) if shares else 1.0
+    if reached < LEAST_RECALL:
+        raise ContractViolation(
+            f"Only {reached:.2f} of the true {_NEAR} nearest are found.",
+            hint="Approximate search does not miss that many: look for a reversed order, "
+            "another metric, or ids that belong to other chunks.",
+        )
 
 
 def _stretched(values: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -20,6 +20,10 @@ NDCG = "nDCG@10"
 NAMES = (NDCG, "R@10", "R@100", "RR@10", "AP@10")
 """As ir-measures writes them; the first one decides comparisons."""
 DEPTH, DEEPEST = 10, 100
+AGREES = "agrees with exact"
+"""The share of the 10 best by brute force that are among the first 10 hits, beside `NAMES`."""
+EXACT = 0.999
+"""Agreement from which a search counts as exact: one miss in a thousand may be rounding."""
 
 
 def measured(k: int) -> list[str]:

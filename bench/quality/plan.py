@@ -41,6 +41,12 @@ class Cell:
         parts = (self.backend.name, self.mode.value, self.fusion)
         return ":".join(part for part in parts if part)
 
+    @property
+    def has_truth(self) -> bool:
+        """Whether one answer is right: a foreign system may weigh words by another formula."""
+        keyword = self.mode is SearchMode.KEYWORD and self.backend.entry is not None
+        return self.mode is SearchMode.VECTOR or keyword
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityPlan(Plan):

@@ -19,7 +19,7 @@ from corral.bench.data.embedded import EmbeddedSet, Embedding
 from corral.bench.data.judged import JudgedSet
 from corral.bench.data.readers import write_run
 from corral.bench.quality.checks import OrderChecks, check_answer
-from corral.bench.quality.metrics import NDCG, measure, measured
+from corral.bench.quality.metrics import AGREES, NDCG, measure, measured
 from corral.bench.quality.plan import Cell, QualityPlan, cell_key
 from corral.bench.quality.results import FinishedCell, with_comparisons, with_documents
 from corral.bench.quality.statistics import bootstrap, seed_of
@@ -140,7 +140,7 @@ class _QualityRun(Run):
             self.fail(cell.backend, stage, said(error), judged.name, mode)
             self.advance(1, len(judged.queries) * QUERY_WORK)
             return
-        row, before = self._row(cell, judged, answers, seconds), len(self.report.failures)
+        row, before = self._row(cell, judged, answers, seconds, checks), len(self.report.failures)
         try:
             checks.check_order(cell.mode, answers)
         except ContractViolation as error:
@@ -169,7 +169,12 @@ class _QualityRun(Run):
         return answers, spent
 
     def _row(
-        self, cell: Cell, judged: JudgedSet, answers: dict[str, Ranked], seconds: float
+        self,
+        cell: Cell,
+        judged: JudgedSet,
+        answers: dict[str, Ranked],
+        seconds: float,
+        checks: OrderChecks,
     ) -> QualityRow:
         """Measure the answers, and write them as a TREC run."""
         run = {key: [one for one, _ in ranked] for key, ranked in answers.items()}
@@ -177,6 +182,11 @@ class _QualityRun(Run):
         write_run(self.plan.out / path, run, cell.backend.name)
         values = measure(judged.qrels, run)
         seed = seed_of(self.plan.seed, judged.name, "bootstrap")
+        metrics = {
+            name: bootstrap(list(values[name].values()), seed) for name in measured(self.plan.k)
+        }
+        if cell.has_truth:
+            metrics[AGREES] = bootstrap(checks.agreement(cell.mode, answers), seed)
         return QualityRow(
             backend=cell.backend.name,
             mode=cell.mode.value,
@@ -186,9 +196,7 @@ class _QualityRun(Run):
             n_queries=len(judged.queries),
             k=self.plan.k,
             seconds=seconds,
-            metrics={
-                name: bootstrap(list(values[name].values()), seed) for name in measured(self.plan.k)
-            },
+            metrics=metrics,
             ndcg_by_query=values[NDCG],
             run_file=path.as_posix(),
         )

@@ -1,4 +1,4 @@
-"""Several reports of one machine as one: quality, fidelity and speed of a round side by side."""
+"""Several reports of one machine as one: quality and speed of a round side by side."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def combined(parts: Sequence[tuple[Path, Report]], folder: Path) -> Report:
             "hardware": reports[0].hardware.model_copy(update={"threads": _threads(reports)}),
             "baseline": ", ".join(dict.fromkeys(r.baseline for r in reports if r.baseline)) or None,
             **{name: _one(reports, name) for name in ONE_OF},
-            **dict.fromkeys(("quality", "fidelity", "builds", "speed", "tune", "failures"), ()),
+            **dict.fromkeys(("quality", "builds", "speed", "tune", "failures"), ()),
             "data_sets": tuple(sets.values()),
             "notes": tuple(dict.fromkeys(notes)),
         }
@@ -125,8 +125,7 @@ def _moved(row: Row, renamed: dict[str, str], home: Path, folder: Path) -> Row:
     update: dict[str, Any] = {}
     data_set: str | None = getattr(row, "data_set", None)
     if data_set is not None:
-        name, comma, rest = data_set.partition(", ")  # fidelity adds the filter
-        update["data_set"] = renamed.get(data_set, renamed.get(name, name) + comma + rest)
+        update["data_set"] = renamed.get(data_set, data_set)
     if isinstance(row, QualityRow) and row.run_file is not None:
         update["run_file"] = Path(os.path.relpath(home / row.run_file, folder)).as_posix()
     return row.model_copy(update=update)

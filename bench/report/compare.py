@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from corral.api.errors import InvalidRequest
+from corral.bench.quality.metrics import AGREES, EXACT
 from corral.bench.quality.statistics import compare
 from corral.bench.report.comparison import (
-    FidelityChange,
     Missing,
     QualityChange,
     ReportComparison,
@@ -29,7 +29,6 @@ from corral.bench.report.rows import DataSet, QualityRow
 TOLERANCE = 0.25
 """Slower by a quarter counts as slower: medians of two runs on a busy machine differ by less."""
 
-_FIDELITY = ("agrees", "approximate", "mapping")
 _R = TypeVar("_R", bound=NamedRow)
 
 
@@ -59,8 +58,7 @@ def compare_reports(
     quality = _quality(first, second, seed)
     like = _same_machine(first, second)
     speed = _speed(first, second, tolerance if like else None)
-    fidelity, common = _fidelity(first, second)
-    if not (quality or speed or common):
+    if not (quality or speed):
         raise InvalidRequest(
             "The reports have no row in common.",
             hint="Compare runs of the same backends and modes on the same data.",
@@ -69,10 +67,9 @@ def compare_reports(
         tolerance=tolerance,
         quality=tuple(quality),
         speed=tuple(speed),
-        fidelity=tuple(fidelity),
         missing=tuple(missing),
         notes=tuple(_notes(first, second, like)),
-        regressions=tuple(_regressions(quality, speed, fidelity, () if allow_missing else missing)),
+        regressions=tuple(_regressions(quality, speed, () if allow_missing else missing)),
     )
 
 
@@ -175,17 +172,6 @@ def _change(
     )
 
 
-def _fidelity(first: Report, second: Report) -> tuple[list[FidelityChange], int]:
-    """What changed, and how many rows both have."""
-    pairs = _paired(first.fidelity, second.fidelity)
-    changes = [
-        FidelityChange(system=name, before=before.verdict, after=after.verdict)
-        for name, (before, after) in pairs.items()
-        if before.verdict != after.verdict
-    ]
-    return changes, len(pairs)
-
-
 def _missing(first: Report, second: Report) -> list[Missing]:
     return [*_absent(first, second, "second"), *_absent(second, first, "first")]
 
@@ -227,18 +213,18 @@ def _notes(first: Report, second: Report, like: bool) -> Iterable[str]:
 def _regressions(
     quality: Iterable[QualityChange],
     speed: Iterable[SpeedChange],
-    fidelity: Iterable[FidelityChange],
     missing: Iterable[Missing],
 ) -> Iterable[str]:
     for change in quality:
         if change.comparison.verdict == "worse":
             yield f"{change.data_set} {change.system}: {change.comparison.statement}"
+        before, after, _ = change.metrics.get(AGREES, (0.0, 0.0, 0.0))
+        if before >= EXACT > after:
+            shares = f"{before:.3f} before, {after:.3f} now"
+            yield f"{change.data_set} {change.system}: {AGREES}: {shares}"
     for figure in speed:
         if figure.verdict == "slower":
             yield f"{figure.system}: {figure.figure} {figure.ratio:.2f} times what it was"
-    for agreement in fidelity:
-        if _FIDELITY.index(agreement.after) > _FIDELITY.index(agreement.before):
-            yield f"{agreement.system}: {agreement.before} before, {agreement.after} now"
     for row in missing:
         if row.missing_in == "second":
             why = f": {row.reason}" if row.reason else ""

@@ -45,14 +45,6 @@ class SpeedChange(Row):
     verdict: Verdict
 
 
-class FidelityChange(Row):
-    """One backend whose agreement with its reference is not what it was."""
-
-    system: str
-    before: str
-    after: str
-
-
 class Missing(Row):
     """A row that only one report has, and why the other lacks it where it says so."""
 
@@ -68,7 +60,6 @@ class ReportComparison(Row):
     tolerance: float
     quality: tuple[QualityChange, ...]
     speed: tuple[SpeedChange, ...]
-    fidelity: tuple[FidelityChange, ...]
     missing: tuple[Missing, ...]
     notes: tuple[str, ...]
     regressions: tuple[str, ...]

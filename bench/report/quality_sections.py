@@ -53,7 +53,8 @@ def quality(report: Report) -> Section | None:
     lead = Text(
         "Means over the queries with bootstrap 95 % intervals. Against the baseline: nDCG@10, "
         "paired randomization test, p after Holm's correction. The upright line is the baseline. "
-        "Backends whose answers are equal in quality share a row."
+        "Backends whose answers are equal in quality share a row. Agrees with exact: the share of "
+        "the 10 best by brute force that are among the first 10 hits, for the first queries."
     )
     tables = [quality_table(report, name) for name in sets]
     return Section("quality", "Quality", "Quality", [lead, *tables]) if sets else None

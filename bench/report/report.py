@@ -25,7 +25,6 @@ from corral.bench.report.rows import (
     BuildRow,
     DataSet,
     Failure,
-    FidelityRow,
     Hardware,
     QualityRow,
     Row,
@@ -33,7 +32,7 @@ from corral.bench.report.rows import (
     TuneSection,
 )
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Raised when an older reader would misread a report. A new optional field does not raise it."""
 
 REPORT_NAME = "report.json"
@@ -42,7 +41,7 @@ REPORT_NAME = "report.json"
 class Report(Row):
     """One run of the suite; `with_rows` and `model_copy` make the next state of it."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     command: str
     seed: int
     started: datetime
@@ -56,7 +55,6 @@ class Report(Row):
     baseline: str | None = None
     data_sets: tuple[DataSet, ...] = ()
     quality: tuple[QualityRow, ...] = ()
-    fidelity: tuple[FidelityRow, ...] = ()
     builds: tuple[BuildRow, ...] = ()
     speed: tuple[SpeedRow, ...] = ()
     tune: tuple[TuneSection, ...] = ()
@@ -89,7 +87,6 @@ class Report(Row):
             *(("quality", row) for row in self.quality),
             *(("speed", row) for row in self.speed),
             *(("builds", row) for row in self.builds),
-            *(("fidelity", row) for row in self.fidelity),
         ]
 
     def done(self) -> Report:
@@ -97,12 +94,11 @@ class Report(Row):
         return self.model_copy(update={"finished": datetime.now(UTC)})
 
 
-NamedRow = QualityRow | SpeedRow | BuildRow | FidelityRow
+NamedRow = QualityRow | SpeedRow | BuildRow
 
 _SECTIONS: dict[type[Row], str] = {
     DataSet: "data_sets",
     QualityRow: "quality",
-    FidelityRow: "fidelity",
     BuildRow: "builds",
     SpeedRow: "speed",
     TuneSection: "tune",

@@ -9,9 +9,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-EXACT = "exact"
-"""The reference of fidelity: brute force, all distances in float64."""
-
 
 class Row(BaseModel):
     """Base of all records: frozen, unknown keys refused, numbers finite."""
@@ -72,7 +69,7 @@ class QualityRow(Row):
         ranker: The fusion's settings, so that a sweep can be drawn; None without fusion.
         k: Hits asked for.
         metrics: By name as ir-measures writes it: nDCG@10, R@10, R@100, RR@10, AP@10; none that
-            looks deeper than k.
+            looks deeper than k. And `AGREES`, if a mode has one right answer.
         ndcg_by_query: nDCG@10 by query id.
         run_file: The TREC run, relative to the report's folder.
         shown: By query id, for the greatest wins and losses against the baseline: at most three
@@ -104,43 +101,6 @@ class QualityRow(Row):
     def name(self) -> str:
         """What it is about; unique in a report, and equal for the same thing in another."""
         return f"{self.data_set} {self.label}"
-
-
-class FidelityRow(Row):
-    """How far a backend's answers agree with a reference on the same vectors and texts.
-
-    Attributes:
-        reference: `EXACT` or another backend's name.
-        recall_vs_exact: Share of the true k nearest that were returned; a chunk that ties with the
-            k-th counts as one of them.
-        overlap: Share of ids that both have among their first k.
-        rank_biased_overlap: Agreement of the orders, the first ranks counting most, 0 to 1.
-        score_difference_max: Largest |score - reference score| of a common id.
-        verdict: `agrees`, `approximate` (ANN loss: scores right, some neighbors missed) or
-            `mapping` (scores, ids or hits are wrong: a defect).
-        note: Why, in words.
-    """
-
-    backend: str
-    reference: str
-    mode: str
-    data_set: str
-    size: int = Field(ge=1)
-    k: int = Field(ge=1)
-    n_queries: int = Field(ge=1)
-    recall_vs_exact: Estimate | None = None
-    overlap: Estimate | None = None
-    rank_biased_overlap: Estimate | None = None
-    score_difference_max: float | None = None
-    score_difference_mean: float | None = None
-    verdict: Literal["agrees", "approximate", "mapping"]
-    note: str = ""
-
-    @property
-    def name(self) -> str:
-        """As `QualityRow.name`."""
-        what = f"{self.backend}:{self.mode} against {self.reference}"
-        return f"{self.data_set} {what}, {self.size:,} chunks, k {self.k}"
 
 
 class BuildRow(Row):

@@ -1,10 +1,10 @@
-"""All sections of a report, in their order, as data; those on fidelity and the run itself."""
+"""All sections of a report, in their order, as data; those on failures and the run itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from corral.bench.report import quality_sections, speed_sections, views, wording
+from corral.bench.report import quality_sections, speed_sections, wording
 from corral.bench.report.blocks import (
     Block,
     Cell,
@@ -19,74 +19,13 @@ from corral.bench.report.blocks import (
     Text,
     figures,
 )
-from corral.bench.report.quality_sections import mode_cell
 from corral.bench.report.report import Report
-from corral.bench.report.rows import Failure, FidelityRow
-
-FIDELITY_SIGNS = {"agrees": "=", "approximate": "≈", "mapping": "✕"}
+from corral.bench.report.rows import Failure
 
 
 def sections(report: Report) -> list[Section]:
     """Return the sections of a report, those without rows left out."""
     return [section for make in SECTIONS if (section := make(report)) is not None]
-
-
-def fidelity(report: Report) -> Section | None:
-    """Return how far the backends agree on the same vectors and texts."""
-    lead = Text(
-        "Approximate: neighbors are missed, but the scores of those found are right. "
-        "Mapping: scores, ids or hits are wrong, which is a defect."
-    )
-    blocks = fidelity_blocks(report)
-    return Section("fidelity", "Fidelity", "Fidelity", [lead, *blocks]) if blocks else None
-
-
-def fidelity_blocks(report: Report) -> list[Block]:
-    """Return, for each data set, what differs as a table and what agrees as one line."""
-    blocks: list[Block] = []
-    for name, rows in views.fidelity_by_set(report).items():
-        differ = [row for row in rows if row.verdict != "agrees"]
-        agree = [row for row in rows if row.verdict == "agrees"]
-        if differ:
-            blocks.append(_fidelity_table(f"{name}, answers that differ", differ))
-        if agree:
-            said = f"{len(agree)} of {wording.count(len(rows), 'comparison')} agree"
-            names = wording.listed(list(dict.fromkeys(row.backend for row in agree)))
-            table = _fidelity_table(f"{name}, answers that agree", agree)
-            title = f"{name}, against brute force and each other"
-            blocks.append(Folded(title, [table], f"{said}: {names}", agrees=True))
-    return blocks
-
-
-def _fidelity_table(caption: str, rows: Sequence[FidelityRow]) -> Table:
-    columns = [
-        Column("Backend", wraps=True),
-        Column("Against", wraps=True),
-        Column("Mode"),
-        Column("Filter"),
-        *figures("k"),
-        *figures("Recall", "Overlap", brief="text"),
-        *figures("RBO", brief="none"),
-        *figures("Score diff"),
-        Column("Verdict", wraps=True, brief="below"),
-    ]
-    return Table(caption, columns, [_fidelity_cells(row) for row in rows])
-
-
-def _fidelity_cells(row: FidelityRow) -> list[Cell | str]:
-    error = row.score_difference_max
-    return [
-        row.backend,
-        row.reference,
-        mode_cell(row.mode),
-        row.data_set.partition(", ")[2].removesuffix(" filter"),
-        str(row.k),
-        wording.estimate(row.recall_vs_exact),
-        wording.estimate(row.overlap),
-        wording.estimate(row.rank_biased_overlap),
-        wording.NONE if error is None else f"{error:.1e}" if error else "0",
-        Cell(f"{FIDELITY_SIGNS[row.verdict]} {row.verdict}", row.note, f"verdict {row.verdict}"),
-    ]
 
 
 def failures(report: Report) -> Section | None:
@@ -171,7 +110,6 @@ SECTIONS = (
     quality_sections.sweep,
     quality_sections.queries,
     quality_sections.tuning,
-    fidelity,
     speed_sections.fronts,
     speed_sections.latencies,
     speed_sections.builds,

@@ -9,14 +9,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from corral.bench.quality.metrics import NAMES, NDCG
+from corral.bench.quality.metrics import AGREES, EXACT, NAMES, NDCG
 from corral.bench.report import wording
 from corral.bench.report.report import Report
 from corral.bench.report.rows import (
-    EXACT,
     BuildRow,
     Failure,
-    FidelityRow,
     QualityRow,
     SpeedRow,
 )
@@ -32,7 +30,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 def backends(report: Report) -> list[str]:
     """Return every backend in the order of its first appearance; a chart's colors follow it."""
-    sections = (report.quality, report.speed, report.builds, report.fidelity, report.failures)
+    sections = (report.quality, report.speed, report.builds, report.failures)
     return list(dict.fromkeys(row.backend for rows in sections for row in rows))
 
 
@@ -63,29 +61,22 @@ def answers_of(row: QualityRow) -> Hashable:
     return row.mode, row.fusion, frozenset(row.ndcg_by_query.items())
 
 
-def fidelity_by_set(report: Report) -> dict[str, list[FidelityRow]]:
-    """Return the fidelity rows by data set; a filter is no part of its name."""
-    return grouped(report.fidelity, lambda row: row.data_set.partition(", ")[0])
-
-
 def agreement(report: Report) -> dict[str, str]:
-    """Return, by data set, whether the backends agree, in a sentence.
-
-    Whom it names is judged against brute force: of two that differ, one may be right.
-    """
+    """Return, by data set, which backends miss hits of exact search, in a sentence."""
     said = {}
-    for name, rows in fidelity_by_set(report).items():
-        judged = [row for row in rows if row.reference == EXACT]
-        parts = []
-        for verdict, what in (
-            ("mapping", "returned wrong scores, ids or hits"),
-            ("approximate", "missed neighbors or used another formula"),
-        ):
-            names = list(dict.fromkeys(row.backend for row in judged if row.verdict == verdict))
-            parts += [f"{wording.listed(names)} {what}"] if names else []
-        count = wording.count(len(judged), "comparison")
-        said[name] = "; ".join(parts) or f"all backends agree with brute force, in {count}"
-    return {name: f"{text}." for name, text in said.items()}
+    for name, rows in quality_by_set(report).items():
+        known = [(row, row.metrics[AGREES].mean) for row in rows if AGREES in row.metrics]
+        lost = [
+            f"{row.backend} in {row.mode} mode ({wording.score(share)})"
+            for row, share in known
+            if share < EXACT
+        ]
+        if lost:
+            said[name] = f"{wording.listed(lost)} missed some of the 10 best of exact search."
+        elif known:
+            count = wording.count(len(known), "comparison")
+            said[name] = f"all backends agree with exact search, in {count}."
+    return said
 
 
 def fastest(report: Report) -> dict[str, str]:
@@ -161,7 +152,7 @@ def fronts(report: Report) -> dict[tuple[str, int, int], list[Point]]:
     )
     panels = {}
     for key, rows in sorted(groups.items()):
-        known = [(row, recall) for row in rows if (recall := _recall(report, row)) is not None]
+        known = [(r, r.recall_vs_exact) for r in rows if r.recall_vs_exact is not None]
         if known:
             panels[key] = [
                 Point(row, recall, _on_front(row.throughput_qps, recall, known))
@@ -197,18 +188,6 @@ def builds(report: Report) -> dict[str, list[BuildRow]]:
     order = backends(report)
     rows = sorted(report.builds, key=lambda row: (order.index(row.backend), row.size))
     return grouped(rows, lambda row: _SIZE.sub("", row.data_set))
-
-
-def _recall(report: Report, row: SpeedRow) -> float | None:
-    """The row's own, or what the fidelity round found for the same vectors."""
-    if row.recall_vs_exact is not None or row.variant:
-        return row.recall_vs_exact
-    wanted = (row.backend, row.data_set, row.mode, row.size, row.k)
-    for found in report.fidelity:
-        key = (found.backend, found.data_set, found.mode, found.size, found.k)
-        if key == wanted and found.recall_vs_exact is not None:
-            return found.recall_vs_exact.mean
-    return None
 
 
 def _on_front(throughput: float, recall: float, known: list[tuple[SpeedRow, float]]) -> bool:

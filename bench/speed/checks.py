@@ -7,7 +7,7 @@
 
 Hits that do not pass the filter, or were never stored, count 0. An approximate index loses a little
 and another formula for keywords somewhat more; what is below `LEAST` is another answer, and its
-speed does not compare. Which kind of wrong it is, `corral bench fidelity` tells.
+speed does not compare.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class Workload:
                 backend,
                 "check",
                 f"Its answers{filtered} hold {right:.2f} of what can be found: its times there are "
-                "not those of a right answer. `corral bench fidelity` tells why.",
+                "not those of a right answer.",
                 mode,
             )
 

@@ -29,7 +29,7 @@ from corral.bench.data.synthetic import sentence, synthetic_embeddings, zipf
 from corral.bench.report.wording import count
 from corral.bench.scratch import batches, synthetic_chunks
 from corral.bench.speed.asking import Answered, Ask, Asks, closed_loop, open_loop
-from corral.bench.speed.over_http import insert_body, query_body, running_server
+from corral.bench.speed.server_process import insert_body, query_body, running_server
 from corral.bench.stopwatch import Bound
 from corral.providers.base.config import load_config
 

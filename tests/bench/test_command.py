@@ -46,6 +46,7 @@ def test_a_table_for_each_set(tmp_path: Path) -> None:
         "one, french, 2 queries",
         "two-de, german, 2 queries",
         "memory and sqlite   keyword",
+        "one: all backends agree with exact search, in 4 comparisons.",
         "Reports in out: report.html",
     ):
         assert shown in done.stdout
@@ -86,7 +87,6 @@ def test_a_failure_is_shown_and_the_exit_code_says_so(
     "words",
     [
         (*QUALITY, "miniature"),
-        ("bench", "fidelity", "--synthetic", "50"),
         ("bench", "speed", "--sizes", "50", "--baseline", "unreachable"),
     ],
 )
@@ -157,23 +157,19 @@ def test_bad_input(tmp_path: Path, words: list[str], said: str) -> None:
 
 
 def test_a_complete_round_is_one_report(tmp_path: Path) -> None:
-    """Quality, fidelity and speed, each with a report, become one that has all three; once.
+    """Quality and speed, each with a report, become one that has both; once.
 
     If this fails: `make bench`, which does the same, ends without its report.
     """
     makefile = (Path(__file__).parents[2] / "Makefile").read_text("utf-8")
-    parts = [tmp_path / "out" / name for name in ("quality", "fidelity", "speed")]
+    parts = [tmp_path / "out" / name for name in ("quality", "speed")]
     assert all(f"$$bench {part.name} $$on " in makefile for part in parts)
     folder, small = write_beir(tmp_path / "farm"), ("--modes", "vector", "--filters", "")
     for words in (
         (*QUALITY, folder, "--modes", "vector", "--backends", "memory", "--out", parts[0]),
         (
-            "bench", "fidelity", "--synthetic", "100", "--backends", "memory", *small,
-            "--out", parts[1],
-        ),
-        (
             "bench", "speed", "--sizes", "100", "--backends", "memory", *small, "--queries", "5",
-            "--rounds", "1", "--concurrency", "1", "--out", parts[2],
+            "--rounds", "1", "--concurrency", "1", "--out", parts[1],
         ),
     ):  # fmt: skip
         done = corral(*words)
@@ -184,7 +180,7 @@ def test_a_complete_round_is_one_report(tmp_path: Path) -> None:
         assert f"out/{name}" in done.stdout
         assert (tmp_path / "out" / name).exists()
     whole = read_report(tmp_path / "out")
-    assert all((whole.quality, whole.fidelity, whole.builds, whole.speed))
+    assert all((whole.quality, whole.builds, whole.speed))
     assert (tmp_path / "out" / str(whole.quality[0].run_file)).exists()
     again = corral("bench", "report", *parts, "--out", tmp_path / "out")
     assert (again.exit_code, "holds a report already" in again.stderr) == (2, True)
@@ -201,13 +197,9 @@ def test_a_complete_round_is_one_report(tmp_path: Path) -> None:
         ),
         (["tune", "--data", "miniature", "--out", "done"], "done holds a report already"),
         (["tune", "--db", "farm", "--generate", "0"], "0 is not in the range"),
-        (["confidence", "--data", "miniature", "--article", "0"], "0 is not in the range"),
-        (["bounds", "--count", "10"], "10 is not in the range"),
-        (["fidelity", "--synthetic", "1k", "--resume"], "--resume needs --out"),
-        (["fidelity", "--max-docs", "5"], "--max-docs 5 is too small for one measurement"),
+        (["speed", "--sizes", "1k", "--resume"], "--resume needs --out"),
         (["speed", "--max-docs", "9"], "--max-docs 9 is too small for one measurement"),
         (["speed", "--data", "miniature", "--max-docs", "9"], "--max-docs 9 is too small"),
-        (["fidelity", "--embedder", "hashing"], "--embedder needs --data"),
         (["speed", "--embedder", "hashing"], "--embedder needs --data"),
         (["tune", "--db", "x", "--generate", "20", "--embedder", "m"], "--embedder needs --data"),
         (["tune", "--db", "x", "--generate", "20", "--language", "de"], "--language needs --data"),

@@ -12,12 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from corral.api.errors import InvalidRequest
+from corral.bench.quality.metrics import AGREES
 from corral.bench.quality.statistics import bootstrap
 from corral.bench.report import render_html, render_markdown
 from corral.bench.report.compare import TOLERANCE, compare_reports
 from corral.bench.report.comparison import ReportComparison
 from corral.bench.report.report import REPORT_NAME, Report, read_report, write_report
-from corral.bench.report.rows import BuildRow, Failure, Hardware, QualityRow, SpeedRow
+from corral.bench.report.rows import BuildRow, Estimate, Failure, Hardware, QualityRow, SpeedRow
 from corral.server.cli.cli import main
 
 from .report.example_report import example_report
@@ -54,7 +55,7 @@ def speed_row(**given: Any) -> SpeedRow:
 
 def made(*rows: Any, **changed: Any) -> Report:
     """Return a report of these rows."""
-    empty = dict.fromkeys(("quality", "speed", "builds", "fidelity", "tune", "failures"), ())
+    empty = dict.fromkeys(("quality", "speed", "builds", "tune", "failures"), ())
     return example_report().model_copy(update={**empty, **changed}).with_rows(*rows)
 
 
@@ -72,7 +73,7 @@ def test_a_report_has_no_regression_against_itself() -> None:
     """Every row is paired and unchanged, none is missing."""
     report = example_report()
     found = compared(report, report)
-    assert [*found.regressions, *found.missing, *found.fidelity, *found.notes] == []
+    assert [*found.regressions, *found.missing, *found.notes] == []
     assert len(found.quality) == len(report.quality)
     assert all(change.comparison.verdict == "same" for change in found.quality)
     assert {change.verdict for change in found.speed} == {"same"}
@@ -209,13 +210,17 @@ def test_fusions_filters_and_loads_are_told_apart() -> None:
     assert len(found.speed) == 2 * len(loads)
 
 
-def test_a_backend_that_became_wrong_is_a_regression() -> None:
-    """From agreeing to a mapping error is one; the way back is none."""
-    fine = example_report().fidelity[0]
-    wrong = fine.model_copy(update={"verdict": "mapping"})
-    (said,) = compared(made(fine), made(wrong)).regressions
-    assert said.endswith("agrees before, mapping now")
-    assert compared(made(wrong), made(fine)).regressions == ()
+def test_a_backend_that_became_approximate_is_a_regression() -> None:
+    """From agreeing with exact search to missing hits is one; the way back is none."""
+    fine = quality_row("sqlite", values())
+    shares = {share: Estimate(mean=share, low=share, high=share) for share in (1.0, 0.95)}
+    exact, lossy = (
+        fine.model_copy(update={"metrics": {**fine.metrics, AGREES: share}})
+        for share in shares.values()
+    )
+    (said,) = compared(made(exact), made(lossy)).regressions
+    assert said.endswith("agrees with exact: 1.000 before, 0.950 now")
+    assert compared(made(lossy), made(exact)).regressions == ()
 
 
 def test_other_data_are_refused() -> None:
@@ -286,7 +291,7 @@ def test_json_is_the_whole_comparison(files: tuple[Path, Path]) -> None:
         ("{", "is not JSON"),
         ("[]", "schema version None"),
         (json.dumps({"schema_version": 99}), "schema version 99"),
-        (json.dumps({"schema_version": 1}), "command: missing"),
+        (json.dumps({"schema_version": 2}), "command: missing"),
     ],
 )
 def test_exit_code_2_for_what_is_no_report(

@@ -12,14 +12,18 @@ import pytest
 
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.vector_dbs import SearchMode
-from corral.bench.quality.metrics import NAMES
+from corral.bench.quality.metrics import AGREES, NAMES
 from corral.bench.quality.plan import QualityPlan, make_plan
 from corral.bench.quality.run import run_quality, work_of
 from corral.bench.report.report import Report, read_report
+from corral.bench.report.rows import Estimate
+from corral.bench.report.views import agreement
 from corral.bench.system import Collection, Ranked, Search
 
 from .foreign import Exact, install
 from .judged_files import write_beir
+
+ALL = Estimate(mean=1, low=1, high=1)
 
 
 def plan(folder: Path, backends: Sequence[str], **options: Any) -> QualityPlan:
@@ -66,6 +70,10 @@ def test_a_whole_round(tmp_path: Path) -> None:
     assert read_report(tmp_path / "out") == report
     row = report.quality[2]
     assert set(row.metrics) == {"nDCG@10", "R@10", "R@100", "RR@10", "AP@10"}
+    agreeing = {row.label for row in report.quality if row.metrics.get(AGREES) == ALL}
+    assert agreeing == {
+        *("memory:vector", "memory:keyword", "sqlite:vector", "sqlite:keyword", "exact:vector")
+    }
     assert len(row.ndcg_by_query) == row.n_queries == 42
     run_file = (tmp_path / "out" / str(row.run_file)).read_text("utf-8").splitlines()
     assert run_file[0].split()[1:4:2] == ["Q0", "1"]
@@ -155,6 +163,21 @@ def test_working_backends_pass_the_checks(tmp_path: Path) -> None:
     )
     assert report.failures == ()
     assert len(report.quality) == 15
+
+
+def test_a_backend_that_misses_neighbors_does_not_agree(tmp_path: Path) -> None:
+    """Every fifth chunk is never found: the share says so, and the findings name the backend.
+
+    If this fails: an approximate index looks like an exact one.
+    """
+    report = measure(tmp_path, ["sqlite", "lossy"], modes=["vector"])
+    assert report.failures == ()
+    assert all(
+        0.7 < row.metrics[AGREES].mean < 0.9 for row in report.quality if row.backend == "lossy"
+    )
+    said = agreement(report)["miniature-en"]
+    assert said.startswith("lossy in vector mode (0.")
+    assert "sqlite" not in said
 
 
 def test_a_mode_that_a_system_lacks_has_no_row(tmp_path: Path) -> None:

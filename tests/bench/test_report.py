@@ -77,7 +77,7 @@ def test_a_report_says_where_it_was_made() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"schema_version": 2}, "schema version 2, this Corral reads 1"),
+        ({"schema_version": 1}, "schema version 1, this Corral reads 2"),
         ({"schema_version": None}, "schema version None"),
         ({"seed": "x"}, "seed: "),
         ({"quality": [{"backend": "sqlite"}]}, r"quality\.0\.mode: "),

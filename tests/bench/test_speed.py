@@ -317,7 +317,7 @@ def test_parts_cover_everything() -> None:
 
 
 def test_the_command_line_shows_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`corral bench speed` and `fidelity` print their tables and leave the reports."""
+    """`corral bench speed` prints its tables and leaves the reports."""
     monkeypatch.setenv("CORRAL_HOME", str(tmp_path / "home"))
     common = ["--modes", "vector,keyword", "--filters", "10%"]
     small = ["--sizes", "200", "--concurrency", "1,2", "--queries", "6", "--rounds", "2"]
@@ -334,13 +334,6 @@ def test_the_command_line_shows_tables(tmp_path: Path, monkeypatch: pytest.Monke
     ):
         assert shown in done.stdout
     assert (out / "report.html").exists()
-    out = tmp_path / "fidelity"
-    done = runner.invoke(
-        main, ["bench", "fidelity", *common, "--synthetic", "200", "--out", str(out)]
-    )
-    assert done.exit_code == 0, done.output
-    assert "synthetic-200, against brute force" in done.stdout
-    assert "8 of 8 comparisons agree: sqlite" in done.stdout
     done = runner.invoke(main, ["bench", "speed", "--concurrency", "some"])
     assert done.exit_code == 2
     assert "takes a list of numbers, got 'some'" in done.stderr

@@ -12,7 +12,6 @@ from corral.bench.data.corpus import (
     share_limit,
     short_size,
     synthetic_corpus,
-    without,
 )
 from corral.bench.data.sources import parse_share, parse_size
 from corral.bench.data.synthetic import synthetic_data
@@ -81,17 +80,6 @@ def test_chunks_are_made_part_by_part() -> None:
     [last] = corpus.chunks(-1)
     assert (last.chunk_id, last.content) == (corpus.chunk_ids[24], corpus.texts[24])
     assert last.metadata["share"] == corpus.shares[24]
-
-
-def test_rows_can_be_taken_out() -> None:
-    """What is left keeps ids, texts, embeddings and shares together."""
-    corpus = synthetic_corpus(20, dimension=8, questions=2)
-    left = without(corpus, [0, 7])
-    assert left.chunk_ids == [one for n, one in enumerate(corpus.chunk_ids) if n not in (0, 7)]
-    assert left.rows[corpus.chunk_ids[8]] == 6
-    assert np.array_equal(left.embeddings[6], corpus.embeddings[8])
-    assert left.shares[6] == corpus.shares[8]
-    assert left.fingerprint() != corpus.fingerprint()
 
 
 def test_sizes_are_written_short() -> None:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import numpy as np
 
 from corral.bench.quality import statistics
-from corral.bench.quality.metrics import NAMES
+from corral.bench.quality.metrics import AGREES, NAMES
 from corral.bench.quality.statistics import bootstrap, compare
 from corral.bench.report.report import Report
 from corral.bench.report.rows import (
@@ -19,7 +19,6 @@ from corral.bench.report.rows import (
     DataSet,
     Estimate,
     Failure,
-    FidelityRow,
     Hardware,
     QualityRow,
     ShownDocument,
@@ -67,7 +66,7 @@ def _made_up(seed: int, backends: tuple[str, ...]) -> Report:
     for name, (n, level) in SETS.items():
         report = report.with_rows(*_quality(rng, name, n, level, backends))
     report = report.with_rows(*_speed(rng, backends), *_builds(rng, backends))
-    report = report.with_rows(*_fidelity(rng, backends), _tuned(rng))
+    report = report.with_rows(_tuned(rng))
     return report.with_rows(
         Failure(
             backend="remote-one",
@@ -139,6 +138,10 @@ def _quality_row(
     backend: str, mode: str, fusion: str | None, name: str, values: np.ndarray
 ) -> QualityRow:
     shifts = dict(zip(NAMES, (0.0, 0.12, 0.25, 0.03, -0.04), strict=True))
+    metrics = {n: bootstrap(np.clip(values + shift, 0, 1)) for n, shift in shifts.items()}
+    if mode == "vector":
+        share = 1 - 0.004 * BACKENDS.index(backend)
+        metrics[AGREES] = Estimate(mean=share, low=share - 0.002, high=share)
     return QualityRow(
         backend=backend,
         mode=mode,
@@ -148,7 +151,7 @@ def _quality_row(
         n_queries=len(values),
         k=100,
         seconds=1.5,
-        metrics={n: bootstrap(np.clip(values + shift, 0, 1)) for n, shift in shifts.items()},
+        metrics=metrics,
         ndcg_by_query={f"q{i:03d}": float(v) for i, v in enumerate(values)},
     )
 
@@ -214,30 +217,6 @@ def _builds(rng: np.random.Generator, backends: tuple[str, ...]) -> list[BuildRo
         )
         for at, backend in enumerate(backends)
         for size in (1_000, 10_000, 100_000)
-    ]
-
-
-def _fidelity(rng: np.random.Generator, backends: tuple[str, ...]) -> list[FidelityRow]:
-    def one(value: float) -> Estimate:
-        return Estimate(mean=value, low=value - 0.002, high=min(1.0, value + 0.002))
-
-    return [
-        FidelityRow(
-            backend=backend,
-            reference="exact",
-            mode="vector",
-            data_set="clustered",
-            size=20_000,
-            k=10,
-            n_queries=200,
-            recall_vs_exact=one(1 - 0.004 * at),
-            overlap=one(1 - 0.005 * at),
-            rank_biased_overlap=one(1 - 0.003 * at),
-            score_difference_max=1e-7 * float(rng.uniform(1, 9)),
-            verdict="approximate" if at > 2 else "agrees",
-            note="some neighbors are missed" if at > 2 else "",
-        )
-        for at, backend in enumerate(backends)
     ]
 
 

@@ -14,7 +14,7 @@ from corral.bench.report.combined import combined
 from corral.bench.report.report import Report
 
 HERE = Path("round")
-SECTIONS = ("quality", "fidelity", "builds", "speed", "tune", "failures")
+SECTIONS = ("quality", "builds", "speed", "tune", "failures")
 
 
 def part(report: Report, *kept: str, **changed: Any) -> Report:
@@ -31,12 +31,14 @@ def test_one_report_has_the_rows_of_all(report: Report) -> None:
     assert report.finished is not None
     later = report.finished + timedelta(minutes=7)
     quality = part(report, "quality", "tune", command="corral bench quality")
-    fidelity = part(report, "fidelity", command="corral bench fidelity", baseline="exact")
-    speed = part(report, "speed", "builds", "failures", finished=later, baseline="exact")
-    whole = combined([(HERE, quality), (HERE, fidelity), (HERE, speed)], HERE)
+    speed = part(
+        report, "speed", "builds", "failures", finished=later, command="corral bench speed",
+        baseline="exact",
+    )  # fmt: skip
+    whole = combined([(HERE, quality), (HERE, speed)], HERE)
     assert all(getattr(whole, name) == getattr(report, name) for name in SECTIONS)
     assert whole.data_sets == report.data_sets
-    assert whole.command.startswith("corral bench quality && corral bench fidelity && ")
+    assert whole.command == "corral bench quality && corral bench speed"
     assert (whole.started, whole.finished) == (report.started, later)
     assert whole.baseline == "memory:vector, exact"
     assert combined([(HERE, quality)], HERE) is quality
@@ -45,25 +47,22 @@ def test_one_report_has_the_rows_of_all(report: Report) -> None:
 
 
 def test_data_of_one_name_that_differ_stay_apart(report: Report) -> None:
-    """The later set gets a number, in its rows too, filters included; equal sets are one.
+    """The later set gets a number, in its rows too; equal sets are one.
 
-    If this fails: the recall on one set of questions stands beside the speed on another.
+    If this fails: the size of one set of chunks stands beside the speed on another.
     """
     data = report.data_sets[0].model_copy(update={"name": "clustered", "sha256": {"texts": "a"}})
     other = data.model_copy(update={"sha256": {"texts": "b"}})
-    filtered = report.fidelity[0].model_copy(update={"data_set": "clustered, 1 % filter", "k": 1})
-    rows = (*report.fidelity, filtered)
     speed = part(report, "speed", data_sets=(data,))
-    fidelity = part(report, data_sets=(other,), fidelity=rows)
-    whole = combined([(HERE, speed), (HERE, fidelity)], HERE)
+    builds = part(report, "builds", data_sets=(other,))
+    whole = combined([(HERE, speed), (HERE, builds)], HERE)
     assert [found.name for found in whole.data_sets] == ["clustered", "clustered (2)"]
     assert {row.data_set for row in whole.speed} == {"clustered"}
-    named = {row.data_set for row in whole.fidelity}
-    assert named == {"clustered (2)", "clustered (2), 1 % filter"}
+    assert {row.data_set for row in whole.builds} == {"clustered (2)"}
     assert any("clustered (2) is not the same data" in note for note in whole.notes)
-    same = combined([(HERE, speed), (HERE, part(report, fidelity=rows, data_sets=(data,)))], HERE)
+    same = combined([(HERE, speed), (HERE, part(report, "builds", data_sets=(data,)))], HERE)
     assert [found.name for found in same.data_sets] == ["clustered"]
-    assert {row.data_set for row in same.fidelity} == {"clustered", "clustered, 1 % filter"}
+    assert {row.data_set for row in same.builds} == {"clustered"}
 
 
 def test_what_a_quality_run_knows_of_its_data_is_kept(report: Report) -> None:
@@ -139,10 +138,10 @@ def test_a_run_that_names_no_model_goes_with_any(report: Report) -> None:
 
 
 def test_the_page_shows_all_sections(report: Report) -> None:
-    """Quality, fidelity and speed have their sections in both renderings."""
-    parts = [part(report, "quality"), part(report, "fidelity"), part(report, "speed", "builds")]
+    """Quality and speed have their sections in both renderings."""
+    parts = [part(report, "quality"), part(report, "speed", "builds")]
     whole = combined([(HERE, one) for one in parts], HERE)
     page, text = render_html(whole), render_markdown(whole)
-    assert all(f'id="{name}"' in page for name in ("quality", "fidelity", "latency", "build"))
-    assert all(f"\n## {name}\n" in text for name in ("Quality", "Fidelity", "Speed"))
+    assert all(f'id="{name}"' in page for name in ("quality", "latency", "build"))
+    assert all(f"\n## {name}\n" in text for name in ("Quality", "Speed"))
     assert views.backends(whole) == views.backends(part(report, "quality"))

@@ -6,7 +6,7 @@ import re
 
 from click.testing import CliRunner
 
-from corral.bench.speed.moving import main
+from lab.moving import main
 
 
 def test_each_backend_has_its_line() -> None:

@@ -1,6 +1,6 @@
 """What is a vector DB like on another backend? Copies one to each and asks the same questions.
 
-    python -m corral.bench.speed.moving [--count 20000] [--to inline::faiss ...]
+    python -m lab.moving [--count 20000] [--to inline::faiss ...]
 
 The chunks have 60 words, seeded embeddings of 384 numbers, and lie in SQLite first. Times are
 medians, after a warm-up; the first line of the table is the source itself.

@@ -1,8 +1,11 @@
-"""What `corral bench bounds --only lists` measures."""
+"""What `python -m lab.bounds --only lists` measures."""
 
 from __future__ import annotations
 
-from corral.bench.speed.lists import measure_lists
+from click.testing import CliRunner
+
+from lab.bounds import main
+from lab.lists import measure_lists
 
 
 async def test_recall_of_lists_is_reported_with_their_time() -> None:
@@ -16,3 +19,12 @@ async def test_recall_of_lists_is_reported_with_their_time() -> None:
     assert float(recall.figure) <= 1.0
     assert built.figure.startswith("38 lists, 1 MiB,")  # one for 39 chunks
     assert built.holds, built
+
+
+def test_bounds_hold_for_many_chunks() -> None:
+    """Fewer than 1,000 chunks are refused.
+
+    If this fails: a bound holds or fails by chance.
+    """
+    done = CliRunner().invoke(main, ["--count", "10"])
+    assert (done.exit_code, "10 is not in the range" in done.stderr) == (2, True)

@@ -1,7 +1,7 @@
 """What headings add: each judged document below its title, with and without it in either leg.
 
-    python -m corral.bench.quality.headings data/scifact data/cisi
-    python -m corral.bench.quality.headings --documents .
+    python -m lab.headings data/scifact data/cisi
+    python -m lab.headings --documents .
 
 A folder in BEIR layout has a title for each document, which stands for the headings that a chunk is
 under. `--documents` takes a clone of Corral: its Markdown is split as an insert does it, and

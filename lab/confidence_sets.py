@@ -2,23 +2,41 @@
 
 Each judged question is asked as it is, and with a filter that hides the documents that answer it.
 Questions of the other sets are asked, too: nothing answers them.
+
+    python -m lab.confidence_sets --data xquad-de --data medline --modes hybrid --article 5
+
+It prints a Markdown table of the area under the ROC curve, with 95 % intervals, of each set's
+questions against those of the other sets, and against the same questions with the texts that answer
+them hidden.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.datasets import read_sets
+from corral.bench.options import (
+    EMBEDDER,
+    JUDGED_SETS,
+    MODES,
+    MOST_QUESTIONS,
+    POSITIVE,
+    SEED,
+    together,
+)
 from corral.bench.report.rows import Estimate
 from corral.bench.tuning.confidence import asked, of_questions
 from corral.bench.tuning.run import TunePlan, opened
+from corral.providers.base.config import data_home, load_config
 from corral.providers.rag.retrieval import Retrieval
 
 RESAMPLES = 500
@@ -119,3 +137,31 @@ def _drawn(values: Sequence[str], most: int, seed: int) -> list[str]:
 def _apart(one: str, other: str) -> bool:
     """Return True unless two sets are one in several languages, such as xquad-de and xquad-zh."""
     return one.partition("-")[0] != other.partition("-")[0]
+
+
+@click.command(context_settings={"show_default": True})
+@together(JUDGED_SETS, MODES, EMBEDDER, MOST_QUESTIONS, SEED)
+@click.option("--backend", default="sqlite", help="Backend that stores the sets.")
+@click.option(
+    "--article", type=POSITIVE, default=1, help="Consecutive texts that are hidden together."
+)
+@click.option(
+    "--min-confidence",
+    "least",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    help="Threshold for which to report the share of refused questions.",
+)
+def main(
+    data: Sequence[str], modes: Sequence[str], most: int, least: float, seed: int, **options: Any
+) -> None:
+    """Measure how well confidence detects unanswerable questions."""
+    home = data_home()
+    plan = TunePlan(load_config(home=home), home, data=data[0], seed=seed, **options)
+    chosen = [SearchMode.parse(name) for name in modes]
+    for line in table(asyncio.run(tell(plan, data, chosen, most)), least, seed):
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

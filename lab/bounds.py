@@ -1,18 +1,20 @@
 """How fast is SQLite, and what does the server add? Ratios within one run, medians, warm-up apart.
 
-    corral bench bounds [--count 100000]
+    python -m lab.bounds [--count 100000]
 
-Each line names its bound. Comparisons are interleaved (one query each, in turn), since a machine's
-speed drifts.
+Each line names its bound; a missed one makes the exit code 1. Comparisons are interleaved (one
+query each, in turn), since a machine's speed drifts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import click
 import faiss
 import numpy as np
 from numpy.typing import NDArray
@@ -24,18 +26,19 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.synthetic import sentence, synthetic_embeddings, synthetic_texts
 from corral.bench.scratch import DIMENSION, batches, scratch_vector_db, synthetic_chunks
-from corral.bench.speed.ingesting import measure_ingest, measure_waiting
-from corral.bench.speed.lists import measure_lists
-from corral.bench.speed.option_costs import measure_options
-from corral.bench.speed.over_http import measure_server
-from corral.bench.speed.scope import measure_scope
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create
+from lab.ingesting import measure_ingest, measure_waiting
+from lab.lists import measure_lists
+from lab.option_costs import measure_options
+from lab.over_http import measure_server
+from lab.scope import measure_scope
 
 K = 10
 QUERIES = 100
 WARM_UP = 20
+PARTS = ("index", "lists", "server", "options", "scope", "ingest")
 
 
 def queries_of_common_and_rare_words(count: int) -> list[str]:
@@ -174,14 +177,16 @@ def show(title: str, lines: Sequence[Bound], console: Console) -> None:
     console.print(table)
 
 
-def run_bounds(count: int, server_count: int, only: str | None) -> bool:
-    """Measure and print; return whether all bounds hold.
-
-    Args:
-        count: Chunks in the index.
-        server_count: Chunks behind the server.
-        only: The part to measure; None for all.
-    """
+@click.command(context_settings={"show_default": True})
+@click.option(
+    "--count", type=click.IntRange(min=1000), default=100_000, help="Chunks in the index."
+)
+@click.option(
+    "--server-count", type=click.IntRange(min=1), default=5_000, help="Chunks behind the server."
+)
+@click.option("--only", type=click.Choice(PARTS), help="Measure one part only.")
+def main(count: int, server_count: int, only: str | None) -> None:
+    """Check speed against the bounds in docs/benchmarks.md; exit with 1 if one is missed."""
     chunks = f"{count:,} chunks x {DIMENSION}, k={K}"
     parts: dict[str, tuple[str, Callable[[], list[Bound]]]] = {
         "options": ("what options of a query add to it", measure_options),
@@ -208,4 +213,8 @@ def run_bounds(count: int, server_count: int, only: str | None) -> bool:
             lines = measure()
             show(title, lines, console)
             holds = holds and all(line.holds for line in lines)
-    return holds
+    sys.exit(not holds)
+
+
+if __name__ == "__main__":
+    main()

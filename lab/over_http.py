@@ -7,28 +7,20 @@ there is, on few chunks and without a model, so that what is added weighs most.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import subprocess
-import sys
 import tempfile
-import time
 import timeit
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
-from numpy.typing import NDArray
 
-from corral.api.chunks import Chunk
 from corral.api.spans import span, watched_by
 from corral.api.vector_dbs import SearchMode
 from corral.bench.data.synthetic import synthetic_embeddings
 from corral.bench.scratch import batches, synthetic_chunks
+from corral.bench.speed.server_process import insert_body, query_body, running_server
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.providers.base.config import RunConfig, load_config
 from corral.providers.rag.retrieval import Retrieval
@@ -46,70 +38,6 @@ REPEATS, WATCHED = 60, 1000
 WARM_UP = 10
 UNWATCHED = 100_000
 BATCH = 250
-START_TIMEOUT_SECONDS = 60.0
-
-
-@contextmanager
-def running_server(home: Path, workers: int = 1) -> Iterator[str]:
-    """Run `corral serve` on a free port of this machine, and yield its URL when it answers.
-
-    Raises:
-        RuntimeError: It ended, or did not answer for a minute; with its last words.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "corral.server.cli.cli", "--home", str(home), "serve"]
-    command += ["--port", str(port), "--workers", str(workers)]
-    url = f"http://127.0.0.1:{port}"
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            command, env={**os.environ, "CORRAL_HOME": str(home)}, stdout=said, stderr=said
-        )
-        try:
-            if not _answers(process, url):
-                said.seek(0)
-                words = said.read()[-500:].decode(errors="replace").strip()
-                raise RuntimeError(f"The server does not answer: {words}")
-            yield url
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _answers(process: subprocess.Popen[bytes], url: str) -> bool:
-    deadline = time.monotonic() + START_TIMEOUT_SECONDS
-    with httpx.Client(base_url=url, trust_env=False) as client:  # a new one each time costs 20 ms
-        while time.monotonic() < deadline and process.poll() is None:
-            with suppress(httpx.TransportError):
-                if client.get("/v1/health").status_code == 200:
-                    return True
-            time.sleep(0.01)
-    return False
-
-
-def query_body(vector_db_id: str, text: str, mode: str, k: int = 10) -> dict[str, Any]:
-    """Return the body of a vector-io query."""
-    return {
-        "vector_db_id": vector_db_id,
-        "query": text,
-        "params": {"mode": mode, "max_chunks": k},
-    }
-
-
-def insert_body(
-    vector_db_id: str, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]
-) -> dict[str, Any]:
-    """Return the body of a vector-io insert; each embedding travels with its chunk."""
-    sent = [
-        {**chunk.model_dump(mode="json", exclude_none=True), "embedding": row.tolist()}
-        for chunk, row in zip(chunks, embeddings, strict=True)
-    ]
-    return {"vector_db_id": vector_db_id, "chunks": sent}
 
 
 def measure_server(count: int) -> list[Bound]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.bench.quality.headings import MODEL, QUESTIONS, VARIANTS, documents, main
 from corral.bench.scratch import scratch_stack
 from corral.providers.base.config import RunConfig
+from lab.headings import MODEL, QUESTIONS, VARIANTS, documents, main
 
-from .judged_files import write_beir
+from ..bench.judged_files import write_beir
 
 ROOT = Path(__file__).parents[2]
 

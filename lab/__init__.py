@@ -1,0 +1,1 @@
+"""Measurements for the project's own developers; not part of the package."""
