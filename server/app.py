@@ -18,10 +18,10 @@ from corral.api.errors import MissingDependency
 from corral.api.principal import Principal
 from corral.api.spans import Watcher, watched_by
 from corral.providers.base.config import RunConfig, data_home, load_config
+from corral.providers.rag.tool import RagTool
 from corral.providers.stack.background import Sweep, Warmup
 from corral.providers.stack.stack import Stack
 from corral.server import DISTRIBUTION
-from corral.server.access.audited import AuditedRagTool
 from corral.server.access.gate import Access, Gate
 from corral.server.envelope import Envelope
 from corral.server.errors import install
@@ -191,7 +191,7 @@ def _lifespan(
         try:
             app.state.access = access
             app.state.stack = stack
-            app.state.rag_tool = AuditedRagTool(
+            app.state.rag_tool = RagTool(
                 stack, limits=settings.server.limits, pipeline=stack.ingestion.pipeline
             )
             with _traced(settings, watchers):

@@ -144,9 +144,7 @@ def test_the_gate_holds_for_an_installed_router(app: InProcess, tmp_path: Path) 
     ann = holder(app, "ann", tenant="acme")
     holder(app, "bob", Role.WRITER).register("theirs")
 
-    def refusal(
-        who: Holder, method: str, path: str, body: Json | None = None
-    ) -> tuple[int, str]:
+    def refusal(who: Holder, method: str, path: str, body: Json | None = None) -> tuple[int, str]:
         response = who.send(method, path, body)
         assert set(response.json()) == {"oops", "code"}
         return response.status_code, response.json()["code"]
