@@ -21,7 +21,7 @@ from corral.server.cli.dbs import dbs
 from corral.server.cli.documents import documents
 from corral.server.cli.failures import JSON, CommandError
 from corral.server.cli.group import Corral
-from corral.server.cli.ingesting import ingest
+from corral.server.cli.ingest import ingest
 from corral.server.cli.jobs import jobs
 from corral.server.cli.keys import keys
 from corral.server.cli.options import EXISTING, OUTPUT, Target, json_option, on_client

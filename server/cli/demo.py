@@ -24,8 +24,7 @@ from corral.server.cli.client import Client
 from corral.server.cli.connecting import in_process
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
 from corral.server.cli.files import Report, SourceFile, collect
-from corral.server.cli.ingest import ingest
-from corral.server.cli.ingest_commands import say_passed_over, summary
+from corral.server.cli.ingesting import ingest_files, print_problems, summary
 from corral.server.cli.progress import ingest_bars
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -89,8 +88,8 @@ async def _show(
         vector_db = await client.register(VECTOR_DB, {"search_mode": "hybrid"})
         display.show(_step("Registered", display.describe(vector_db)))
         with ingest_bars(len(files), sum(file.size for file in files)) as bars:
-            await ingest(client, vector_db, files, report, bars)
-        say_passed_over(report)
+            await ingest_files(client, vector_db, files, report, bars)
+        print_problems(report)
         if not report.documents:
             raise CommandError("No document could be ingested.")
         display.show(_step("Ingested", summary(report)))
