@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import httpx
 
 from corral.server.cli.failures import JSON, CommandError, refusal
-from corral.server.cli.paths import document_path, quoted, vector_db_path
+from corral.server.cli.options import document_path, quoted, vector_db_path
 
 if TYPE_CHECKING:
     from corral.providers.stack.stack import Stack

@@ -19,7 +19,7 @@ from corral.api.confidence import EVEN_ODDS
 from corral.providers.base.config import RunConfig, load_config
 from corral.providers.ingestion.read.detecting import MARKDOWN
 from corral.server import DISTRIBUTION
-from corral.server.cli import answers, display
+from corral.server.cli import display
 from corral.server.cli.client import Client
 from corral.server.cli.connecting import in_process
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
@@ -108,10 +108,10 @@ async def _ask(client: Client, question: str, max_tokens: int) -> None:
     click.echo()
     budgeted = {"max_chunks": HITS, "max_tokens_in_context": max_tokens, "explain": True}
     reply = await client.ask(VECTOR_DB, question, budgeted)
-    answers.show_reply(reply, with_context=True, texts=False)
+    display.show_reply(reply, with_context=True, texts=False)
     first = {mode: await _documents(client, question, mode) for mode in MODES}
     click.echo()
-    display.show("The documents that each search mode puts first:", answers.modes_table(first))
+    display.show("The documents that each search mode puts first:", display.modes_table(first))
 
 
 async def _ask_in_vain(client: Client, question: str) -> None:
@@ -119,7 +119,7 @@ async def _ask_in_vain(client: Client, question: str) -> None:
     display.show(_step("Asked", f"{question} (min_confidence {EVEN_ODDS:g})"))
     click.echo()
     asked: JSON = {"max_chunks": HITS, "min_confidence": EVEN_ODDS, "explain": True}
-    answers.show_reply(await client.ask(VECTOR_DB, question, asked), with_context=True, texts=False)
+    display.show_reply(await client.ask(VECTOR_DB, question, asked), with_context=True, texts=False)
 
 
 async def _documents(client: Client, question: str, mode: str) -> list[str]:
