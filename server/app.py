@@ -18,26 +18,35 @@ from corral.api.errors import MissingDependency
 from corral.api.principal import Principal
 from corral.api.spans import Watcher, watched_by
 from corral.providers.base.config import RunConfig, data_home, load_config
+from corral.providers.rag.tool import RagTool
 from corral.providers.stack.background import Sweep, Warmup
 from corral.providers.stack.stack import Stack
 from corral.server import DISTRIBUTION
-from corral.server.access.audited import AuditedRagTool
 from corral.server.access.gate import Access, Gate
-from corral.server.applications import dify, functions, librechat, qdrant, rerank
-from corral.server.applications.forms import ApplicationForms
 from corral.server.envelope import Envelope
 from corral.server.errors import install
 from corral.server.hosts import HostCheck
 from corral.server.limits import BodyLimit
 from corral.server.llama_stack import inspect, tool_runtime, vector_dbs, vector_io
 from corral.server.mcp import routes as mcp
-from corral.server.native import chunks, copies, documents, jobs, orphans, rebuilds, snapshots
+from corral.server.native import (
+    chunks,
+    copies,
+    documents,
+    jobs,
+    orphans,
+    rebuilds,
+    rerank,
+    snapshots,
+)
 from corral.server.native.document_paths import RegisteredIds
 from corral.server.openai import alias
 from corral.server.page import document as document_page
 from corral.server.page import routes as page
+from corral.server.routers import Application, ApplicationForms, installed_applications
 from corral.server.telemetry import routes as telemetry
 from corral.server.telemetry.metrics import Metrics
+from corral.server.tools import functions
 
 ROUTERS = (
     documents.router,  # before vector_dbs, whose ids may hold anything
@@ -59,14 +68,12 @@ ROUTERS = (
     telemetry.router,
     functions.router,
     rerank.router,
-    qdrant.router,
-    dify.router,
-    librechat.router,
     document_page.router,
     page.reports,
     page.router,
 )
-"""All routes, in the order of the documentation."""
+"""Corral's own routes, in the order of the documentation; those of applications follow."""
+ROUTES = [r for router in ROUTERS for r in router.routes if isinstance(r, APIRoute)]
 
 DESCRIPTION = """\
 Vector, keyword and hybrid search over any vector database. Register a *vector DB* with a search
@@ -102,9 +109,6 @@ TAGS = [
     {"name": "Agents", "description": "Tools for agents, over MCP and as functions."},
     {"name": "Jobs", "description": "Ingest documents in the background."},
     {"name": "Models", "description": "Re-ranking as a service."},
-    {"name": "Qdrant", "description": "Vector DBs over Qdrant's API, for chat UIs."},
-    {"name": "Dify", "description": "Vector DBs as Dify's external knowledge."},
-    {"name": "LibreChat", "description": "LibreChat's file service."},
     {"name": "Inspect", "description": "Health, version, providers, models."},
 ]
 
@@ -128,35 +132,46 @@ def create_app(
         clock: Says the time, in Unix seconds, to what expires.
 
     Raises:
-        ConfigError: The configuration cannot be read. (That it cannot work shows on start.)
+        ConfigError: The configuration cannot be read (that it cannot work shows on start), or an
+            installed router is broken.
     """
     folder = home or data_home()
     settings = config or load_config(home=folder)
 
+    # A command asks for none of them, so a broken one stops no command.
+    applications = [] if operator else installed_applications(ROUTES)
     metrics = Metrics() if settings.server.metrics else None
     watchers: list[Watcher] = [metrics] if metrics else []
     app = FastAPI(
         title="Corral",
         version=metadata.version(DISTRIBUTION),
         description=DESCRIPTION,
-        openapi_tags=TAGS,
+        openapi_tags=[*TAGS, *filter(None, map(_tag, applications))],
         lifespan=_lifespan(settings, folder, operator, clock, watchers),
         openapi_url=None,  # of our own, like the others: every route says who may use it
         docs_url=None,  # of our own, since FastAPI's come from other hosts; see routes.pages
         redoc_url=None,
         redirect_slashes=False,  # a slash may end an id, and a redirect would trust the Host header
     )
+    app.state.applications = [rerank.COHERE, *applications]
     app.state.limits = settings.server.limits
     app.state.readiness = telemetry.Readiness()
     app.state.metrics = metrics
     slots = partial(asyncio.Semaphore, settings.server.limits.max_concurrent_inserts)
     app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute
-    _add_middleware(app, settings, watchers)
+    routes = [*ROUTES, *(route for each in applications for route in each.routes)]
+    _add_middleware(app, settings, routes, watchers)
     install(app)
-    for router in ROUTERS:
-        # include_router would analyze each endpoint again for every app: 0.5 s of every command.
-        app.router.routes.extend(router.routes)
+    # include_router would analyze each endpoint again for every app: 0.5 s of every command.
+    app.router.routes.extend(routes)
     return app
+
+
+def _tag(application: Application) -> dict[str, str] | None:
+    """Return an application's tag with its description, None if it has none."""
+    if not (application.router.tags and application.description):
+        return None
+    return {"name": str(application.router.tags[0]), "description": application.description}
 
 
 def _lifespan(
@@ -176,7 +191,7 @@ def _lifespan(
         try:
             app.state.access = access
             app.state.stack = stack
-            app.state.rag_tool = AuditedRagTool(stack, limits=settings.server.limits)
+            app.state.rag_tool = RagTool(stack, limits=settings.server.limits)
             with _traced(settings, watchers):
                 if operator is None:  # a command works on what it submits, and on nothing else
                     with watched_by(*watchers):
@@ -194,14 +209,17 @@ def _lifespan(
     return lifespan
 
 
-def _add_middleware(app: FastAPI, settings: RunConfig, watchers: Sequence[Watcher]) -> None:
-    """Add what surrounds the routes; each one lies around those before it."""
-    routes = [r for router in ROUTERS for r in router.routes if isinstance(r, APIRoute)]
+def _add_middleware(
+    app: FastAPI, settings: RunConfig, routes: Sequence[APIRoute], watchers: Sequence[Watcher]
+) -> None:
+    """Add the middleware, innermost first."""
     app.add_middleware(RegisteredIds)
     app.add_middleware(BodyLimit, settings=settings)
     app.add_middleware(Gate, routes=routes)
     app.add_middleware(document_page.RefusalPages)
-    app.add_middleware(ApplicationForms, settings=settings.server.librechat)
+    app.add_middleware(
+        ApplicationForms, applications=app.state.applications, settings=settings.server
+    )
     app.add_middleware(HostCheck, settings=settings.server)
     app.add_middleware(Envelope, routes=routes, watchers=watchers)
 

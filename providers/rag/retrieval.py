@@ -19,6 +19,7 @@ from corral.api.hits import QueryChunksResponse, Step
 from corral.api.library import Library
 from corral.api.options import MaxChunks, RetrievalOptions, checked
 from corral.api.rag import RAGQueryConfig
+from corral.api.recording import record_chunks, record_question
 from corral.api.reranker import ModelRerank, Reranker
 from corral.api.spans import TEXT, span
 from corral.api.vector_dbs import SearchMode
@@ -132,6 +133,7 @@ class Retrieval:
             InvalidRequest: A bad argument, as `EmbeddingIndex.query` says, or an empty question.
             ProviderError: An embedder, a re-ranker or a backend failed.
         """
+        record_question(query, vector_db_ids)
         request = _request(_chosen(options, given), weights or {})
 
         indexes = await self.open(vector_db_ids)
@@ -139,8 +141,8 @@ class Retrieval:
             try:
                 plan = await self.plan(indexes, request, k)
                 if is_listing(query, request):
-                    return Retrieved(*await list_chunks(plan, indexes))
-                return await self.run(plan, indexes, await self.queries(plan, query))
+                    return _recorded(Retrieved(*await list_chunks(plan, indexes)))
+                return _recorded(await self.run(plan, indexes, await self.queries(plan, query)))
             except NotFound as error:
                 indexes = await self.reopened(indexes, error)
 
@@ -282,6 +284,13 @@ class Retrieval:
                     raise
                 return AbsentReranker(error)
         return reranker_for(how.rerank, how.vector_db)
+
+
+def _recorded(found: Retrieved) -> Retrieved:
+    """Return hits after their chunks are in the record of the request."""
+    for each in found.hits:
+        record_chunks(each.vector_db_id, [each.hit.chunk.chunk_id])
+    return found
 
 
 def _asked(

@@ -13,6 +13,7 @@ from corral.api.rag import (
     RAGQueryConfig,
     RAGQueryResult,
 )
+from corral.api.recording import record_chunks, record_question
 from corral.api.spans import span
 from corral.api.wire import TextItem
 from corral.providers.base.config import Limits
@@ -64,8 +65,15 @@ class RagTool:
                 vector DBs.
             ProviderError: An embedder, a language model or a backend failed.
         """
+        asked = content if isinstance(content, str) else "\n".join(content)
+        record_question(asked, vector_db_ids)
         with span("tool"):
-            return await self._answered(content, vector_db_ids, config or RAGQueryConfig())
+            result = await self._answered(content, vector_db_ids, config or RAGQueryConfig())
+        for each in result.metadata.get("included_chunks", ()):
+            merged = (other["chunk_id"] for other in each.get("merged", ()))
+            chunk_ids = [each["chunk_id"], *merged, *each.get("expanded", ())]
+            record_chunks(each["vector_db_id"], chunk_ids)
+        return result
 
     async def _answered(
         self, content: str | Sequence[str], vector_db_ids: Sequence[str], config: RAGQueryConfig

@@ -17,15 +17,15 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from corral.api.principal import Principal
+from corral.api.recording import record
 from corral.providers.base.server_config import AuditSettings
 
 MIB = 1024 * 1024
@@ -38,7 +38,7 @@ _LOG = logging.getLogger("corral.server")
 
 @dataclass(slots=True)
 class Entry:
-    """What is known of one request until its line is written."""
+    """What is known of one request until its line is written; the `Record` of its queries."""
 
     action: str = ""
     request_id: str = ""
@@ -57,26 +57,25 @@ class Entry:
         """Note which vector DBs a request is about."""
         self.vector_dbs += [name for name in vector_db_ids if name not in self.vector_dbs]
 
-    def asks(self, question: str) -> None:
-        """Note a question."""
+    def asks(self, question: str, vector_db_ids: Sequence[str] = ()) -> None:
+        """Add a question, and the vector DBs that are searched for it."""
+        self.names(*vector_db_ids)
         self.questions.append(question)
 
     def returns(self, vector_db_id: str, chunk_ids: Iterable[str]) -> None:
-        """Note which chunks the reply holds."""
+        """Add chunks that the reply holds."""
         self.returned.setdefault(vector_db_id, []).extend(chunk_ids)
 
 
-_entry: ContextVar[Entry | None] = ContextVar("corral_audit", default=None)
-
-
 def current() -> Entry:
-    """Return the entry of the request at work; what is noted in another one's goes nowhere."""
-    return _entry.get() or Entry()
+    """Return the current request's entry; outside of a request an entry that no line shows."""
+    entry = record.get()
+    return entry if isinstance(entry, Entry) else Entry()
 
 
 def begin(entry: Entry) -> None:
-    """Make an entry the one of the request at work."""
-    _entry.set(entry)
+    """Set the current request's entry."""
+    record.set(entry)
 
 
 class AuditLog:

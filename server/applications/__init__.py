@@ -1,5 +1,5 @@
-"""Wires of chat UIs and applications: each is served as they call it, with their own errors.
+"""Applications whose wires Corral serves: Qdrant's for Open WebUI, Dify's and LibreChat's.
 
-`rerank` (Cohere, Jina, TEI), `qdrant` (Open WebUI), `dify`, `librechat`, `functions` (tools of
-OpenAI's APIs). `forms` gives keys and refusals their forms.
+Each is an `Application` under the entry-point group `corral.routers`, as one of another package
+would be.
 """

@@ -11,12 +11,43 @@ from corral.api.wire import Identifier, NullsAreDefaults
 from corral.providers.base.document_names import title_of
 from corral.server.access.roles import READER
 from corral.server.applications.conditions import Conditions, as_filter
-from corral.server.applications.forms import DifyError, refusals
 from corral.server.limits import check_max_chunks
+from corral.server.routers import Application, refusals
 from corral.server.routing import LimitsOf, NotFoundRoute, RetrievalOf, StackOf
+
+_MALFORMED = "Authorization header"
+
+
+class DifyError(BaseModel):
+    """An error in Dify's format."""
+
+    error_code: int = Field(
+        description="1001: malformed Authorization header; 1002: wrong key; 2001: unknown "
+        "knowledge; else the HTTP status."
+    )
+    error_msg: str
+
+
+def _refusal(status: int, code: str, message: str) -> dict[str, Any]:
+    """Return Dify's body: its users read `error_msg`."""
+    number = status
+    if status == 401:
+        number = 1001 if _MALFORMED in message.partition(". ")[0] else 1002
+    elif status == 403:
+        number = 1002
+    elif code == "not_found":
+        number = 2001
+    return {"error_code": number, "error_msg": message}
+
 
 router = APIRouter(
     tags=["Dify"], route_class=NotFoundRoute, responses=refusals(DifyError), dependencies=[READER]
+)
+APPLICATION = Application(
+    router,
+    paths=("/v1/dify", "/retrieval"),
+    refusal=_refusal,
+    description="Vector DBs as Dify's external knowledge.",
 )
 
 

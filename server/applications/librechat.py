@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request, UploadFile
 from pydantic import BaseModel, Field, RootModel
+from starlette.types import Scope
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
@@ -20,6 +21,7 @@ from corral.api.filters import Comparison, Compound, Filter
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.api.wire import Identifier, Strict
+from corral.providers.base.config import ServerSettings
 from corral.providers.base.document_names import title_of
 from corral.providers.base.documents import (
     WHOLE,
@@ -32,15 +34,21 @@ from corral.providers.ingestion.read.mime_types import chosen_type
 from corral.providers.stack.stack import Stack
 from corral.server.access import audit
 from corral.server.access.roles import PUBLIC, READER, WRITER
-from corral.server.applications.forms import LibreChatError, refusals
-from corral.server.applications.tokens import USER
+from corral.server.applications.tokens import USER, with_user
 from corral.server.limits import check_max_chunks
+from corral.server.routers import Application, refusals, with_bearer
 from corral.server.routing import LimitsOf, NotFoundRoute, RetrievalOf, StackOf
 
 PUBLIC_USER = "public"
 """Whose files are that nobody in particular sent."""
 PAGE = 1000
 """Ids that are read at once."""
+
+
+class LibreChatError(BaseModel):
+    """An error in the format of LibreChat's service."""
+
+    detail: str
 
 
 router = APIRouter(
@@ -279,3 +287,20 @@ def _user(request: Request) -> str | None:
     """Return LibreChat's user, None where its tokens are not read."""
     user: str | None = request.scope.get(USER)
     return user
+
+
+def _with_key(scope: Scope, settings: ServerSettings) -> Scope:
+    """Return a request with the operator's key in place of LibreChat's token."""
+    path = scope["path"]
+    if path.startswith("/librechat/") and path != "/librechat/health":
+        return with_user(scope, settings.librechat)
+    return with_bearer(scope, settings)
+
+
+APPLICATION = Application(
+    router,
+    paths=("/librechat",),
+    refusal=lambda status, code, message: {"detail": message},
+    with_key=_with_key,
+    description="LibreChat's file service.",
+)

@@ -21,8 +21,8 @@ from corral.api.wire import Strict
 from corral.providers.base.document_names import source_of, title_of
 from corral.server.access import audit
 from corral.server.access.roles import READER
-from corral.server.applications.forms import QdrantError, refusals
 from corral.server.limits import check_max_chunks
+from corral.server.routers import Application, refusals
 from corral.server.routing import LimitsOf, NotFoundRoute, PathId, StackOf
 
 VERSION = "1.20.0"
@@ -32,6 +32,20 @@ USER_AGENT = "python-client/"
 """How Qdrant's Python client names itself, before its version."""
 
 _DISTANCES = {Metric.COSINE: "Cosine", Metric.DOT: "Dot", Metric.L2: "Euclid"}
+
+
+class QdrantStatus(BaseModel):
+    """The error."""
+
+    error: str
+
+
+class QdrantError(BaseModel):
+    """An error in Qdrant's format."""
+
+    result: None = None
+    status: QdrantStatus
+    time: float
 
 
 router = APIRouter(tags=["Qdrant"], route_class=NotFoundRoute, responses=refusals(QdrantError))
@@ -227,3 +241,16 @@ def payload(chunk: Chunk) -> dict[str, Any]:
     name = title_of(chunk)
     metadata = {"source": source_of(chunk) or name, "name": name, **chunk.metadata}
     return {"text": chunk.content, "page_content": chunk.content, "metadata": metadata}
+
+
+APPLICATION = Application(
+    router,
+    paths=("/qdrant", "/collections"),
+    refusal=lambda status, code, message: {
+        "result": None,
+        "status": {"error": message},
+        "time": 0.0,
+    },
+    description="Vector DBs over Qdrant's API, for chat UIs.",
+    root_replies={USER_AGENT: About()},
+)

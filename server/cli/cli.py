@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from corral.server.cli.dbs import dbs
 from corral.server.cli.documents import documents
 from corral.server.cli.failures import JSON, CommandError
 from corral.server.cli.group import Corral
-from corral.server.cli.ingesting import ingest
+from corral.server.cli.ingest import ingest
 from corral.server.cli.jobs import jobs
 from corral.server.cli.keys import keys
 from corral.server.cli.options import EXISTING, OUTPUT, Target, json_option, on_client
@@ -29,6 +30,8 @@ from corral.server.cli.querying import query
 from corral.server.cli.snapshots import export_db, import_db
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from corral.providers.base.config import RunConfig
     from corral.server.cli.client import Client
 
@@ -200,7 +203,7 @@ async def providers(client: Client, as_json: bool) -> None:
         display.show_json(reply)
         return
     types, configured = reply.get("types") or [], reply.get("data") or []
-    display.show(display.types_table(types), display.providers_table(configured))
+    display.show(types_table(types), providers_table(configured))
     for plugin in reply.get("broken") or []:
         display.note(f"Broken plugin {plugin.get('name')}: {plugin.get('reason')}")
 
@@ -237,7 +240,7 @@ def conformance(
 async def models(client: Client, as_json: bool) -> None:
     """List the embedding models."""
     found = await client.models()
-    display.answer(found, display.models_table(found), as_json=as_json)
+    display.answer(found, models_table(found), as_json=as_json)
 
 
 @main.group()
@@ -286,6 +289,41 @@ def _effective(settings: RunConfig, folder: Path) -> JSON:
         for shown, entry in zip(dumped["providers"][api], settings.providers.of(api), strict=True):
             shown["config"] = check_config(api, entry).model_dump(mode="json")
     return {**dumped, "default_embedding_model": configured.default_model()}
+
+
+def models_table(models: Sequence[JSON]) -> RenderableType:
+    """Return the table of embedding models."""
+    rows = []
+    for model in models:
+        more = model.get("metadata") or {}
+        cells = [more.get("embedding_dimension", ""), "yes" if more.get("default") else ""]
+        rows.append([model.get("identifier", ""), model.get("provider_id", ""), *cells])
+    return display.table(("model#", "provider#", "dimension>", "default"), rows)
+
+
+def providers_table(providers: Sequence[JSON]) -> RenderableType:
+    """Return the table of configured providers with their health."""
+    rows = []
+    for provider in providers:
+        health = provider.get("health") or {}
+        cells = [provider.get(key, "") for key in ("provider_id", "kind", "provider_type")]
+        message = f"{health.get('status', '')} {health.get('message') or ''}".strip()
+        rows.append([*cells, message])
+    return display.table(("provider#", "kind", "type#", "health"), rows)
+
+
+def types_table(types: Sequence[JSON]) -> RenderableType:
+    """Return the table of provider types with their capabilities."""
+    headers = ("type#", "kind", "vector", "keyword", "hybrid", "exact", "persistent", "dim.>")
+    rows = []
+    for entry in types:
+        can = entry.get("capabilities") or {}
+        cells = [entry.get(key, "") for key in ("provider_type", "kind")]
+        cells += [can.get(leg, "") for leg in (*display.LEGS, "hybrid")]
+        exact = [can.get(key) for key in ("exact", "persistent")]
+        cells += ["" if value is None else "yes" if value else "no" for value in exact]
+        rows.append([*cells, can.get("max_dimension", "")])
+    return display.table(headers, rows)
 
 
 for _command in (ingest, query, copy, reembed, dbs, documents, jobs, keys, export_db, import_db):

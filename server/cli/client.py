@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import httpx
 
 from corral.server.cli.failures import JSON, CommandError, refusal
-from corral.server.cli.paths import document_path, quoted, vector_db_path
+from corral.server.cli.options import document_path, quoted, vector_db_path
 
 if TYPE_CHECKING:
     from corral.providers.stack.stack import Stack
@@ -143,33 +143,24 @@ class Client:
         self,
         vector_db_id: str,
         documents: Sequence[JSON],
-        batch_id: str | None,
-        *,
-        replace_others: bool = False,
-        chunk_size: int | None = None,
-        overlap: int | None = None,
+        **settings: Any,
     ) -> JSON:
         """Queue documents and return their jobs; unchanged documents are left alone.
 
         Text stays text, addresses too.
 
         Args:
-            vector_db_id: Where to.
+            vector_db_id: The vector DB to store them in.
             documents: As the wire has them.
-            batch_id: The batch that they belong to; None makes one.
-            replace_others: Whether stored documents of another origin are replaced.
-            chunk_size, overlap: In tokens; None: as the vector DB was registered.
+            settings: Other fields of the body; None leaves one out.
         """
-        sizes = {"chunk_size_in_tokens": chunk_size, "overlap_in_tokens": overlap}
         body = {
-            **{name: size for name, size in sizes.items() if size is not None},
+            **{name: value for name, value in settings.items() if value is not None},
             "documents": [
                 {**document, "content": _text_item(document["content"])} for document in documents
             ],
             "vector_db_id": vector_db_id,
-            "batch_id": batch_id,
             "skip_unchanged": True,
-            "same_origin_only": not replace_others,
         }
         return await self.call("POST", "/v1/jobs", body)
 

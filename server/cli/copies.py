@@ -10,10 +10,11 @@ import click
 
 from corral.server.cli import display
 from corral.server.cli.failures import JSON, CommandError
-from corral.server.cli.options import Target, batch_option, json_option, on_client
-from corral.server.cli.paths import vector_db_path
+from corral.server.cli.options import Target, batch_option, json_option, on_client, vector_db_path
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from corral.server.cli.client import Client
 
 
@@ -54,7 +55,7 @@ async def copy(
     except CommandError as error:  # the copy is to blame and not the command
         raise CommandError(error.message, hint=error.hint, status=error.status) from None
     report = {**checks, "seen": seen, "copied": copied, "seconds": time.monotonic() - started}
-    display.answer(report, display.copy_table(report), as_json=as_json)
+    display.answer(report, copy_table(report), as_json=as_json)
 
 
 @click.command()
@@ -121,3 +122,12 @@ async def _abandon(client: Client, db: str, as_json: bool) -> None:
     await client.call("POST", f"{vector_db_path(db)}/rebuild/abandon")
     said = display.clean(f"{db}: the rebuild is given up, the old index serves on.")
     display.answer(await client.vector_db(db) if as_json else {}, said, as_json=as_json)
+
+
+def copy_table(report: JSON) -> RenderableType:
+    """Return the table of a finished copy: chunks, seconds, and what was verified."""
+    overlaps = [report[f"{leg}_overlap"] for leg in display.LEGS]
+    hits = ["-" if o is None else "same" if o == 1 else f"{o:.1%} same" for o in overlaps]
+    row = [f"{report['seen']:,}", f"{report['copied']:,}", f"{report['seconds']:.1f}"]
+    headers = ("chunks>", "copied>", "seconds>", "compared>", "vector hits>", "keyword hits>")
+    return display.table(headers, [[*row, report["sampled"], *hits]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,12 +22,14 @@ from corral.server.cli.options import (
     on_client,
     overlap_option,
     typed,
+    vector_db_path,
     weights_option,
     yes_option,
 )
-from corral.server.cli.paths import vector_db_path
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from corral.server.cli.client import Client
 
 _FIRST = (
@@ -53,7 +56,7 @@ async def list_dbs(client: Client, orphans: bool, as_json: bool) -> None:
         return
     vector_dbs = await client.vector_dbs(counts=True)
     none = display.as_run("No vector DB is registered. Create one: corral dbs create NAME")
-    table = display.vector_dbs_table(vector_dbs) if vector_dbs else none
+    table = vector_dbs_table(vector_dbs) if vector_dbs else none
     display.answer(vector_dbs, table, as_json=as_json)
 
 
@@ -240,3 +243,21 @@ async def delete_db(client: Client, db: str, yes: bool) -> None:
         click.confirm(f"Delete vector DB {db!r} with all its chunks?", abort=True)
     note = (await client.call("DELETE", vector_db_path(db))).get("note") or ""
     display.show(display.clean(f"{db} is deleted. {note}".strip()))
+
+
+def vector_dbs_table(vector_dbs: Sequence[JSON]) -> RenderableType:
+    """Return the table of vector DBs."""
+    headers = (
+        "vector DB#", "chunks>", "documents>", "provider#", "mode", "ranker", "language", "model#",
+        "dimension>",
+    )  # fmt: skip
+    keys = (
+        "identifier", "chunk_count", "document_count", "provider_id", "search_mode", "ranker",
+        "language", "embedding_model", "embedding_dimension",
+    )  # fmt: skip
+    changed = (
+        {**db, "ranker": (db.get("ranker") or {}).get("type", "")}
+        | {key: display.count(db.get(key)) for key in ("chunk_count", "document_count")}
+        for db in vector_dbs
+    )
+    return display.table(headers, ([db.get(key, "") for key in keys] for db in changed))

@@ -19,13 +19,12 @@ from corral.api.confidence import EVEN_ODDS
 from corral.providers.base.config import RunConfig, load_config
 from corral.providers.ingestion.read.detecting import MARKDOWN
 from corral.server import DISTRIBUTION
-from corral.server.cli import answers, display
+from corral.server.cli import display
 from corral.server.cli.client import Client
 from corral.server.cli.connecting import in_process
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
 from corral.server.cli.files import Report, SourceFile, collect
-from corral.server.cli.ingest import ingest
-from corral.server.cli.ingest_commands import say_passed_over, summary
+from corral.server.cli.ingesting import ingest_files, print_problems, summary
 from corral.server.cli.progress import ingest_bars
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -89,8 +88,8 @@ async def _show(
         vector_db = await client.register(VECTOR_DB, {"search_mode": "hybrid"})
         display.show(_step("Registered", display.describe(vector_db)))
         with ingest_bars(len(files), sum(file.size for file in files)) as bars:
-            await ingest(client, vector_db, files, report, bars)
-        say_passed_over(report)
+            await ingest_files(client, vector_db, files, report, bars)
+        print_problems(report)
         if not report.documents:
             raise CommandError("No document could be ingested.")
         display.show(_step("Ingested", summary(report)))
@@ -109,10 +108,10 @@ async def _ask(client: Client, question: str, max_tokens: int) -> None:
     click.echo()
     budgeted = {"max_chunks": HITS, "max_tokens_in_context": max_tokens, "explain": True}
     reply = await client.ask(VECTOR_DB, question, budgeted)
-    answers.show_reply(reply, with_context=True, texts=False)
+    display.show_reply(reply, with_context=True, texts=False)
     first = {mode: await _documents(client, question, mode) for mode in MODES}
     click.echo()
-    display.show("The documents that each search mode puts first:", answers.modes_table(first))
+    display.show("The documents that each search mode puts first:", display.modes_table(first))
 
 
 async def _ask_in_vain(client: Client, question: str) -> None:
@@ -120,7 +119,7 @@ async def _ask_in_vain(client: Client, question: str) -> None:
     display.show(_step("Asked", f"{question} (min_confidence {EVEN_ODDS:g})"))
     click.echo()
     asked: JSON = {"max_chunks": HITS, "min_confidence": EVEN_ODDS, "explain": True}
-    answers.show_reply(await client.ask(VECTOR_DB, question, asked), with_context=True, texts=False)
+    display.show_reply(await client.ask(VECTOR_DB, question, asked), with_context=True, texts=False)
 
 
 async def _documents(client: Client, question: str, mode: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""What the command line shows: tables, plain text where nobody watches. See `answers.py`, too.
+"""Output of the command line: tables, plain text in a pipe, JSON, and replies with their context.
 
-Everything that came from a document or a server passes `clean` before it is shown, and is never
-read as markup, so a text can neither move the cursor nor color the terminal.
+Texts of documents and servers pass `clean` before they are shown, and are never read as markup, so
+that none can move the cursor or color the terminal.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +25,7 @@ from corral.server.cli.failures import JSON
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.rule import Rule
     from rich.table import Table
 
 WIDTH = 100
@@ -32,6 +35,9 @@ MIN_TEXT = 16
 """Minimum width of a text beside an id, in columns, unless the text is shorter."""
 
 LEGS = ("vector", "keyword")
+
+MODES_ROWS = 5
+"""Documents of each search mode that `modes_table` shows."""
 
 # Control characters, and the marks that turn the direction of writing: both can forge a display.
 _UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -149,103 +155,29 @@ def describe(vector_db: JSON) -> str:
     )
 
 
-def vector_dbs_table(vector_dbs: Sequence[JSON]) -> RenderableType:
-    """Return the table of vector DBs."""
-    table = new_table(
-        "vector DB#", "chunks>", "documents>", "provider#", "mode", "ranker", "language", "model#",
-        "dimension>",
-    )  # fmt: skip
-    for db in vector_dbs:
-        shown = {**db, "ranker": (db.get("ranker") or {}).get("type", "")}
-        counts = (_count(db.get(key)) for key in ("chunk_count", "document_count"))
-        keys = (
-            "provider_id", "search_mode", "ranker", "language", "embedding_model",
-            "embedding_dimension",
-        )  # fmt: skip
-        add_row(table, db.get("identifier", ""), *counts, *(shown.get(key, "") for key in keys))
-    return table
-
-
-def copy_table(report: JSON) -> RenderableType:
-    """Return the table of a finished copy: chunks, seconds, and what was verified."""
-    table = new_table(
-        "chunks>", "copied>", "seconds>", "compared>", "vector hits>", "keyword hits>"
-    )
-    cells = [f"{report[key]:,}" for key in ("seen", "copied")]
-    cells += [f"{report['seconds']:.1f}", report["sampled"]]
-    for leg in LEGS:
-        overlap = report[f"{leg}_overlap"]
-        cells.append("-" if overlap is None else "same" if overlap == 1 else f"{overlap:.1%} same")
-    add_row(table, *cells)
-    return table
-
-
 def settings_table(values: Mapping[str, Any]) -> RenderableType:
     """Return settings, one a line, nested ones by dotted name."""
     from rich.table import Table  # noqa: PLC0415 - start-up time
 
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    made = Table(box=None, show_header=False, pad_edge=False)
+    made.add_column(no_wrap=True)
+    made.add_column(overflow="fold")
     for name, value in _flat(values):
-        add_row(table, name, time(value) if name == "created_at" else _setting(value))
-    return table
+        add_row(made, name, time(value) if name == "created_at" else _setting(value))
+    return made
 
 
-def documents_table(documents: Sequence[JSON], *, names: bool = False) -> RenderableType:
-    """Return the table of documents, with their names if `names` is true."""
-    table = new_table("document#", "chunks>", *(["name"] if names else []))
-    for document in documents:
-        cells = [document.get("document_id", ""), _count(document.get("chunk_count"))]
-        add_row(table, *cells, *([document.get("name") or ""] if names else []))
-    return table
+def new_table_with_texts(*headers: str) -> Table:
+    """Return a table whose last column has the first words of texts, in the room that is left."""
+    made = new_table(*headers)
+    made.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
+    made.expand = True
+    return made
 
 
-def chunks_table(chunks: Sequence[JSON]) -> RenderableType:
-    """Return the table of a document's chunks: number, tokens, page and first words."""
-    table = new_table("#>", "tokens>", "page>")
-    table.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
-    table.expand = True
-    for number, chunk in enumerate(chunks, 1):
-        more = chunk.get("chunk_metadata") or {}
-        cells = [more.get("content_token_count") or "-", more.get("page") or "-"]
-        add_row(table, number, *cells, " ".join(str(chunk.get("content", ""))[:400].split()))
-    return table
-
-
-def models_table(models: Sequence[JSON]) -> RenderableType:
-    """Return the table of embedding models."""
-    table = new_table("model#", "provider#", "dimension>", "default")
-    for model in models:
-        more = model.get("metadata") or {}
-        cells = [more.get("embedding_dimension", ""), "yes" if more.get("default") else ""]
-        add_row(table, model.get("identifier", ""), model.get("provider_id", ""), *cells)
-    return table
-
-
-def providers_table(providers: Sequence[JSON]) -> RenderableType:
-    """Return the table of configured providers with their health."""
-    table = new_table("provider#", "kind", "type#", "health")
-    for provider in providers:
-        health = provider.get("health") or {}
-        said = f"{health.get('status', '')} {health.get('message') or ''}".strip()
-        keys = ("provider_id", "kind", "provider_type")
-        add_row(table, *(provider.get(key, "") for key in keys), said)
-    return table
-
-
-def types_table(types: Sequence[JSON]) -> RenderableType:
-    """Return the table of provider types with their capabilities."""
-    table = new_table(
-        "type#", "kind", "vector", "keyword", "hybrid", "exact", "persistent", "dim.>"
-    )
-    for entry in types:
-        can = entry.get("capabilities") or {}
-        cells = [can.get(leg, "") for leg in (*LEGS, "hybrid")]
-        cells += [_yes(can.get(key)) for key in ("exact", "persistent")]
-        keys = ("provider_type", "kind")
-        add_row(table, *(entry.get(key, "") for key in keys), *cells, can.get("max_dimension", ""))
-    return table
+def first_words(text: str) -> str:
+    """Return the beginning of a text on one line."""
+    return " ".join(text[:400].split())
 
 
 def counted(number: int, thing: str) -> str:
@@ -274,17 +206,17 @@ def new_table(*headers: str) -> Table:
     from rich import box  # noqa: PLC0415 - start-up time
     from rich.table import Table  # noqa: PLC0415 - start-up time
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for header in headers:
         right, is_id = header.endswith(">"), header.endswith("#") and len(header) > 1
         side: Literal["left", "right"] = "right" if right else "left"
-        table.add_column(
+        made.add_column(
             header.removesuffix("#") if is_id else header.rstrip(">"),
             justify=side,
             no_wrap=right or is_id,
             overflow="ignore" if is_id else "fold",
         )
-    return table
+    return made
 
 
 def add_row(table: Table, *cells: object) -> None:
@@ -292,6 +224,215 @@ def add_row(table: Table, *cells: object) -> None:
     from rich.text import Text  # noqa: PLC0415 - start-up time
 
     table.add_row(*(Text(clean(cell)) for cell in cells))
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Return a table of rows; headers as in `new_table`."""
+    made = new_table(*headers)
+    for row in rows:
+        add_row(made, *row)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class HitRow:
+    """One hit of a RAG reply.
+
+    Attributes:
+        rank: From 1.
+        score: In [0, 1].
+        document: Its file, address or name.
+        text: The chunk's text.
+        why: Its `Explanation`, as the server sent it.
+    """
+
+    rank: int
+    score: float
+    document: str
+    text: str
+    why: Mapping[str, Any] = field(default_factory=dict)
+
+    def by_leg(self, key: str) -> Mapping[str, Any]:
+        """Return a part of the explanation, by leg; empty if it is missing."""
+        return self.why.get(key) or {}
+
+    def leg_rank(self, leg: str) -> str:
+        """Return the rank in a leg, "-" if the leg did not find the chunk."""
+        return str(self.by_leg("legs").get(leg, {}).get("rank", "-"))
+
+
+def hit_rows(reply: JSON) -> list[HitRow]:
+    """Return the hits of a RAG reply that was asked for with `explain: true`, best first."""
+    metadata = reply.get("metadata") or {}
+    documents = metadata.get("filenames") or []
+    explanations = metadata.get("explanations") or [{}] * len(documents)
+    parallel = zip(
+        metadata.get("scores") or [],
+        documents,
+        metadata.get("chunks") or [],
+        explanations,
+        strict=False,
+    )
+    return [
+        HitRow(rank, score, str(document), str(text), explanation)
+        for rank, (score, document, text, explanation) in enumerate(parallel, 1)
+    ]
+
+
+def show_reply(
+    reply: JSON, *, with_context: bool, explain: bool = False, texts: bool = True
+) -> None:
+    """Print a RAG reply: the context where asked for, the hits, and why they are there.
+
+    Args:
+        reply: The reply, asked for with `explain: true`.
+        with_context: Whether to print the context.
+        explain: Whether to print each leg's raw score, its contribution and the matched terms.
+        texts: Whether the hits are shown with their first words.
+    """
+    hits, metadata = hit_rows(reply), reply.get("metadata") or {}
+    if hits:
+        parts = [context(reply)] if with_context else []
+        parts.append(hits_table(hits, texts=texts))
+        if explain:
+            weights = weights_table(hits)
+            parts += [why_table(hits), *([weights] if weights else [])]
+    else:
+        parts = [clean(metadata.get("note") or _nothing(metadata))]
+    if metadata.get("confidence") is not None and (hits or metadata.get("reason")):
+        parts.append(f"Confidence: {metadata['confidence']:.2f}")
+    if explain:
+        parts.append(steps_table(reply))
+    show(*parts)
+    for note in metadata.get("notes") or ():
+        show(clean(f"Note: {note}"))
+
+
+def _nothing(metadata: JSON) -> str:
+    if metadata.get("reason") == "nothing_relevant":
+        return "Nothing relevant: the confidence is below min_confidence."
+    return "Nothing found."
+
+
+def hits_table(hits: Sequence[HitRow], *, texts: bool = True) -> RenderableType:
+    """Return the table of hits: rank, score, rank in each leg, document and first words."""
+    headers = ("#>", "score>", "vector>", "keyword>", "document")
+    made = new_table_with_texts(*headers) if texts else new_table(*headers)
+    if texts:
+        made.columns[4].max_width = WIDTH // 2 - 10
+    for hit in hits:
+        cells = [str(hit.rank), f"{hit.score:.3f}", *map(hit.leg_rank, LEGS), hit.document]
+        add_row(made, *cells, *([first_words(hit.text)] if texts else []))
+    return made
+
+
+def why_table(hits: Sequence[HitRow]) -> RenderableType:
+    """Return why each hit is there: a line for each leg, one for a re-ranker."""
+    rows: list[Sequence[object]] = []
+    for hit in hits:
+        for leg in (leg for leg in LEGS if leg in hit.by_leg("legs")):
+            leg_hit = hit.by_leg("legs")[leg]
+            raw, score = f"{leg_hit['raw_score']:.4f}", f"{leg_hit['score']:.3f}"
+            terms = " ".join(hit.why.get("matched_terms") or ()) if leg == "keyword" else ""
+            rows.append((hit.rank, leg, leg_hit["rank"], raw, score, _product(hit, leg), terms))
+        if ranks := hit.why.get("query_ranks"):
+            shown = " ".join("-" if rank is None else str(rank) for rank in ranks)
+            rows.append((hit.rank, "queries", "", "", "", "", f"ranks {shown}"))
+        if parts := hit.by_leg("rerank"):
+            rows.append((hit.rank, "rerank", "", "", f"{hit.score:.3f}", "", _parts(parts)))
+    headers = ("#>", "by", "rank>", "raw score>", "score>", "weight x normalized>", "why")
+    return table(headers, rows)
+
+
+def weights_table(hits: Sequence[HitRow]) -> RenderableType | None:
+    """Return the weights of the legs and their factors; None if their spreads do not matter.
+
+    A weight is alpha times the spread of the leg's scores, divided by the sum of both products.
+    """
+    rows: list[Sequence[object]] = []
+    seen = dict.fromkeys(
+        tuple((leg, hit.by_leg("asked")[leg], hit.by_leg("spreads")[leg]) for leg in LEGS)
+        for hit in hits
+        if hit.by_leg("spreads")
+    )
+    for legs in seen:
+        total = sum(asked * spread for _, asked, spread in legs)
+        for leg, asked, spread in legs:
+            product = asked * spread
+            cells = (f"{asked:.3f}", f"{spread:.3f}", f"{product:.3f}", f"{product / total:.3f}")
+            rows.append((leg, *cells))
+    headers = ("leg", "alpha>", "spread>", "alpha x spread>", "weight>")
+    return table(headers, rows) if seen else None
+
+
+def _product(hit: HitRow, leg: str) -> str:
+    if leg not in hit.by_leg("contributions"):
+        return "-"
+    share = hit.by_leg("contributions")[leg]
+    if leg not in hit.by_leg("weights"):
+        return f"{share:.3f}"
+    return f"{hit.by_leg('weights')[leg]:.3f} x {hit.by_leg('normalized')[leg]:.3f} = {share:.3f}"
+
+
+def _parts(parts: Mapping[str, float | str]) -> str:
+    shown = (f"{value:.3f}" if isinstance(value, float) else value for value in parts.values())
+    return " ".join(f"{name}={value}" for name, value in zip(parts, shown, strict=True))
+
+
+def steps_table(reply: JSON) -> RenderableType:
+    """Return the table of the search's steps: candidates that each kept and removed."""
+    by_db = ((reply.get("metadata") or {}).get("steps") or {}).values()
+    keys = ("name", "kept", "removed", "detail")
+    rows = ([step.get(key, "") for key in keys] for steps in by_db for step in steps)
+    return table(("step", "kept>", "removed>", "by"), rows)
+
+
+def context(reply: JSON) -> RenderableType:
+    """Return the assembled context between two rules, with its tokens against the budget."""
+    from rich.console import Group  # noqa: PLC0415 - start-up time
+    from rich.text import Text  # noqa: PLC0415 - start-up time
+
+    metadata = reply.get("metadata") or {}
+    items = reply.get("content") or []
+    text = "".join(item.get("text", "") for item in items if isinstance(item, dict))
+    used, budget = metadata.get("token_count", 0), metadata.get("max_tokens", 0)
+    title = f"Context: {used} of {budget} tokens"
+    if metadata.get("truncated"):
+        title += ", cut to fit"
+    if metadata.get("dropped"):
+        title += f", {metadata['dropped']} more hits did not fit"
+    return Group(_rule(title), Text(clean(text).rstrip("\n")), _rule())
+
+
+def modes_table(documents: Mapping[str, Sequence[str]]) -> RenderableType:
+    """Return, side by side, the documents that each search mode puts first.
+
+    Args:
+        documents: By mode, document ids, best first; repeated ones count once.
+    """
+    room = (WIDTH - 4) // max(len(documents), 1) - 3
+    first = [list(dict.fromkeys(ids))[:MODES_ROWS] for ids in documents.values()]
+    ranked = enumerate(zip_longest(*first, fillvalue=""), 1)
+    rows = ([rank, *(_shortened(document, room) for document in row)] for rank, row in ranked)
+    return table(("#>", *documents), rows)
+
+
+def _rule(title: str = "") -> Rule:
+    from rich.rule import Rule  # noqa: PLC0415 - start-up time
+    from rich.text import Text  # noqa: PLC0415 - start-up time
+
+    return Rule(Text(title), align="left", characters="─", style="dim")
+
+
+def _shortened(name: str, room: int) -> str:
+    """Return a name of at most `room` columns: beginning and end, which tell most of a path."""
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415 - start-up time
+
+    if cell_len(name) <= room:
+        return name
+    begin = set_cell_size(name, room // 2).rstrip()
+    end = set_cell_size(name[::-1], room - room // 2 - 1)[::-1].lstrip()
+    return f"{begin}…{end}"
 
 
 def _setting(value: object) -> object:
@@ -302,18 +443,14 @@ def _setting(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
 
 
-def _count(number: int | None) -> str:
-    """Return a count, "-" where the backend did not say."""
+def count(number: int | None) -> str:
+    """Return a count, "-" for None."""
     return "-" if number is None else f"{number:,}"
 
 
 def time(unix_seconds: float) -> str:
     """Return a time in UTC, in ISO 8601."""
     return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="seconds")
-
-
-def _yes(value: object) -> str:
-    return "" if value is None else "yes" if value else "no"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

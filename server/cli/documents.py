@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from corral.server.cli import display
 from corral.server.cli.failures import JSON
-from corral.server.cli.options import Target, json_option, on_client, yes_option
-from corral.server.cli.paths import document_path
+from corral.server.cli.options import Target, document_path, json_option, on_client, yes_option
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from corral.server.cli.client import Client
 
 DOCUMENTS_AT_ONCE = 10_000
@@ -44,7 +46,7 @@ async def list_documents(
         if not page["has_more"] or len(found) == limit:
             break
         after = page["last_id"]
-    table = display.documents_table(found, names=names) if found else "There are no documents."
+    table = documents_table(found, names=names) if found else "There are no documents."
     display.answer(found, table, as_json=as_json)
 
 
@@ -66,7 +68,7 @@ async def show_document(client: Client, db: str, document_id: str, as_json: bool
         display.show_json(shown)
         return
     settings = {name: shown[name] for name in ("document_id", "chunk_count", "metadata")}
-    display.show(display.settings_table(settings), display.chunks_table(chunks))
+    display.show(display.settings_table(settings), chunks_table(chunks))
 
 
 @documents.command("delete")
@@ -127,3 +129,22 @@ async def _change_acl(
     chunks = display.counted(changed["chunk_count"], "chunk")
     said = display.clean(f"{document_id} is open to {who} ({chunks}).")
     display.answer(changed, said, as_json=as_json)
+
+
+def documents_table(documents: Sequence[JSON], *, names: bool = False) -> RenderableType:
+    """Return the table of documents, with their names if `names` is true."""
+    rows = [[d.get("document_id", ""), display.count(d.get("chunk_count"))] for d in documents]
+    if not names:
+        return display.table(("document#", "chunks>"), rows)
+    named = ([*row, d.get("name") or ""] for row, d in zip(rows, documents, strict=True))
+    return display.table(("document#", "chunks>", "name"), named)
+
+
+def chunks_table(chunks: Sequence[JSON]) -> RenderableType:
+    """Return the table of a document's chunks: number, tokens, page and first words."""
+    made = display.new_table_with_texts("#>", "tokens>", "page>")
+    for number, chunk in enumerate(chunks, 1):
+        more = chunk.get("chunk_metadata") or {}
+        cells = [more.get("content_token_count") or "-", more.get("page") or "-"]
+        display.add_row(made, number, *cells, display.first_words(str(chunk.get("content", ""))))
+    return made

@@ -1,4 +1,4 @@
-"""Files on disk as documents: which are taken, under which ids, and how their text is decoded."""
+"""Files on disk as documents: which are ingested, under which ids, and how they are decoded."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from pathspec import GitIgnoreSpec
+
 from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.read.detecting import (
     BINARY,
@@ -26,7 +28,6 @@ from corral.providers.ingestion.read.detecting import (
     type_of,
 )
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
-from corral.server.cli.folders import DEFAULT_SELECTION, Selection, walk
 
 _LOG = ".log"
 """What is taken only if asked for."""
@@ -75,26 +76,32 @@ class ReadOptions:
         encoding: Of all text files; None finds it out.
         max_characters: Of one document, as the server says; None where it does not.
         max_body_mib: Of one request, as the server says; None where it does not.
-        selection: Which files of a folder go in.
+        include: Globs as in .gitignore, such as `docs/**/*.md`; empty takes all files.
+        exclude: Globs of files to leave out.
+        hidden: Whether to take files and folders whose names begin with a dot.
+        no_ignore: Whether to take what .gitignore names.
         acl: Tokens that open the documents; none for the vector DB's default.
         replace: Whether documents of the same ids from other places are replaced.
         metadata: Metadata of each document, besides its source and title.
         title: Title of a single file; None takes the title in it, else its name.
-        chunk_size: Maximum tokens per chunk; None takes the vector DB's.
-        overlap: Tokens repeated from the previous chunk; None takes the vector DB's.
+        chunk_size_in_tokens: Maximum tokens per chunk; None takes the vector DB's.
+        overlap_in_tokens: Tokens repeated from the previous chunk; None takes the vector DB's.
     """
 
     as_text: tuple[str, ...] = ()
     encoding: str | None = None
     max_characters: int | None = None
     max_body_mib: float | None = None
-    selection: Selection = DEFAULT_SELECTION
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    hidden: bool = False
+    no_ignore: bool = False
     acl: tuple[str, ...] = ()
     replace: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     title: str | None = None
-    chunk_size: int | None = None
-    overlap: int | None = None
+    chunk_size_in_tokens: int | None = None
+    overlap_in_tokens: int | None = None
 
     def is_text(self, path: Path) -> bool:
         """Return True if a file is plain text because somebody says so."""
@@ -146,7 +153,7 @@ def collect(
 ) -> list[SourceFile]:
     """Return the files under some paths, by document id; what is passed over goes to the report.
 
-    Folders are searched as `folders.walk` does, for the types of file that are known. A file that
+    Folders are searched as `_walk` does, for the types of file that are known. A file that
     is named itself is taken even when it is hidden, ignored or a link.
 
     Raises:
@@ -245,13 +252,7 @@ def _files_of(given: Path, report: Report, options: ReadOptions) -> Iterator[Sou
         yield from _wanted(given, given.name, report, options, named=True)
         return
 
-    def skipped(path: str, reason: str) -> None:
-        report.skipped.append((path, reason))
-
-    def failed(path: str, reason: str) -> None:
-        report.failed.append((path, reason))
-
-    for path, document_id in walk(given, options.selection, skipped, failed):
+    for path, document_id in _walk(given, options, report):
         yield from _wanted(path, document_id, report, options, named=False)
 
 
@@ -331,3 +332,112 @@ def _wide(data: bytes) -> str:
     if len(data) % 2 == 0 and min(zeros) == 0 and max(zeros) * 6 > len(data):
         return "utf-16-be" if zeros[0] else "utf-16-le"
     raise SkippedFileError("binary")
+
+
+# --- which files of a folder ----------------------------------------------------------------------
+
+
+def _walk(folder: Path, options: ReadOptions, report: Report) -> Iterator[tuple[Path, str]]:
+    """Yield the files of a folder that the options select, with their paths relative to it.
+
+    Links to folders, and links that lead out of the folder, are skipped.
+    """
+
+    def unreadable(error: OSError) -> None:
+        report.failed.append((str(error.filename), f"cannot be read: {error.strerror}"))
+
+    choice = _Choice(folder, options)
+    for place, subfolders, names in os.walk(folder, onerror=unreadable):
+        here = Path(place)
+        choice.enter(here)
+        for name in list(subfolders):
+            if reason := choice.refuses(here / name, folder=True):
+                subfolders.remove(name)
+                report.skipped.append(((here / name).as_posix() + "/", reason))
+        for name in filter(lambda name: choice.includes(here / name), names):
+            if reason := choice.refuses(here / name):
+                report.skipped.append(((here / name).as_posix(), reason))
+            else:
+                yield here / name, (here / name).relative_to(folder).as_posix()
+
+
+class _Choice:
+    """Decides about the paths of one folder.
+
+    Args:
+        folder: The folder.
+        options: Which of its files to take.
+    """
+
+    def __init__(self, folder: Path, options: ReadOptions) -> None:
+        self._folder, self._root = folder, Path(os.path.realpath(folder))
+        self._hidden = options.hidden
+        self._include, self._exclude = _globs(options.include), _globs(options.exclude)
+        self._ignoring = None if options.no_ignore else _Ignoring(self._root)
+
+    def enter(self, folder: Path) -> None:
+        """Read what a subfolder says."""
+        if self._ignoring:
+            self._ignoring.enter(self._inside(folder))
+
+    def includes(self, path: Path) -> bool:
+        """Return True if a file was asked for."""
+        relative = path.relative_to(self._folder).as_posix()
+        return self._include is None or self._include.match_file(relative)
+
+    def refuses(self, path: Path, *, folder: bool = False) -> str | None:
+        """Return why a path is passed over, None where it is not."""
+        if path.name == ".git" or (path.name.startswith(".") and not self._hidden):
+            return "hidden"
+        if path.is_symlink() and folder:
+            return "link to a folder"
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(self._root):
+            return "link out of the folder"
+        relative = path.relative_to(self._folder).as_posix() + "/" * folder
+        if self._exclude and self._exclude.match_file(relative):
+            return "excluded"
+        ignored = self._ignoring and self._ignoring.ignores(self._inside(path), folder=folder)
+        return "ignored by .gitignore" if ignored else None
+
+    def _inside(self, path: Path) -> Path:
+        """Return a path without links above it."""
+        return self._root / path.relative_to(self._folder)
+
+
+def _globs(patterns: Sequence[str]) -> GitIgnoreSpec | None:
+    return GitIgnoreSpec.from_lines(patterns) if patterns else None
+
+
+class _Ignoring:
+    """The .gitignore files of a folder, of its subfolders, and of the repository that it is in.
+
+    Args:
+        root: The folder, without links in its path.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._specs: dict[Path, GitIgnoreSpec] = {}
+        for folder in [root, *root.parents]:
+            self.enter(folder)
+            if (folder / ".git").exists():
+                return
+        # In no repository: what lies above the folder says nothing about it.
+        self._specs = {root: self._specs[root]} if root in self._specs else {}
+
+    def enter(self, folder: Path) -> None:
+        """Read the .gitignore of a folder, if it has one."""
+        file = folder / ".gitignore"
+        if folder not in self._specs and file.is_file():
+            lines = file.read_text("utf-8", "replace").splitlines()
+            self._specs[folder] = GitIgnoreSpec.from_lines(lines)
+
+    def ignores(self, path: Path, *, folder: bool = False) -> bool:
+        """Return True if git ignores a path; the .gitignore nearest to it decides."""
+        for above in path.parents:
+            spec = self._specs.get(above)
+            if spec is not None:
+                relative = path.relative_to(above).as_posix() + ("/" if folder else "")
+                ignored = spec.check_file(relative).include
+                if ignored is not None:
+                    return ignored
+        return False

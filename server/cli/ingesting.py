@@ -1,149 +1,448 @@
-"""The options of `corral ingest`."""
+"""The work of `corral ingest`: submit files in batches, follow their jobs, keep folders in step."""
 
 from __future__ import annotations
 
-import sys
+import asyncio
+import dataclasses
+import os
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from corral.server.cli.options import (
-    EXISTING,
-    Target,
-    chunk_size_option,
-    encoding_of,
-    json_option,
-    named_option,
-    overlap_option,
+from corral.server.cli import display
+from corral.server.cli.client import Client
+from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
+from corral.server.cli.files import (
+    DEFAULT_OPTIONS,
+    BadFileError,
+    ReadOptions,
+    Report,
+    SkippedFileError,
+    SourceFile,
+    collect,
+    origin_of,
+    read_document,
+    within_limits,
 )
+from corral.server.cli.jobs import LOOK_EVERY_SECONDS
+from corral.server.cli.progress import IngestProgress, ingest_bars
 
-if TYPE_CHECKING:
-    from corral.server.cli.files import ReadOptions
+BATCH_BYTES = 1024 * 1024
+BATCH_DOCUMENTS = 64
+"""A batch ends at either bound."""
+AHEAD_BYTES = 8 * 1024 * 1024
+AHEAD_DOCUMENTS = 512
+"""How much is queued ahead of the workers: an interruption leaves no more than that behind."""
+SERVER_ERRORS = 3
+"""The run ends after so many documents in a row that failed by an error of the server."""
+
+_ABOUT_ONE_DOCUMENT = {400, 409, 413, 415, 422, 500}
+"""Statuses after which a batch is sent again document by document, to find the one to blame."""
+NAMES_SHOWN = 5
+DOCUMENTS_PER_PAGE = 10_000
+QUIET_MILLISECONDS = 800
+"""How long a watched folder must be quiet before its changes are ingested."""
 
 
-@click.command()
-@click.argument("db")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=EXISTING)
-@click.option(
-    "--create", is_flag=True, help="Register DB with default settings if it does not exist."
-)
-@click.option(
-    "--replace", is_flag=True, help="Replace documents with the same id from other folders."
-)
-@click.option(
-    "--as-text",
-    multiple=True,
-    metavar="PATTERN",
-    help="Also ingest files matching this as plain text, such as '*.log'; repeatable.",
-)
-@click.option(
-    "--encoding",
-    help="Encoding of text files. [default: UTF-8 or UTF-16 if valid, else Windows-1252]",
-)
-@click.option(
-    "--include", multiple=True, metavar="GLOB", help="Ingest only files matching this; repeatable."
-)
-@click.option(
-    "--exclude", multiple=True, metavar="GLOB", help="Skip files matching this; repeatable."
-)
-@click.option(
-    "--acl",
-    multiple=True,
-    metavar="TOKEN",
-    help="Who may read the documents, such as group:sales; repeatable.",
-)
-@click.option(
-    "--metadata",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Metadata of every document, such as year=2026; a value is JSON or text; repeatable.",
-)
-@click.option("--title", help="Title of the document, if there is only one file.")
-@chunk_size_option
-@overlap_option
-@click.option("--hidden", is_flag=True, help="Also ingest files and folders that begin with a dot.")
-@click.option("--no-ignore", is_flag=True, help="Also ingest files that .gitignore excludes.")
-@click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
-@click.option(
-    "--watch",
-    is_flag=True,
-    help="Ingest new and changed files until interrupted; deletes only with --sync.",
-)
-@click.option("--yes", is_flag=True, help="With --sync: delete without asking.")
-@json_option
-@click.pass_obj
-def ingest(
-    target: Target,
-    /,
-    db: str,
-    paths: tuple[Path, ...],
-    create: bool,
-    sync: bool,
-    watch: bool,
-    yes: bool,
-    as_json: bool,
-    **chosen: Any,
-) -> None:
-    """Ingest files and folders into a vector DB.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mode:
+    """What `corral ingest` does beside ingesting.
 
-    Reads text, Markdown, HTML, PDF, Office files, notebooks, e-books, mail, tables and source
-    code; see docs/documents.md. Includes subfolders, but not hidden files, files that .gitignore
-    excludes, and links that lead out of the folder. A file's document id is its path relative to
-    the folder you name. Files over the server's limits (rag.document_limits and server.limits in
-    run.yaml) fail before anything is sent.
-
-    Run the command again after an interruption or after you edit files: it skips unchanged files
-    and replaces changed ones. `corral jobs` lists and retries failures. Globs work as in
-    .gitignore.
-
-    Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
+    Attributes:
+        create: Whether to register the vector DB if it does not exist.
+        sync: Whether to delete documents whose files are gone.
+        watch: Whether to go on until interrupted.
+        yes: Whether to delete without asking.
+        as_json: Whether to print JSON.
     """
-    from corral.server.cli import ingest_commands  # noqa: PLC0415 - start-up time
 
-    if sync and not yes and not sys.stdin.isatty():
-        raise click.UsageError("Not a terminal; pass --yes.")
-    target.run(
-        ingest_commands.ingest,
-        db,
-        paths,
-        create=create,
-        as_json=as_json,
-        options=_read_options(**chosen),
-        sync=sync,
-        watch=watch,
-        ask=not yes,
+    create: bool = False
+    sync: bool = False
+    watch: bool = False
+    yes: bool = False
+    as_json: bool = False
+
+
+async def run(
+    client: Client, db: str, paths: Sequence[Path], options: ReadOptions, mode: Mode
+) -> None:
+    """Put files into a vector DB and say what happened."""
+    registered = await client.vector_dbs()
+    vector_db = next((one for one in registered if one.get("identifier") == db), None)
+    if vector_db is None and not mode.create:
+        raise CommandError(
+            f"There is no vector DB {db!r}.",
+            hint=f"Create it: corral dbs create {db}, or pass --create.",
+            exit_code=BAD_INPUT,
+        )
+    report = Report()
+    options = await _limited(client, options)
+    files = within_limits(collect(paths, report, options), report, options)
+    printed = print_problems(report)
+    if options.title is not None and len(files) > 1:
+        raise CommandError(
+            f"--title is for one file (got {len(files)}).",
+            hint="Ingest that file by itself, or leave --title out.",
+            exit_code=BAD_INPUT,
+        )
+    if not (files or report.failed or mode.sync or mode.watch):
+        raise CommandError("There is nothing to ingest.", exit_code=BAD_INPUT)
+    if vector_db is None:
+        vector_db = await client.register(db, {})
+    _check_overlap(vector_db, options)
+    run = _Run(client, vector_db, paths, options, mode)
+    run.changed(files)
+    await run.ingest(files, report)
+    print_problems(report, printed)
+    deleted = await run.delete_gone() if mode.sync else []
+    if mode.as_json:
+        shown = {"vector_db_id": db, **dataclasses.asdict(report)}
+        display.show_json({**shown, "deleted": deleted} if mode.sync else shown)
+    else:
+        display.show(display.clean(f"{db}: ingested {summary(report)}"))
+    if mode.watch:
+        await run.watch()
+    if report.failed:
+        raise CommandError(f"Files that were not ingested: {len(report.failed)}.")
+
+
+def _check_overlap(vector_db: JSON, options: ReadOptions) -> None:
+    """Refuse an overlap that the server would refuse for every document."""
+    registered = (vector_db.get("chunking") or {}).get("chunk_size_in_tokens", 0)
+    size = options.chunk_size_in_tokens or registered
+    overlap = options.overlap_in_tokens
+    if overlap is not None and overlap * 2 > size:
+        raise CommandError(
+            f"--overlap must be at most half of the chunk size, {size} (got {overlap}).",
+            exit_code=BAD_INPUT,
+        )
+
+
+async def _limited(client: Client, options: ReadOptions) -> ReadOptions:
+    """Return options with the limits of the server, which would refuse what is larger."""
+    limits = await client.call("GET", "/v1/limits")
+    return dataclasses.replace(
+        options,
+        max_characters=limits["document"]["max_characters"],
+        max_body_mib=limits["server"]["max_body_mib"],
     )
 
 
-def _read_options(
-    *,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    hidden: bool,
-    no_ignore: bool,
-    acl: tuple[str, ...],
-    encoding: str | None,
-    metadata: tuple[str, ...],
-    chunk_size_in_tokens: int | None,
-    overlap_in_tokens: int | None,
-    **others: Any,
-) -> ReadOptions:
-    """Return the options that say which files are read, and how."""
-    from corral.api.principal import check_acl  # noqa: PLC0415 - start-up time
-    from corral.server.cli.files import ReadOptions  # noqa: PLC0415 - start-up time
-    from corral.server.cli.folders import Selection  # noqa: PLC0415 - start-up time
+@dataclasses.dataclass(slots=True)
+class _Run:
+    """One `corral ingest`: a vector DB and the files and folders that go into it."""
 
+    client: Client
+    vector_db: JSON
+    paths: Sequence[Path]
+    options: ReadOptions
+    mode: Mode
+    seen: dict[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def db(self) -> str:
+        """The vector DB's id."""
+        return str(self.vector_db["identifier"])
+
+    async def ingest(self, files: Sequence[SourceFile], report: Report) -> None:
+        """Ingest files; if that is interrupted, say what is stored and how to resume."""
+        size = sum(file.size for file in files)
+        try:
+            with ingest_bars(len(files), size) as bars:
+                await ingest_files(self.client, self.vector_db, files, report, bars, self.options)
+        except asyncio.CancelledError:
+            stored = display.counted(report.documents, "document")
+            display.note(
+                f"Interrupted. Stored: {stored}, {report.unchanged:,} unchanged; those in progress "
+                "are stored whole or not at all. Run the same command again to continue."
+            )
+            raise
+
+    async def delete_gone(self) -> list[str]:
+        """Delete the documents whose files are gone from the folders, and return their ids."""
+        gone = [each async for each in self._gone()]
+        if not gone:
+            return []
+        display.note(f"Gone from the folder: {', '.join(gone)}")
+        question = f"Delete {display.counted(len(gone), 'document')}?"
+        if not self.mode.yes and not await asyncio.to_thread(click.confirm, question):
+            return []
+        for document_id in gone:
+            await self.client.delete_document(self.db, document_id)
+        return gone
+
+    async def _gone(self) -> AsyncIterator[str]:
+        """Yield the documents that came from these folders and whose files no longer exist."""
+        folders = [path for path in self.paths if path.is_dir()]
+        after, more = "", True
+        while more:
+            page = await self.client.documents(self.db, after, DOCUMENTS_PER_PAGE)
+            after, more = page["last_id"], page["has_more"]
+            for document_id in (each["document_id"] for each in page["data"]):
+                missing = [folder / document_id for folder in folders]
+                if missing and not any(map(os.path.lexists, missing)):
+                    document = await self.client.document(self.db, document_id, 0, 1)
+                    record = (document["chunks"] or [{}])[0].get("chunk_metadata") or {}
+                    if record.get("document_origin") in [origin_of(path) for path in missing]:
+                        yield document_id
+
+    async def watch(self) -> None:
+        """Wait for changes and ingest them; Ctrl-C between two rounds is the regular end."""
+        from watchfiles import awatch  # noqa: PLC0415 - start-up time
+
+        display.note("Watching; press Ctrl-C to stop.")
+        waiting = {"yield_on_timeout": True, "rust_timeout": QUIET_MILLISECONDS}
+        changes = awatch(*self.paths, debounce=QUIET_MILLISECONDS, step=200, **waiting)  # type: ignore[arg-type]
+        first = True  # for what has changed before the watch began
+        while (noticed := await _next(changes)) is not None:
+            if noticed or first:
+                await self._round()
+            first = False
+
+    async def _round(self) -> None:
+        report = Report()
+        collected = await asyncio.to_thread(collect, self.paths, report, self.options)
+        report.skipped.clear()  # printed at the start
+        files = within_limits(self.changed(collected), report, self.options)
+        if files or report.failed:
+            await self.ingest(files, report)
+            print_problems(report)
+            display.show(display.clean(f"{self.db}: ingested {summary(report)}"))
+        if self.mode.sync and (deleted := await self.delete_gone()):
+            count = display.counted(len(deleted), "document")
+            display.show(display.clean(f"{self.db}: deleted {count}"))
+
+    def changed(self, files: Sequence[SourceFile]) -> list[SourceFile]:
+        """Return the files that are new or changed since the last call."""
+        now = {file.document_id: (file.changed_at, file.size) for file in files}
+        before, self.seen = self.seen, now
+        return [f for f in files if before.get(f.document_id) != now[f.document_id]]
+
+
+async def _next(changes: AsyncIterator[set[Any]]) -> set[Any] | None:
+    """Return the next changes; None where Ctrl-C comes first."""
     try:
-        check_acl(acl)
-    except ValueError as error:
-        raise click.UsageError(f"--acl: {error}.") from None
-    return ReadOptions(
-        selection=Selection(include, exclude, hidden=hidden, ignored=no_ignore),
-        acl=acl,
-        encoding=encoding_of(encoding),
-        metadata=dict(named_option(each, "--metadata") for each in metadata),
-        chunk_size=chunk_size_in_tokens,
-        overlap=overlap_in_tokens,
-        **others,
-    )
+        return await anext(changes)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        return None
+
+
+def summary(report: Report) -> str:
+    """Return what an ingest stored and how long it took."""
+    stored = f"{display.counted(report.documents, 'document')} ({display.size(report.size)})"
+    rest = f"; {report.unchanged:,} unchanged" if report.unchanged else ""
+    return f"{stored} in {report.seconds:.1f} s{rest}"
+
+
+def print_problems(report: Report, printed: tuple[int, int] = (0, 0)) -> tuple[int, int]:
+    """Print to stderr the skipped and failed files with their reasons, and the notes.
+
+    Args:
+        report: A report that may still grow.
+        printed: Numbers of skipped and failed files that have been printed already.
+
+    Returns:
+        `printed` for the next call.
+    """
+    by_reason: defaultdict[str, list[str]] = defaultdict(list)
+    for name, reason in report.skipped[printed[0] :]:
+        by_reason[reason].append(name)
+    for reason, names in sorted(by_reason.items()):
+        display.note(f"Skipped ({reason}): {_some(sorted(names))}")
+    for name, reason in report.failed[printed[1] :]:
+        display.note(f"Failed: {name}: {reason}")
+    for note in dict.fromkeys(report.notes):
+        display.note(f"Note: {note}")
+    return len(report.skipped), len(report.failed)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return f"{', '.join(names[:NAMES_SHOWN])}{more}"
+
+
+async def ingest_files(
+    client: Client,
+    vector_db: JSON,
+    files: Sequence[SourceFile],
+    report: Report,
+    bars: IngestProgress,
+    options: ReadOptions = DEFAULT_OPTIONS,
+) -> Report:
+    """Put files into a vector DB and return the report, completed.
+
+    One bad file is reported and the rest goes on. The same files again change nothing.
+
+    Args:
+        client: An open client.
+        vector_db: The registration as the server returned it.
+        files: What `collect` returned.
+        report: What `collect` skipped.
+        bars: Shows the progress.
+        options: How files are read.
+
+    Raises:
+        CommandError: The server or its backend failed; files that were stored stay stored.
+        CancelledError: It was interrupted; the same holds, and the report says how many.
+    """
+    started = time.monotonic()
+    following = _Following(client, vector_db["identifier"], report, bars, options)
+    try:
+        for batch in _batches(files):
+            await following.until(AHEAD_DOCUMENTS, AHEAD_BYTES)
+            documents = await asyncio.to_thread(_read_batch, batch, report, options, bars)
+            await following.submit(documents)
+        await following.until(0, 0)
+    except CommandError as error:
+        stored = f"Stored before that: {display.counted(report.documents, 'document')}."
+        error.hint = f"{error.hint} {stored}".strip()
+        raise
+    finally:
+        report.seconds = time.monotonic() - started
+    return report
+
+
+def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
+    batch: list[SourceFile] = []
+    for file in files:
+        full = len(batch) == BATCH_DOCUMENTS or sum(f.size for f in batch) + file.size > BATCH_BYTES
+        if batch and full:
+            yield batch
+            batch = []
+        batch.append(file)
+    if batch:
+        yield batch
+
+
+def _read_batch(
+    batch: Sequence[SourceFile], report: Report, options: ReadOptions, bars: IngestProgress
+) -> list[tuple[SourceFile, JSON]]:
+    documents = []
+    for file in batch:
+        try:
+            documents.append((file, read_document(file, options, report)))
+            continue
+        except SkippedFileError as reason:
+            report.skipped.append((file.source, str(reason)))
+        except BadFileError as reason:
+            report.failed.append((file.source, str(reason)))
+        bars.done(file.source, file.size)
+    return documents
+
+
+@dataclasses.dataclass(slots=True)
+class _Following:
+    """Submits documents to one vector DB, follows their jobs, and keeps the report."""
+
+    client: Client
+    vector_db_id: str
+    report: Report
+    bars: IngestProgress
+    options: ReadOptions
+    batch_id: str | None = None
+    version: int = -1
+    waiting: dict[str, SourceFile] = dataclasses.field(default_factory=dict)
+    server_errors: int = 0
+
+    async def submit(self, documents: Sequence[tuple[SourceFile, JSON]]) -> None:
+        """Submit a batch; if it is refused, each document by itself."""
+        if not documents:
+            return
+        bodies = [document for _, document in documents]
+        try:
+            reply = await self.client.submit(
+                self.vector_db_id,
+                bodies,
+                batch_id=self.batch_id,
+                same_origin_only=not self.options.replace,
+                chunk_size_in_tokens=self.options.chunk_size_in_tokens,
+                overlap_in_tokens=self.options.overlap_in_tokens,
+            )
+        except CommandError as error:
+            if error.status not in _ABOUT_ONE_DOCUMENT:
+                raise
+            if len(documents) > 1:
+                for document in documents:
+                    await self.submit([document])
+                return
+            self._failed(documents[0][0], _reason(error))
+            return
+        self._count(documents, reply)
+
+    async def until(self, documents: int, size: int) -> None:
+        """Wait until at most so many documents and bytes are not finished."""
+        while len(self.waiting) > documents or self._size() > size:
+            await self._look()
+            if len(self.waiting) > documents or self._size() > size:
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+    def _size(self) -> int:
+        return sum(file.size for file in self.waiting.values())
+
+    def _count(self, documents: Sequence[tuple[SourceFile, JSON]], reply: JSON) -> None:
+        by_id = {file.document_id: file for file, _ in documents}
+        for document_id in reply.get("unchanged") or ():
+            file = by_id.pop(document_id)
+            self.report.unchanged += 1
+            self.bars.done(file.source, file.size)
+        self.batch_id = reply.get("batch_id") or self.batch_id
+        for job in reply.get("jobs") or ():
+            self.waiting[job["job_id"]] = by_id[job["document_id"]]
+
+    async def _look(self) -> None:
+        """Read the jobs that changed since the last look."""
+        more = self.batch_id is not None
+        while more:
+            page = await self.client.changed_jobs(str(self.batch_id), self.version)
+            for job in page["data"]:
+                self.version = max(self.version, job["version"])
+                await self._update(job)
+            more = page["has_more"]
+
+    async def _update(self, job: JSON) -> None:
+        file = self.waiting.get(job["job_id"])
+        if file is None:
+            return
+        if job["status"] in ("queued", "running"):
+            if job["status"] == "running":
+                self.bars.at_work(file.source, file.size, job["progress"])
+            return
+        del self.waiting[job["job_id"]]
+        if job["status"] == "completed":
+            self.server_errors = 0
+            self.report.documents += 1
+            self.report.size += file.size
+            self.report.notes += [f"{file.source}: {note}" for note in job["notes"]]
+            self.bars.done(file.source, file.size, job["progress"]["embedded"])
+        else:
+            self._failed(file, job["error_message"] or "cancelled")
+            await self._stop_if_all_fail(job)
+
+    def _failed(self, file: SourceFile, reason: str) -> None:
+        self.report.failed.append((file.source, reason))
+        self.bars.done(file.source, file.size)
+
+    async def _stop_if_all_fail(self, job: JSON) -> None:
+        """End the run if the server is to blame, and not a document."""
+        self.server_errors += job["error_code"] == "server_error"
+        none_went_in = not self.waiting and not self.report.documents
+        if self.server_errors >= SERVER_ERRORS or (self.server_errors and none_went_in):
+            await self.client.call("POST", "/v1/jobs/cancel", {"batch_id": self.batch_id})
+            raise CommandError(str(job["error_message"]))
+
+
+def _reason(error: CommandError) -> str:
+    """Return the reason of a refusal; if another folder has the same id, with a hint."""
+    if error.status == 409 and "from another place" in error.message:
+        return (
+            f"{error.message} Name the folder that holds both, and each gets an id of its own; "
+            "or replace the other one with --replace."
+        )
+    return f"{error.message} {error.hint}".strip()

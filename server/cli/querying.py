@@ -96,11 +96,9 @@ def query(
 async def _query(
     client: Client, db: str, text: str, options: JSON, explain: bool, as_json: bool
 ) -> None:
-    from corral.server.cli.answers import show_reply  # noqa: PLC0415 - start-up time
-
     asked = {"max_tokens_in_context": NO_BUDGET, **options, "explain": True}
     reply = await client.ask(db, text, asked)
     if as_json:
         display.show_json(reply)
     else:
-        show_reply(reply, with_context="max_tokens_in_context" in options, explain=explain)
+        display.show_reply(reply, with_context="max_tokens_in_context" in options, explain=explain)

@@ -1,1 +1,1 @@
-"""Routes that only Corral has: documents, jobs, copies, orphans."""
+"""Routes that only Corral has: documents, jobs, copies, orphans, re-ranking."""

@@ -16,7 +16,6 @@ from corral.api.errors import NotFound
 from corral.api.principal import Role
 from corral.server import DISTRIBUTION
 from corral.server.access.roles import PUBLIC, Needs
-from corral.server.applications import qdrant
 from corral.server.errors import ERRORS
 from corral.server.routing import NotFoundRoute, StackOf
 
@@ -56,10 +55,13 @@ router = APIRouter(route_class=NotFoundRoute, include_in_schema=False, dependenc
 async def root(request: Request) -> Response:
     """Return the playground to a browser; to everyone else, what this is and where things are.
 
-    Qdrant's Python client compares its version with the one that it finds here.
+    Clients of some applications compare versions here first: see `Application.root_replies`.
     """
-    if request.headers.get("user-agent", "").startswith(qdrant.USER_AGENT):
-        return JSONResponse(qdrant.About().model_dump())
+    agent = request.headers.get("user-agent", "")
+    for application in request.app.state.applications:
+        for beginning, reply in application.root_replies.items():
+            if agent.startswith(beginning):
+                return JSONResponse(reply.model_dump())
     if "text/html" not in request.headers.get("accept", ""):
         version = metadata.version(DISTRIBUTION)
         return JSONResponse({"name": "Corral", "version": version, **PLACES})

@@ -27,6 +27,8 @@ import yaml
 
 from corral.providers.base.config import RunConfig
 from corral.server.app import create_app
+from corral.server.native import rerank
+from corral.server.routers import application_at, installed_applications
 from corral.server.serving import serve
 
 T = TypeVar("T")
@@ -51,6 +53,11 @@ def run_config(*, dimension: int = DIMENSION, **sections: Any) -> RunConfig:
             **sections,
         }
     )
+
+
+def has_own_errors(path: str) -> bool:
+    """Return True if errors at a path are in an application's form."""
+    return application_at(path, [rerank.COHERE, *installed_applications([])]) is not None
 
 
 def id_path(vector_db_id: str) -> str:

@@ -14,9 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from corral.server.applications.forms import form_of
-
-from .harness import JSON, InProcess, Json, message_of
+from .harness import JSON, InProcess, Json, has_own_errors, message_of
 
 SETTINGS = settings(max_examples=250, suppress_health_check=list(HealthCheck))
 
@@ -83,7 +81,7 @@ def check(app: InProcess, method: str, path: str, content: bytes) -> None:
     """Send a body and see that the answer is no 5xx, and in the common form if it is a refusal."""
     response = app.send(method, path, content=content, headers=JSON)
     assert response.status_code < 500, (method, path, content, response.text)
-    if response.status_code >= 400 and form_of(path) is not None:
+    if response.status_code >= 400 and has_own_errors(path):
         assert len(response.content) <= 5000  # in the application's own form
         response.json()
     elif response.status_code >= 400:

@@ -12,8 +12,8 @@ from pydantic import BaseModel, RootModel, ValidationError
 from corral.api.findings import said
 from corral.api.wire import Strict
 from corral.api.wire_numbers import ExactNumbers
-from corral.server.applications.functions import ToolCall
 from corral.server.routing import ContractRoute
+from corral.server.tools.functions import ToolCall
 
 from .harness import InProcess
 

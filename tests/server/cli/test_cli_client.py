@@ -22,7 +22,7 @@ from corral.server.cli import failures, progress
 from corral.server.cli.client import Client
 from corral.server.cli.failures import CommandError
 from corral.server.cli.files import Report, collect
-from corral.server.cli.ingest import BATCH_BYTES, BATCH_DOCUMENTS, ingest
+from corral.server.cli.ingesting import BATCH_BYTES, BATCH_DOCUMENTS, ingest_files
 
 Corral = Callable[..., Result]
 
@@ -245,7 +245,7 @@ def insert_all(folder: Path, answer: Answer) -> Report:
             vector_db = {"identifier": "x", "chunking": {"chunk_size_in_tokens": 99}}
             with progress.ingest_bars(0, 0) as bars:
                 found = collect([folder], report)
-                return await ingest(Client(http), vector_db, found, report, bars)
+                return await ingest_files(Client(http), vector_db, found, report, bars)
 
     return asyncio.run(inserting())
 

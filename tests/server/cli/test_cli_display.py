@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
-from corral.server.cli import answers, display, progress
+from corral.server.cli import dbs, display, progress
 
 HIT = {
     "legs": {
@@ -39,15 +39,15 @@ def shown(renderable: RenderableType, width: int = 100) -> str:
 
 def test_a_hit_shows_its_ranks() -> None:
     """Rank, score, rank in each leg, document, words; "-" where a leg did not find it."""
-    rows = answers.hit_rows(reply())
-    words = shown(answers.hits_table(rows)).splitlines()[-1].split()
+    rows = display.hit_rows(reply())
+    words = shown(display.hits_table(rows)).splitlines()[-1].split()
     assert words == ["1", "0.990", "2", "1", "gate.txt", "The", "gate."]
-    assert answers.HitRow(1, 0.5, "d", "t").leg_rank("vector") == "-"
+    assert display.HitRow(1, 0.5, "d", "t").leg_rank("vector") == "-"
 
 
 def test_the_context_says_its_size_and_what_did_not_fit() -> None:
     """Tokens against the budget, and the number of hits that were dropped."""
-    text = shown(answers.context(reply()))
+    text = shown(display.context(reply()))
     assert "Context: 42 of 50 tokens, 3 more hits did not fit" in text
     assert "The gate." in text
 
@@ -60,13 +60,13 @@ def test_documents_cannot_steer_the_terminal(evil: str) -> None:
 
     If this fails: something reaches the console without `display.clean`.
     """
-    rows = answers.hit_rows(reply(evil, evil))
+    rows = display.hit_rows(reply(evil, evil))
     for renderable in (
-        answers.hits_table(rows),
-        answers.context(reply(evil)),
-        answers.modes_table({"vector": [evil]}),
+        display.hits_table(rows),
+        display.context(reply(evil)),
+        display.modes_table({"vector": [evil]}),
         display.settings_table({"name": evil}),
-        display.vector_dbs_table([{"identifier": evil}]),
+        dbs.vector_dbs_table([{"identifier": evil}]),
     ):
         assert not re.search(
             "[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]", shown(renderable)
@@ -75,20 +75,20 @@ def test_documents_cannot_steer_the_terminal(evil: str) -> None:
 
 def test_documents_are_no_markup() -> None:
     """Square brackets in a text are text."""
-    assert "[red]fence[/red]" in shown(answers.context(reply("[red]fence[/red] :cow:")))
-    assert ":cow:" in shown(answers.context(reply("[red]fence[/red] :cow:")))
+    assert "[red]fence[/red]" in shown(display.context(reply("[red]fence[/red] :cow:")))
+    assert ":cow:" in shown(display.context(reply("[red]fence[/red] :cow:")))
 
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_tables_keep_within_the_width(width: int) -> None:
     """Long names and texts in any script are cut or wrapped, never wider than the screen."""
     long = reply("\N{CJK UNIFIED IDEOGRAPH-6F22} " * 500, "folder/" * 30 + "文件.md")
-    rows = answers.hit_rows(long)
+    rows = display.hit_rows(long)
     for renderable in (
-        answers.hits_table(rows),
-        answers.why_table(rows),
-        answers.context(long),
-        answers.modes_table({mode: ["x" * 90] for mode in ("vector", "keyword", "hybrid")}),
+        display.hits_table(rows),
+        display.why_table(rows),
+        display.context(long),
+        display.modes_table({mode: ["x" * 90] for mode in ("vector", "keyword", "hybrid")}),
     ):
         assert max(cell_len(line) for line in shown(renderable, width).splitlines()) <= width
 
@@ -127,19 +127,19 @@ def test_weights_are_shown_with_what_they_are_made_of() -> None:
         "scores": [1.0, 0.5], "filenames": ["a", "b"], "chunks": ["x", "y"],
         "explanations": [why, why],
     }  # fmt: skip
-    rows = answers.hit_rows({"metadata": metadata})
-    table = answers.weights_table(rows)
+    rows = display.hit_rows({"metadata": metadata})
+    table = display.weights_table(rows)
     assert table is not None
     assert [line.split() for line in shown(table).splitlines() if line.strip()][2:] == [
         ["vector", "0.400", "2.500", "1.000", "0.250"],
         ["keyword", "0.600", "5.000", "3.000", "0.750"],
     ]
-    assert answers.weights_table(answers.hit_rows(reply("text"))) is None
+    assert display.weights_table(display.hit_rows(reply("text"))) is None
 
 
 def test_modes_stand_side_by_side_without_repeats() -> None:
     """Each mode's documents in order, each once, five at most."""
-    text = shown(answers.modes_table({"vector": list("aabcdefg"), "keyword": ["z"]}))
+    text = shown(display.modes_table({"vector": list("aabcdefg"), "keyword": ["z"]}))
     assert [line.split() for line in text.splitlines() if line.strip()][2:] == [
         ["1", "a", "z"],
         ["2", "b"],

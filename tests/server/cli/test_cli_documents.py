@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import Result
 
-from corral.server.cli import answers, cli
+from corral.server.cli import cli, display
 
 Corral = Callable[..., Result]
 IDS = ["blåbær.markdown", "fences.md", "notes/deep/water.rst", "notes/gate.txt", "page.html"]
@@ -191,7 +191,7 @@ def test_notes_are_shown_where_nothing_is_found(
     if note:
         metadata["note"] = note
     reply = {"content": None, "metadata": metadata}
-    answers.show_reply(reply, with_context=True, explain=True)
+    display.show_reply(reply, with_context=True, explain=True)
     told = capsys.readouterr().out
     assert (note or "Nothing found.") in told
     assert "Note: Not re-ranked: the service is away." in told

@@ -13,7 +13,7 @@ import pytest
 from click.testing import Result
 
 from corral.providers.ingestion.read.detecting import BINARY, DOCX, MAIL, PDF, SUFFIXES
-from corral.server.cli import ingest_commands
+from corral.server.cli import ingesting
 from corral.server.cli.client import Client
 from corral.server.cli.failures import CommandError
 from corral.server.cli.files import (
@@ -23,7 +23,7 @@ from corral.server.cli.files import (
     read_document,
     within_limits,
 )
-from corral.server.cli.ingest import _reason
+from corral.server.cli.ingesting import _reason
 
 from .stored_documents import IDS, stored
 
@@ -189,7 +189,7 @@ def test_a_file_that_goes_meanwhile_stops_no_other(
         return within_limits(*given)
 
     monkeypatch.setattr(ReadOptions, "mime_type", at_first_sight)
-    monkeypatch.setattr(ingest_commands, "within_limits", once_collected)
+    monkeypatch.setattr(ingesting, "within_limits", once_collected)
     done = corral("ingest", "farm", folder, "--create")
     assert "farm: ingested 1 document " in done.stdout
     assert "seen.txt: cannot be read: No such file" in done.stderr

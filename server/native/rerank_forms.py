@@ -55,6 +55,12 @@ Document = Annotated[
 """A text, or an object with texts in it."""
 
 
+class CohereError(BaseModel):
+    """An error in Cohere's format."""
+
+    message: str
+
+
 class RerankRequest(NullsAreDefaults):
     """What Cohere's, Jina's and vLLM's clients have in common."""
 

@@ -25,8 +25,10 @@ from corral.providers.rerank import reranker_for
 from corral.providers.stack.stack import Stack
 from corral.providers.text.tokens import tokenizer
 from corral.server.access.roles import READER
-from corral.server.applications.forms import CohereError, refusals
-from corral.server.applications.rerank_forms import (
+from corral.server.errors import ERRORS
+from corral.server.limits import check_count
+from corral.server.native.rerank_forms import (
+    CohereError,
     CohereReply,
     CohereRequest,
     JinaReply,
@@ -37,12 +39,16 @@ from corral.server.applications.rerank_forms import (
     Usage,
     placed,
 )
-from corral.server.errors import ERRORS
-from corral.server.limits import check_count
+from corral.server.routers import Application, refusals
 from corral.server.routing import ContractRoute, LimitsOf, StackOf
 
 router = APIRouter(
     tags=["Models"], route_class=ContractRoute, responses=ERRORS, dependencies=[READER]
+)
+COHERE = Application(
+    router,
+    paths=("/v2/rerank",),
+    refusal=lambda status, code, message: {"message": message},
 )
 
 
