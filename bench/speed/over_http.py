@@ -31,7 +31,7 @@ from corral.bench.data.synthetic import synthetic_embeddings
 from corral.bench.scratch import batches, synthetic_chunks
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.providers.base.config import RunConfig, load_config
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.stack.stack import Stack
 from corral.server.telemetry.metrics import Metrics
 

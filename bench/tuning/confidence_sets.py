@@ -19,7 +19,7 @@ from corral.bench.data.datasets import read_sets
 from corral.bench.report.rows import Estimate
 from corral.bench.tuning.confidence import asked, of_questions
 from corral.bench.tuning.run import TunePlan, opened
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 
 RESAMPLES = 500
 """Bootstrap samples of an area; each is computed anew, so that they are fewer than of a mean."""

@@ -7,14 +7,11 @@ fits, the first chunk is cut.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.rag import RAGQueryConfig
 from corral.providers.base.document_names import cited_name
 from corral.providers.rag.costs import Costs
@@ -26,10 +23,8 @@ from corral.providers.rag.frame import (
     item_template,
     one_line,
 )
-from corral.providers.rag.passages import Neighbors, Passage, adjacent, arranged, bare, passages
-from corral.providers.rag.plan import Plan
+from corral.providers.rag.passages import Neighbors, Passage, arranged, bare, passages
 from corral.providers.rag.report import citations, place, report
-from corral.providers.rag.searching import run_all
 from corral.providers.rag.selection import Dropped, Key, Selection, normalized
 from corral.providers.text.tokens import MAX_CHARACTERS_PER_TOKEN, Tokenizer
 
@@ -55,33 +50,6 @@ class Context:
 
     items: list[str] | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-
-
-async def make_context(
-    question: str,
-    plan: Plan,
-    indexes: Mapping[str, EmbeddingIndex],
-    selection: Selection,
-    tokenizer: Tokenizer,
-) -> Context:
-    """Return the context of a question, as `assemble` does, with the chunks next to those found.
-
-    Raises:
-        ProviderError: A backend failed to return the adjacent chunks.
-    """
-    found = {each.vector_db_id for each in selection.kept}
-    wide = sorted(name for name in found if plan.searches[name].expand)
-
-    async def joining(name: str) -> dict[str, Chunk]:
-        chunks = [each.hit.chunk for each in selection.kept if each.vector_db_id == name]
-        return await adjacent(
-            indexes[name], chunks, plan.searches[name].expand, plan.request.filters
-        )
-
-    neighbors = dict(zip(wide, await run_all(map(joining, wide)), strict=True))
-    return await asyncio.to_thread(
-        assemble, question, selection, plan.request, tokenizer, neighbors
-    )
 
 
 def assemble(

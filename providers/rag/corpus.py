@@ -7,7 +7,7 @@ it merges the legs of all by raw score, and fuses them on one scale. On exact en
 with all the chunks gives the same answer.
 
 Vector DBs that register different models, metrics or search options are different corpora, and
-`retrieval.py` merges their hits by confidence. Their keyword legs still share statistics if their
+`search.py` merges their hits by confidence. Their keyword legs still share statistics if their
 analyzers are the same.
 """
 
@@ -24,13 +24,13 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from corral.api.checks import AnyRanker, check_k, check_query_embedding
+from corral.api.checks import AnyRanker, check_query_embedding
 from corral.api.chunks import Chunk
-from corral.api.confidence import Evidence
+from corral.api.confidence import EVEN_ODDS, Evidence
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
 from corral.api.fusion import FusedHit
-from corral.api.hits import Candidate, Hit, Leg, QueryChunksResponse, TermStatistics
+from corral.api.hits import Candidate, Hit, Leg, QueryChunksResponse, Step, TermStatistics
 from corral.api.leg_search import MAX_SEARCHES, IndexQuery, fuse_legs
 from corral.api.rankers import LegName
 from corral.api.reranker import ModelRerank
@@ -38,7 +38,8 @@ from corral.api.scoring import Metric
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.plan import Plan, SearchPlan
-from corral.providers.rag.searching import run_all
+from corral.providers.rag.selection import ContextHit
+from corral.providers.rag.tasks import run_all
 
 SPARE = 8
 """Candidates of a vector DB beyond twice its share of a leg: enough if the best of random parts
@@ -100,7 +101,7 @@ class Corpus:
         """
         query = IndexQuery(
             mode=mode,
-            k=check_k(k),
+            k=k,
             threshold=0.0,
             text=query_string,
             ranker=ranker,
@@ -276,6 +277,46 @@ def corpora(plan: Plan, indexes: Mapping[str, EmbeddingIndex]) -> list[tuple[Sea
         some = {name: indexes[name] for name in names}
         found.append((how, Corpus(some, weights, shared, notes)))
     return found
+
+
+def merged(plan: Plan, answers: Sequence[QueryChunksResponse]) -> list[ContextHit]:
+    """Return the hits of several corpora, best first; ties by chunk id, then vector DB id.
+
+    A score is multiplied by the weight of its vector DB relative to the largest, and by the
+    confidence of its corpus if there are several: fused scores rank the candidates of one search,
+    and confidence rates the search.
+    """
+    hits: list[ContextHit] = []
+    ranks = Counter[str]()
+    for answer in answers:
+        confidence = 1.0
+        if len(answers) > 1:
+            confidence = EVEN_ODDS if answer.confidence is None else answer.confidence
+        for hit in answer.hits:
+            chunk_id, name = owner_of(hit.chunk.chunk_id)
+            ranks[name] += 1
+            score = hit.score * confidence * plan.weight(name)
+            whole = replace(hit, chunk=named(hit.chunk, chunk_id), score=score)
+            hits.append(ContextHit(name, whole, ranks[name], hit.score))
+    if len(answers) == 1:  # Keep the order of equal scores: a re-ranker has chosen it.
+        return sorted(hits, key=lambda each: -each.hit.score)
+    return sorted(hits, key=lambda each: (-each.hit.score, each.hit.chunk.chunk_id, each.key))
+
+
+def steps_of(
+    plan: Plan, groups: Sequence[Corpus], answers: Sequence[QueryChunksResponse]
+) -> dict[str, list[Step]]:
+    """Return by vector DB id, in the order of the request, the steps of its search.
+
+    The steps of a corpus of several vector DBs count the candidates of all.
+    """
+    steps: dict[str, list[Step]] = {name: [] for name in plan.searches}
+    for corpus, answer in zip(groups, answers, strict=True):
+        size = len(corpus.members)
+        note = f", {size} vector DBs as one" if size > 1 else ""
+        noted = [replace(step, detail=step.detail + note) for step in answer.steps]
+        steps.update(dict.fromkeys(corpus.members, noted))
+    return steps
 
 
 def _search_of(searches: Sequence[SearchPlan]) -> tuple[SearchPlan, list[str]]:

@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from corral.api.checks import MAX_IDS, MAX_K, check_query_text
+from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
 from corral.api.filters import Scalar, elements, kind_of
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit, Step
-from corral.api.invisible import clean_text
-from corral.api.options import OrderBy, RetrievalOptions
+from corral.api.options import OrderBy
 from corral.api.spans import span
 from corral.providers.base.documents import chunks_by_id
 from corral.providers.rag.plan import Plan, SearchPlan
-from corral.providers.rag.searching import run_all
-from corral.providers.rag.selection import ContextHit, Selection, select
+from corral.providers.rag.selection import ContextHit
+from corral.providers.rag.tasks import run_all
 
 KEPT_AT_ONCE = 1000
 """Chunks that are read before those that cannot be in the list are dropped."""
@@ -35,51 +34,14 @@ _DBChunk: TypeAlias = tuple[str, Chunk]
 """A vector DB's id and a chunk of it."""
 
 
-def is_blank(question: str, options: RetrievalOptions) -> bool:
-    """Return True if neither the question nor another wording of it has a visible character."""
-    texts = (question, *options.queries)
-    return not any(clean_text(check_query_text(text)).strip() for text in texts)
-
-
-def is_listing(question: str, options: RetrievalOptions) -> bool:
-    """Return True if a request lists by `filters` or `order_by`, as it has no question.
-
-    Raises:
-        InvalidRequest: It has both a question and `order_by`.
-    """
-    if options.order_by is None and options.filters is None:
-        return False
-    if is_blank(question, options):
-        return True
-    if options.order_by is not None:
-        raise InvalidRequest(
-            "order_by is for requests without a question; hits of a question are in the order of "
-            "their scores.",
-            hint="Leave out order_by, or leave the question empty.",
-            field="order_by",
-        )
-    return False
-
-
-def empty_question() -> InvalidRequest:
-    """Return the refusal of a request without a question."""
-    return InvalidRequest(
-        "The question is empty: it has no visible character.",
-        hint="Send a question or keywords. To retrieve by filters alone, POST them to "
-        "/v1/vector-io/list, or send an empty question with filters and order_by.",
-        field="query",
-    )
-
-
 async def list_chunks(
-    plan: Plan, indexes: Mapping[str, EmbeddingIndex], limit: int | None = None
+    plan: Plan, indexes: Mapping[str, EmbeddingIndex]
 ) -> tuple[list[ContextHit], Steps]:
-    """Return the first chunks that pass the filters, and the step of each vector DB.
+    """Return the first `plan.k` chunks that pass the filters, and the step of each vector DB.
 
     Args:
         plan: Its filters and `order_by` count; without `order_by` the order is that of chunk ids.
-        indexes: Of the vector DBs of the plan.
-        limit: Most chunks; None takes `plan.k`.
+        indexes: By vector DB id.
 
     Returns:
         The chunks of all vector DBs in one order: as `ordered`, then by vector DB id.
@@ -88,9 +50,9 @@ async def list_chunks(
         InvalidRequest: Too many chunks pass to be ordered.
         ProviderError: A backend failed.
     """
-    most, order = limit or plan.k, plan.request.order_by
+    order = plan.request.order_by
     answers = await run_all(
-        _listed(indexes[name], how, order, most) for name, how in plan.searches.items()
+        _listed(indexes[name], how, order, plan.k) for name, how in plan.searches.items()
     )
     found = dict(zip(plan.searches, answers, strict=True))
     ranks = {
@@ -106,29 +68,9 @@ async def list_chunks(
             ranks[name, chunk.chunk_id],
             _SCORE,
         )
-        for name, chunk in ordered(everything, order)[:most]
+        for name, chunk in ordered(everything, order)[: plan.k]
     ]
     return hits, {name: [step] for name, (_, step) in found.items()}
-
-
-async def list_for_context(
-    plan: Plan, indexes: Mapping[str, EmbeddingIndex]
-) -> tuple[list[ContextHit], Steps, Selection]:
-    """Return the hits and steps of `list_chunks`, and the selection for a context.
-
-    If duplicates or `max_chunks_per_document` leave places free, more chunks are listed, at most
-    1000.
-    """
-    limit = plan.k
-    while True:
-        hits, steps = await list_chunks(plan, indexes, limit)
-        selection = _selected(hits, plan)
-        if len(selection.kept) >= plan.k or len(hits) < limit or limit >= MAX_K:
-            break
-        limit = MAX_K
-    # Of a longer list only what fills the places was looked at.
-    reach = max([plan.k, *(selection.ranks[each.key] for each in selection.kept)])
-    return hits, steps, _selected(hits[:reach], plan)
 
 
 def ordered(chunks: Iterable[_DBChunk], order: OrderBy | None) -> list[_DBChunk]:
@@ -200,7 +142,3 @@ async def _first(
         if len(first) >= limit + KEPT_AT_ONCE:
             first = ordered(first, order)[:limit]
     return [chunk for _, chunk in ordered(first, order)[:limit]]
-
-
-def _selected(hits: Sequence[ContextHit], plan: Plan) -> Selection:
-    return select(hits, plan.k, plan.caps, plan.request.deduplicate)

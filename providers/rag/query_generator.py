@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from corral.api.checks import MAX_QUERY_CHARACTERS, check_query_text
 from corral.api.errors import InvalidRequest, ProviderError
 from corral.api.invisible import clean_text
-from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator, RAGQueryConfig
+from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator
 
 MAX_GENERATED_CHARACTERS = 1000
 """Longest generated query; what is beyond it is cut between words."""
@@ -41,44 +41,50 @@ class LanguageModels(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and what is searched for.
+    """A question, and the query that is searched.
 
     Attributes:
-        asked: As it was asked, its texts joined.
-        searched: The text of the query.
+        text: The question; several texts are joined.
+        query: The question, or a language model's rewriting of it.
     """
 
-    asked: str
-    searched: str
+    text: str
+    query: str
 
     @property
     def generated(self) -> str | None:
-        """The query, where it differs from the question."""
-        same = self.searched in (self.asked, self.asked.strip())
-        return None if same else self.searched
+        """The query if it differs from the question, else None."""
+        same = self.query in (self.text, self.text.strip())
+        return None if same else self.query
+
+
+def plain_question(content: str | Sequence[str], separator: str) -> Question:
+    """Return a question that is searched as it is.
+
+    Raises:
+        InvalidRequest: As `joined` says.
+    """
+    question = joined([content] if isinstance(content, str) else content, separator)
+    return Question(question, question)
 
 
 async def generate_query(
-    content: str | Sequence[str], config: RAGQueryConfig, library: object
+    content: str | Sequence[str], generator: LLMQueryGenerator, library: object
 ) -> Question:
-    """Return the question and what is searched for.
+    """Return a question with the query that a language model makes of it.
 
     Args:
-        content: The question; several texts are joined by the generator's separator, and by line
-            breaks for a language model. A blank one is not sent to a model.
-        config: Its `query_generator_config` says how.
-        library: Asked for language models, where it has any.
+        content: The question; several texts are joined by line breaks. A blank question is not
+            sent to the model.
+        generator: The model and its template.
+        library: Finds the model if it is a `LanguageModels`, such as a `Stack`.
 
     Raises:
         InvalidRequest: No language model is configured, or not this one; the question is too long.
         Unavailable, ProviderTimeout: The model cannot be reached, or not in time.
-        ProviderError: It refused, or its answer holds no query.
+        ProviderError: The model refused, or its answer has no query.
     """
-    generator = config.query_generator_config
     texts = [content] if isinstance(content, str) else content
-    if not isinstance(generator, LLMQueryGenerator):
-        question = joined(texts, generator.separator)
-        return Question(question, question)
     provider_id, models = _provider(generator.model, library)
     question = check_query_text(joined(texts, "\n"))
     if not question.strip():

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from corral.api.library import Library
 from corral.api.rag import RAGQueryConfig, RAGQueryResult
-from corral.providers.rag.retrieval import Retrieval, Retrieved
+from corral.providers.rag.search import Retrieval, Retrieved
 from corral.providers.rag.tool import RagTool
 from corral.server.access import audit
 
