@@ -1,7 +1,7 @@
 """Chunks by filter alone: without a question, in the order of a metadata field.
 
-A chunk passes the filters or it does not, so every chunk that is listed has the score 1: it is all
-that was asked for. There is no confidence, since nothing is compared with a question.
+A chunk passes the filters or it does not, so every listed chunk has the score 1. There is no
+confidence, since no chunk is compared with a question.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from corral.providers.rag.plan import Plan, SearchPlan
 from corral.providers.rag.selection import ContextHit
 from corral.providers.rag.tasks import run_all
 
-KEPT_AT_ONCE = 1000
-"""Chunks that are read before those that cannot be in the list are dropped."""
+MAX_SPARE_CHUNKS = 1000
+"""Chunks that are held beyond the list's length before the list is cut."""
 
 _KINDS = ("boolean", "number", "string")
 _SCORE = 1.0
 
 Steps: TypeAlias = Mapping[str, list[Step]]
 _DBChunk: TypeAlias = tuple[str, Chunk]
-"""A vector DB's id and a chunk of it."""
+"""A vector DB id and a chunk."""
 
 
 async def list_chunks(
@@ -40,7 +40,7 @@ async def list_chunks(
     """Return the first `plan.k` chunks that pass the filters, and the step of each vector DB.
 
     Args:
-        plan: Its filters and `order_by` count; without `order_by` the order is that of chunk ids.
+        plan: Has the filters and `order_by`; without `order_by` chunks are ordered by chunk id.
         indexes: By vector DB id.
 
     Returns:
@@ -54,13 +54,13 @@ async def list_chunks(
     answers = await run_all(
         _listed(indexes[name], how, order, plan.k) for name, how in plan.searches.items()
     )
-    found = dict(zip(plan.searches, answers, strict=True))
+    lists = dict(zip(plan.searches, answers, strict=True))
     ranks = {
         (name, chunk.chunk_id): rank
-        for name, (chunks, _) in found.items()
+        for name, (chunks, _) in lists.items()
         for rank, chunk in enumerate(chunks, 1)
     }
-    everything = ((name, chunk) for name, (chunks, _) in found.items() for chunk in chunks)
+    everything = ((name, chunk) for name, (chunks, _) in lists.items() for chunk in chunks)
     hits = [
         ContextHit(
             name,
@@ -70,7 +70,7 @@ async def list_chunks(
         )
         for name, chunk in ordered(everything, order)[: plan.k]
     ]
-    return hits, {name: [step] for name, (_, step) in found.items()}
+    return hits, {name: [step] for name, (_, step) in lists.items()}
 
 
 def ordered(chunks: Iterable[_DBChunk], order: OrderBy | None) -> list[_DBChunk]:
@@ -78,8 +78,8 @@ def ordered(chunks: Iterable[_DBChunk], order: OrderBy | None) -> list[_DBChunk]
 
     Numbers order by value, texts by code point, false before true; booleans come before numbers and
     numbers before texts. Of a list the smallest element counts, or the largest if the direction is
-    "desc", which reverses all of this. Chunks without the field, or with nothing in it that a
-    filter could compare, are last in both directions.
+    "desc", which reverses all of this. Chunks without the field, or with a value that no filter can
+    compare, are last in both directions.
 
     Args:
         chunks: Pairs of vector DB id and chunk.
@@ -111,9 +111,9 @@ async def _listed(
 ) -> tuple[list[Chunk], Step]:
     """Return the first chunks of one vector DB, and the step that lists them."""
     vector_db = index.vector_db
-    with span("list", provider=vector_db.provider_id, k=limit) as seen:
-        most = limit if order is None else MAX_IDS
-        ids = await index.chunk_ids(limit=most, filters=how.filters)
+    with span("list", provider=vector_db.provider_id, k=limit) as traced:
+        max_ids = limit if order is None else MAX_IDS
+        ids = await index.chunk_ids(limit=max_ids, filters=how.filters)
         if order is not None and len(ids) == MAX_IDS:
             raise InvalidRequest(
                 f"{MAX_IDS} or more chunks of vector DB {vector_db.identifier!r} pass: too many to "
@@ -122,7 +122,7 @@ async def _listed(
                 field="order_by",
             )
         chunks = await _first(index, ids, how, order, limit)
-        seen["hits"] = len(chunks)
+        traced["hits"] = len(chunks)
     by = "chunk_id" if order is None else f"{order.key} {order.direction}"
     return chunks, Step("list", len(chunks), len(ids) - len(chunks), f"by filters, ordered by {by}")
 
@@ -134,11 +134,11 @@ async def _first(
     order: OrderBy | None,
     limit: int,
 ) -> list[Chunk]:
-    """Return the first chunks of some in an order; no more than about twice as many are held."""
+    """Return the first of these chunks; hold at most `limit + MAX_SPARE_CHUNKS` of them."""
     first: list[_DBChunk] = []
     embeddings = how.include_embeddings
     async for chunk in chunks_by_id(index, chunk_ids, include_embeddings=embeddings):
         first.append(("", chunk))
-        if len(first) >= limit + KEPT_AT_ONCE:
+        if len(first) >= limit + MAX_SPARE_CHUNKS:
             first = ordered(first, order)[:limit]
     return [chunk for _, chunk in ordered(first, order)[:limit]]

@@ -1,7 +1,7 @@
-"""The plan of a query: what each step does, decided and checked once.
+"""The plan of a query: the options of each step, decided and checked once.
 
 The request wins over the registration, the registration over the default. It also parses
-the question, so every later step reads checked values and asks none of the sources again.
+the question, so every later step reads checked values and none of the sources.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class Plan:
         searches: By vector DB id, in the order of the request.
         k: Most hits, in the answer and in its context.
         request: For the options that no registration has, such as the budget.
-        tokenizer_model: The embedding model whose tokenizer counts the budget; None if the request
-            names a tokenizer.
+        tokenizer_model: The embedding model with the tokenizer that counts the budget; None if the
+            request names a tokenizer.
         question: The question and the query that is searched; blank if chunks are listed.
         tokenizer: Counts the budget; None without a context.
     """
@@ -218,7 +218,7 @@ async def _tokenizer(library: Library, plan: Plan) -> Tokenizer:
 
 
 def resolve(registrations: Sequence[VectorDB], request: RAGQueryConfig, k: int) -> Plan:
-    """Return how a request is served. The one place that decides precedence.
+    """Return the plan of a request without a question. Only this function decides precedence.
 
     Args:
         registrations: The vector DBs of the request, each once.

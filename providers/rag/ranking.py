@@ -3,7 +3,7 @@
     retrieve (each query) -> query syntax -> fuse several queries -> min_confidence -> re-rank
     -> threshold -> cutoff
 
-Each step records what it did to the candidates, so that an answer can explain itself.
+Each step records its effect on the candidates, so that an answer can explain itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEEPER = 4
 """Factor of the number of candidates if the query syntax has refused too many."""
 
 MAX_EXPLAINED_CHARACTERS = 100_000
-"""Characters of a chunk, from its beginning, whose words an explanation lists."""
+"""An explanation lists words of this many characters, from the beginning of a chunk."""
 
 
 async def rank(

@@ -4,7 +4,7 @@
     -> merge by confidence -> for a context: select, read adjacent chunks
 
 A request without a question lists chunks instead (`listing.py`). If a rebuild replaces an index
-meanwhile, `Retrieval._answer` opens the new index and starts again at the plan.
+during the search, `Retrieval._answer` opens the new index and starts again at the plan.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ duplicates leave places free."""
 
 
 MAX_QUESTIONS = 1024
-"""Embeddings that are kept for a model; 1.5 MiB with 384 dimensions."""
+"""Embeddings in the cache of a model; 1.5 MiB with 384 dimensions."""
 
 QUESTION_SPAN = "question"
-"""Span whose `result` is `hits` if the embedding is in the cache or being computed."""
+"""Span of a cache look-up; its `result` is `hits` if the embedding is there or being computed."""
 
 Embedding: TypeAlias = NDArray[np.float32]
 _Key: TypeAlias = tuple[asyncio.AbstractEventLoop, bytes]
@@ -145,8 +145,8 @@ class Retrieval:
         """Return the k best chunks of several vector DBs, best first.
 
         All are searched at once. An option that is not given is the registration's. A query is
-        embedded once for each model. Vector DBs whose scores compare are searched as one
-        (`corpus.py`): the answer is that of one vector DB with all their chunks. If some do not
+        embedded once for each model. Vector DBs with scores that compare are searched as one
+        (`corpus.py`): one vector DB with all their chunks would give the same answer. If some do not
         compare, because of another model, metric, mode, ranker or analyzer, a hit's score is
         multiplied by the confidence of its search, 0.5 if that is unknown. Ties are ordered by
         chunk id, then vector DB id.
@@ -196,7 +196,7 @@ class Retrieval:
         *,
         for_context: bool = False,
     ) -> Material:
-        """Open, plan, embed and search; the one place that repeats a request.
+        """Open, plan, embed and search. No other function repeats a request.
 
         A rebuild deletes the index that it replaces, so calls of that index raise NotFound. Then
         the request starts again at the plan, with the new index. If no index is new, the vector DB
@@ -241,7 +241,7 @@ class Retrieval:
         """Return the plan with the embeddings of its queries, each text embedded once per model.
 
         Raises:
-            Conflict: A model is not the one that made a vector DB's embeddings.
+            Conflict: Another version of a model made a vector DB's embeddings.
             ProviderError: An embedder failed.
         """
         embedding = [how for how in plan.searches.values() if how.embeds and how.queries]
@@ -303,7 +303,7 @@ class Retrieval:
         )
 
     async def _search_until_full(self, plan: Plan, indexes: Indexes) -> Material:
-        """Return the hits, those that can be in the context, and the chunks adjacent to these.
+        """Return the hits, the selection for the context, and the chunks adjacent to it.
 
         Search deeper while duplicates leave places free. If documents are capped, the first search
         is deeper already. A list goes from `plan.k` to the limit at once.
@@ -315,14 +315,14 @@ class Retrieval:
         while True:
             retrieved = await self._search_all(plan.with_k(k), indexes)
             selection = _select(retrieved.hits, plan)
-            is_full = len(selection.kept) >= plan.k
+            is_full = len(selection.hits) >= plan.k
             if is_full or not (selection.has_duplicates or plan.lists):
                 break
             if len(retrieved.hits) < k or k >= limit:
                 break
             k = limit if plan.lists else min(k * SPARE, limit)
         # Of a deeper search only the hits that fill the places count.
-        reach = max([first, *(selection.ranks[each.key] for each in selection.kept)])
+        reach = max([first, *(selection.ranks[each.key] for each in selection.hits)])
         if reach < len(retrieved.hits):
             selection = _select(retrieved.hits[:reach], plan)
         return Material(plan, retrieved, selection, await _neighbors(plan, indexes, selection))
@@ -365,12 +365,12 @@ def _select(hits: Sequence[ContextHit], plan: Plan) -> Selection:
 
 async def _neighbors(plan: Plan, indexes: Indexes, selection: Selection) -> Neighbors:
     """Return the chunks adjacent to the selected ones, for vector DBs that expand their hits."""
-    names = {each.vector_db_id for each in selection.kept}
+    names = {each.vector_db_id for each in selection.hits}
     expanded = sorted(name for name in names if plan.searches[name].expand)
     chunks = await run_all(
         adjacent(
             indexes[name],
-            [each.hit.chunk for each in selection.kept if each.vector_db_id == name],
+            [each.hit.chunk for each in selection.hits if each.vector_db_id == name],
             plan.searches[name].expand,
             plan.request.filters,
         )
@@ -388,7 +388,7 @@ class QuestionCache:
     reveal the questions of another tenant. The cache holds digests, not texts.
 
     Args:
-        max_questions: Embeddings that are kept; the least recently used one goes first.
+        max_questions: Most embeddings; the least recently used one is dropped first.
     """
 
     def __init__(self, max_questions: int = MAX_QUESTIONS) -> None:
@@ -406,7 +406,7 @@ class QuestionCache:
         if digest in self._embeddings:
             self._embeddings.move_to_end(digest)
             return self._embeddings[digest]
-        # A separate task: the first caller may be cancelled while others still wait.
+        # A separate task: the first caller may be cancelled while other callers still wait.
         if not is_hit:
             self._tasks[key] = loop.create_task(_embed(embedder, text))
             self._tasks[key].add_done_callback(partial(self._store, key))

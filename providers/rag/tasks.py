@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of all, run at once; the first failure cancels the others.
+    """Return the results of all, run at once; the first failure cancels the rest.
 
     A single coroutine gets no task: a task costs three rounds of the event loop, as long as a fast
     engine takes.

@@ -43,13 +43,13 @@ class InsertReport:
 
 
 class RagTool:
-    """Retrieval's entry for server, command line and benchmark.
+    """The RAG tool, for server, command line and benchmark.
 
     Args:
-        library: Where the vector DBs are; a `Stack`.
-        settings: Which URLs may be fetched, and what reading a document may take.
-        limits: How much one request may bring.
-        pipeline: Reads and splits documents; made from the settings where absent.
+        library: The vector DBs and models; a `Stack`.
+        settings: Allowed URLs, and limits of reading a document.
+        limits: Limits of one request.
+        pipeline: Reads and splits documents; None makes one from the settings.
 
     Raises:
         ConfigError: An allowed host of the settings is no host name.
@@ -159,9 +159,9 @@ class RagTool:
 
         Args:
             content: The question. Several texts are joined by the query generator's separator.
-                Empty, with `filters` or `order_by`: the context is made of the chunks that pass.
-            vector_db_ids: Where to look; with several, hits are merged by rank.
-            config: How to retrieve and assemble; the defaults where absent.
+                Empty, with `filters` or `order_by`: the context has the chunks that pass.
+            vector_db_ids: The vector DBs to search; see `Retrieval.search_many` for several.
+            config: How to retrieve and assemble; None takes the defaults.
 
         Raises:
             NotFound: One of the vector DBs does not exist.
