@@ -23,7 +23,7 @@ from corral.api.vector_dbs import SearchMode, VectorDB, VectorDBRegistration
 from corral.bench.scratch import HASHING, hashing
 from corral.providers.base.config import ProviderEntry, Providers, RunConfig
 from corral.providers.ingestion.storing import store
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.stack.stack import Stack
 
 _given: ContextVar[Iterator[NDArray[np.float32]]] = ContextVar("given")

@@ -37,7 +37,7 @@ from corral.bench.report.rows import Estimate
 from corral.bench.tuning.confidence import asked, of_questions
 from corral.bench.tuning.run import TunePlan, opened
 from corral.providers.base.config import data_home, load_config
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 
 RESAMPLES = 500
 """Bootstrap samples of an area; each is computed anew, so that they are fewer than of a mean."""

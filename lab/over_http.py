@@ -23,7 +23,7 @@ from corral.bench.scratch import batches, synthetic_chunks
 from corral.bench.speed.server_process import insert_body, query_body, running_server
 from corral.bench.stopwatch import Bound, Stopwatch
 from corral.providers.base.config import RunConfig, load_config
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.stack.stack import Stack
 from corral.server.telemetry.metrics import Metrics
 

@@ -30,7 +30,7 @@ from corral.api.principal import Principal
 from corral.api.provider import Api
 from corral.api.spans import span
 from corral.providers.base.config import Limits
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack.stack import Stack
 from corral.server.access import audit

@@ -19,6 +19,9 @@ import pytest
 
 from corral.providers.stack.registry import provider_specs
 
+from .question_path import QuestionPath
+from .server.harness import InProcess
+
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("api", "providers", "server", "bench")
 FLOORS = {room: floor for floor, room in enumerate((*PRODUCT, "lab"))}
@@ -304,6 +307,30 @@ def test_the_readme_session_runs(number: int, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "torchtune fine-tunes language models." in done.stdout
+
+
+MAX_ROOMS = 10
+"""Modules that a question enters before its engine; the aim is 9. Lower it, never raise it."""
+
+
+def test_a_question_enters_each_module_once(tmp_path: Path) -> None:
+    """POST /v1/tool-runtime/rag-tool/query leads through at most `MAX_ROOMS` modules of ours.
+
+    `QuestionPath` says what counts: coroutine functions with the question among their arguments,
+    called by another module, from the body of the request to the engine of `inline::sqlite`.
+
+    If this fails: two modules call each other; merge them, or let one return a value.
+    """
+    path = QuestionPath("barnacle")
+    with InProcess(tmp_path) as app:
+        app.register("db")
+        app.insert("a barn", "a fence", db="db")
+        app.rag_query("a barn", "db")  # loads what is loaded once
+        with path.recording():
+            app.rag_query("a barn with a barnacle", "db")
+    assert {"corral.server.bodies", "corral.api.embedding_index"} <= set(path.modules)
+    assert len(path.modules) == len(set(path.modules)), path.modules
+    assert len(path.modules) <= MAX_ROOMS, path.modules
 
 
 def test_every_module_is_shorter_than_500_lines() -> None:

@@ -24,7 +24,7 @@ from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.report.blocks import Column, Table
 from corral.bench.scratch import scratch_stack, store
 from corral.providers.base.config import Providers, RunConfig
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.stack.stack import Stack
 
 K = 10

@@ -10,7 +10,7 @@ from corral.api.errors import InvalidRequest
 from corral.api.options import RetrievalOptions
 from corral.api.vector_dbs import SearchMode
 from corral.bench.tuning.questions import Questions
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.stack.stack import Stack
 
 GENERATED = (

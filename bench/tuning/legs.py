@@ -15,7 +15,7 @@ from corral.api.rankers import LegName, WeightedRanker
 from corral.api.reranker import MMRRerank, ModelRerank, NoRerank, Reranker
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.tuning.space import Trial
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.rerank import reranker_for
 
 DEPTH = 200

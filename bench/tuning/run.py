@@ -31,7 +31,7 @@ from corral.bench.tuning.questions import (
 )
 from corral.bench.tuning.tune import tune
 from corral.providers.base.config import Providers, RunConfig
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.stack.stack import Stack
 
 BACKEND = "sqlite"

@@ -1,6 +1,6 @@
 """The RAG tool: documents in, a question in, a context within a token budget out.
 
-`tool.py` is the entry for server, command line and benchmark. A query goes through `plan.py` (what
-wins, decided once), `retrieval.py` and `searching.py`, and comes back through `selection.py` and
-`context.py`. docs/architecture.md draws the whole road.
+`tool.py` is the entry for server, command line and benchmark. A query goes to `search.py`, which
+calls `plan.py` and `ranking.py` and returns the selected hits; `context.py` makes a context of
+them. docs/architecture.md describes the path of a query.
 """

@@ -1,20 +1,17 @@
-"""Make a context: hits in, a text out that costs at most the budget, which is enforced here alone.
+"""Assemble a context: a text of the best hits that fits the token budget.
 
-What is counted is the final text, all items joined, frame and template included. An item that does
-not fit is tried without its neighbors, then passed over and the next one tried; where not even one
-fits, the first chunk is cut.
+The budget is enforced here alone, and counts the final text: all items joined, with frame and
+template. An item that does not fit is tried without its neighbors, then skipped. If no item fits,
+the first chunk is cut.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from corral.api.chunks import Chunk
-from corral.api.embedding_index import EmbeddingIndex
 from corral.api.rag import RAGQueryConfig
 from corral.providers.base.document_names import cited_name
 from corral.providers.rag.costs import Costs
@@ -26,20 +23,18 @@ from corral.providers.rag.frame import (
     item_template,
     one_line,
 )
-from corral.providers.rag.passages import Neighbors, Passage, adjacent, arranged, bare, passages
-from corral.providers.rag.plan import Plan
+from corral.providers.rag.passages import Neighbors, Passage, arranged, bare, passages
 from corral.providers.rag.report import citations, place, report
-from corral.providers.rag.searching import run_all
 from corral.providers.rag.selection import Dropped, Key, Selection, normalized
 from corral.providers.text.tokens import MAX_CHARACTERS_PER_TOKEN, Tokenizer
 
 TRUNCATED = " [truncated]"
-"""Follows the text of a chunk that was cut to fit."""
+"""Marks the end of a chunk that was cut to fit."""
 
 QUERY_SHARE = 4
-"""The closing line repeats the query; it may take 1 / 4 of the budget, the rest is for chunks."""
+"""The closing line repeats the query, in at most 1 / 4 of the budget."""
 
-_OPTIMISM = 4  # tokens that joining may save
+_JOINING_TOKENS = 4  # Joined items can have this many tokens less than their sum.
 _SHORTENED = "…"
 _OMITTED = "{}"
 
@@ -49,39 +44,12 @@ class Context:
     """An assembled context.
 
     Attributes:
-        items: The text items, to be joined as they are; None where nothing is to be said.
-        metadata: As `RAGQueryResult.metadata`; empty where nothing was found.
+        items: The text items, to be joined as they are; None if the context is empty.
+        metadata: As `RAGQueryResult.metadata`; empty if there are no hits.
     """
 
     items: list[str] | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-
-
-async def make_context(
-    question: str,
-    plan: Plan,
-    indexes: Mapping[str, EmbeddingIndex],
-    selection: Selection,
-    tokenizer: Tokenizer,
-) -> Context:
-    """Return the context of a question, as `assemble` does, with the chunks next to those found.
-
-    Raises:
-        ProviderError: A backend failed to return the adjacent chunks.
-    """
-    found = {each.vector_db_id for each in selection.kept}
-    wide = sorted(name for name in found if plan.searches[name].expand)
-
-    async def joining(name: str) -> dict[str, Chunk]:
-        chunks = [each.hit.chunk for each in selection.kept if each.vector_db_id == name]
-        return await adjacent(
-            indexes[name], chunks, plan.searches[name].expand, plan.request.filters
-        )
-
-    neighbors = dict(zip(wide, await run_all(map(joining, wide)), strict=True))
-    return await asyncio.to_thread(
-        assemble, question, selection, plan.request, tokenizer, neighbors
-    )
 
 
 def assemble(
@@ -94,42 +62,42 @@ def assemble(
     """Return the context of a query, at most `config.max_tokens_in_context` tokens.
 
     Args:
-        query: The question, as the closing line repeats it. Line breaks become spaces, and it is
-            shortened (`…`) where it would take more than a quarter of the budget.
-        selection: The chunks, as `select` left them.
-        config: Budget, template, order, citations, and what the metadata is to hold.
+        query: The question for the closing line. Line breaks become spaces, and it is shortened
+            (`…`) if it would take more than a quarter of the budget.
+        selection: The hits, as `select` returns them.
+        config: Budget, template, order, citations, and optional metadata.
         tokenizer: Counts the budget.
-        neighbors: The chunks that join others of their document; none where absent.
+        neighbors: Chunks adjacent to the hits; None joins no chunks.
 
     Returns:
         The items, and as metadata the parallel lists `document_ids`, `chunks` (their texts),
-        `scores`, `vector_db_ids` and `chunk_ids` of exactly the items; `included_chunks`, why each
-        is there; `token_count` of the joined items, `max_tokens`; `dropped`, the number of hits
-        that are not in them, `dropped_by_reason`, and `dropped_chunks` with the reason of each.
-        Where it applies: `citations`, `truncated` (the id of the chunk that was cut),
-        `query_shortened`, `note` (why there is no content), `explanations`, `embeddings`.
+        `scores`, `vector_db_ids` and `chunk_ids` of exactly the items; `included_chunks`, their
+        ranks and scores; `token_count` of the joined items, `max_tokens`; `dropped`, the number of
+        hits that are not in them, `dropped_by_reason`, and `dropped_chunks` with the reason of
+        each. If it applies: `citations`, `truncated` (the id of the chunk that was cut),
+        `query_shortened`, `note` (the reason for no content), `explanations`, `embeddings`.
     """
-    if not selection.kept:
+    if not selection.hits:
         return Context()
     assembly = _Assembly(query, config, tokenizer)
-    found = passages(selection.kept, neighbors or {})
+    items = passages(selection.hits, neighbors or {})
     if config.deduplicate and neighbors:
-        selection, found = _distinct(selection, found)
-    shown = assembly.fill(found)
+        selection, items = _distinct(selection, items)
+    shown = assembly.fill(items)
     if shown:
         return assembly.context(selection, shown, [passage.text for passage in shown])
-    best = bare(selection.kept[0])
+    best = bare(selection.hits[0])
     cut = assembly.cut(best)
     if cut is not None:
         return assembly.context(selection, [best], [cut], truncated=True)
     return assembly.empty(selection)
 
 
-def _distinct(selection: Selection, found: Sequence[Passage]) -> tuple[Selection, list[Passage]]:
-    """Drop passages that have become, with their neighbors, what another one is."""
+def _distinct(selection: Selection, items: Sequence[Passage]) -> tuple[Selection, list[Passage]]:
+    """Drop passages that have, with their neighbors, the text of a better one."""
     texts: dict[str, Passage] = {}
     dropped = list(selection.dropped)
-    for passage in found:
+    for passage in items:
         first = texts.setdefault(normalized(passage.text), passage)
         if first is not passage:
             dropped += [Dropped(each, "duplicate", first.best) for each in passage.hits]
@@ -153,18 +121,17 @@ class _Assembly:
         self._rendered: dict[tuple[Key, int], tuple[str, str, str]] = {}
         self._made: dict[tuple[Key, int, int], list[str]] = {}
 
-    def fill(self, found: Sequence[Passage]) -> list[Passage]:
-        """Include what fits, best first, and return it in the order in which it is shown.
+    def fill(self, passages: Sequence[Passage]) -> list[Passage]:
+        """Include the passages that fit, best first, and return them in the order of the context.
 
-        The items' costs add up to the whole's but for a few tokens, so they guide the choice, and
-        the whole is counted once it is made and in order. Where it is too much, the last passage is
-        passed over after all and the choice goes on behind it, now with what that passage would
-        have had to cost. A passage that is passed over leaves its hits, without their neighbors, in
-        its place.
+        The costs of the items add up to nearly the cost of the whole, so they guide the choice; the
+        whole is counted when it is complete and in order. If it costs too much, the last passage is
+        dropped, and the choice goes on after it, with the exact room that it leaves. A dropped
+        passage is replaced by its hits without their neighbors.
         """
-        queue = list(found)
+        queue = list(passages)
         chosen: list[tuple[int, int]] = []  # (position, cost)
-        room = self.budget - self._cost_of([]) + _OPTIMISM
+        room = self.budget - self._cost_of([]) + _JOINING_TOKENS
         position = 0
         while True:
             while position < len(queue):
@@ -187,16 +154,16 @@ class _Assembly:
             position, room = last, cost - excess
 
     def cut(self, best: Passage) -> str | None:
-        """Include as much of a chunk as fits and return that; None where nothing does.
+        """Include the beginning of a chunk that fits, and return it; None if nothing fits.
 
         Metadata that leaves no room for text is left out first.
         """
         metadata = self.template.render(best.best.hit.chunk.metadata)
         source = self._source(best)
         for shown in (metadata, _OMITTED):
-            found = self._cut(best.text, shown, source)
-            if found is not None:
-                return found
+            text = self._cut(best.text, shown, source)
+            if text is not None:
+                return text
         return None
 
     def _cut(self, content: str, metadata: str, source: str) -> str | None:
@@ -230,7 +197,7 @@ class _Assembly:
         return Context(["".join(parts) for parts in self._framed(self.items)], metadata)
 
     def empty(self, selection: Selection) -> Context:
-        """Return no content, and metadata that says why."""
+        """Return no content, and metadata with the reason."""
         metadata = self._metadata(selection, [], [], 0)
         metadata["note"] = (
             f"max_tokens_in_context is {self.budget}: too small for the frame and one token of "
@@ -241,13 +208,13 @@ class _Assembly:
     def _metadata(
         self, selection: Selection, shown: Sequence[Passage], contents: list[str], cost: int
     ) -> dict[str, Any]:
-        said = report(selection, shown, contents, self.config)
+        metadata = report(selection, shown, contents, self.config)
         costs = {"token_count": cost, "max_tokens": self.budget}
         shortened = {"query_shortened": True} if self.query_shortened else {}
-        return {**said, **costs, **shortened}
+        return {**metadata, **costs, **shortened}
 
     def _item(self, index: int, passage: Passage) -> list[str]:
-        """Return an item; none is made twice, as quoting a text means looking through it."""
+        """Return an item from the cache, or make it: quoting reads the whole text."""
         best, size = passage.best, len(passage.chunks)
         if (best.key, size) not in self._rendered:
             self._rendered[best.key, size] = (
@@ -265,7 +232,7 @@ class _Assembly:
             return ""
         chunk, where = passage.best.hit.chunk, place(passage)
         headings = where.get("heading_path") or []
-        if headings[:1] == [chunk.metadata.get("title")]:  # the line names it already
+        if headings[:1] == [chunk.metadata.get("title")]:  # The line already has the title.
             where["heading_path"] = headings[1:]
         return self.template.cite(cited_name(chunk), where)
 
@@ -277,9 +244,9 @@ class _Assembly:
 
     def _cost_within(self, index: int, passage: Passage, room: int) -> int | None:
         if len(passage.text) * self.template.contents > room * MAX_CHARACTERS_PER_TOKEN:
-            return None  # it cannot fit, so it need not be read
+            return None  # It cannot fit, so its text need not be read.
         cost = self.costs.within(self._item(index, passage), room)
-        if cost is None:  # not kept: of many large ones that do not fit, one at a time is held
+        if cost is None:  # Hold only one of many large items that do not fit.
             del self._made[passage.best.key, len(passage.chunks), index]
         return cost
 

@@ -1,4 +1,4 @@
-"""Several vector DBs searched as one: what compares is scored together and fused once.
+"""Several vector DBs searched as one: comparable legs are merged, then fused once.
 
 Raw vector scores of one model and metric compare, whatever the providers. BM25 scores compare if
 all are computed with the same statistics, so Corral first adds up the statistics of the vector DBs:
@@ -7,7 +7,7 @@ it merges the legs of all by raw score, and fuses them on one scale. On exact en
 with all the chunks gives the same answer.
 
 Vector DBs that register different models, metrics or search options are different corpora, and
-`retrieval.py` merges their hits by confidence. Their keyword legs still share statistics if their
+`search.py` merges their hits by confidence. Their keyword legs still share statistics if their
 analyzers are the same.
 """
 
@@ -24,13 +24,13 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from corral.api.checks import AnyRanker, check_k, check_query_embedding
+from corral.api.checks import AnyRanker, check_query_embedding
 from corral.api.chunks import Chunk
-from corral.api.confidence import Evidence
+from corral.api.confidence import EVEN_ODDS, Evidence
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter
 from corral.api.fusion import FusedHit
-from corral.api.hits import Candidate, Hit, Leg, QueryChunksResponse, TermStatistics
+from corral.api.hits import Candidate, Hit, Leg, QueryChunksResponse, Step, TermStatistics
 from corral.api.legs import MAX_SEARCHES, IndexQuery, fuse_legs
 from corral.api.rankers import LegName
 from corral.api.reranker import ModelRerank
@@ -38,23 +38,23 @@ from corral.api.scoring import Metric
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.providers.rag.plan import Plan, SearchPlan
-from corral.providers.rag.searching import run_all
+from corral.providers.rag.selection import ContextHit
+from corral.providers.rag.tasks import run_all
 
 SPARE = 8
-"""Candidates of a vector DB beyond twice its share of a leg: enough if the best of random parts
-are wanted, and few enough that many vector DBs do not find far more than is kept."""
+"""Candidates of a vector DB beyond twice its share of a leg: enough if the best candidates are
+spread at random, and few enough that many vector DBs do not read far more than is used."""
 
-_NUL = "\0"  # is in no id and sorts first, so the order of keys is that of (chunk id, vector DB id)
+_NUL = "\0"  # No id contains it, and it sorts first: keys sort by (chunk id, vector DB id).
 
 
 class Corpus:
-    """Vector DBs whose chunks are ranked together.
+    """Vector DBs with chunks that are ranked together.
 
     Args:
         members: By vector DB id, their indexes.
-        weights: By vector DB id, what its scores are multiplied by when the k best are chosen, in
-            (0, 1].
-        statistics: Of the vector DBs whose keyword scores compare with these.
+        weights: By vector DB id, the factor of its scores in the choice of the k best, in (0, 1].
+        statistics: Of all vector DBs with keyword scores that compare with these.
         notes: Messages for the caller.
     """
 
@@ -78,7 +78,7 @@ class Corpus:
 
     @property
     def _vector_db(self) -> VectorDB:
-        """The registration of any of them: they agree in what a search depends on."""
+        """The registration of the first one: they agree in all options of a search."""
         return next(iter(self.members.values())).vector_db
 
     async def query(
@@ -93,14 +93,18 @@ class Corpus:
         include_embeddings: bool,
         fuzzy: bool,
     ) -> QueryChunksResponse:
-        """Return the k best chunks of all, best first; arguments and errors as of an index.
+        """Return the k best chunks of all, best first; as `EmbeddingIndex.query` of a plan.
 
-        The id of a chunk in the answer is its key, which `owner_of` takes apart: two vector DBs may
+        The id of a chunk in the answer is its key, which `owner_of` splits: two vector DBs may
         have chunks of one id. Equal scores are ordered by chunk id, then vector DB id.
+
+        Raises:
+            InvalidEmbedding: The embedder's answer cannot be compared.
+            ProviderError, ContractViolation: As `EmbeddingIndex.query` says.
         """
         query = IndexQuery(
             mode=mode,
-            k=check_k(k),
+            k=k,
             threshold=0.0,
             text=query_string,
             ranker=ranker,
@@ -120,58 +124,58 @@ class Corpus:
             candidates = {one.chunk_id: one for leg in merged.values() for one in leg}
             hits = await self._hits(best, candidates, include_embeddings)
             if len(hits) == len(best):
-                break  # else the next search finds what took the place of those that are gone
+                break  # Otherwise search again: chunks were deleted before they were read.
         return QueryChunksResponse(hits, evidence=self._evidence(legs))
 
     async def _legs(self, query: IndexQuery) -> dict[LegName, dict[str, Leg]]:
-        """Return by leg the legs of the vector DBs, for the legs that count."""
+        """Return by name of a leg and vector DB id the legs that count."""
         searches: dict[LegName, Any] = {}
         if "vector" in query.legs:
-            searches["vector"] = self._asked("vector", query, None)
+            searches["vector"] = self._leg_of_each("vector", query, None)
         if "keyword" in query.legs:
             searches["keyword"] = self._keyword_legs(query)
         return dict(zip(searches, await run_all(searches.values()), strict=True))
 
     async def _keyword_legs(self, query: IndexQuery) -> dict[str, Leg]:
-        return await self._asked("keyword", query, await self._statistics.of(query))
+        return await self._leg_of_each("keyword", query, await self._statistics.of(query))
 
     @property
     def _is_weighted(self) -> bool:
         return len(set(self._weights.values())) > 1
 
-    async def _asked(
+    async def _leg_of_each(
         self, name: LegName, query: IndexQuery, statistics: TermStatistics | None
     ) -> dict[str, Leg]:
         """Return one leg of each vector DB; together they contain the best candidates of all.
 
-        Ask each for twice its share and `SPARE` more, and again for a whole leg only if a candidate
-        that it left out could be among the best. With weights, ask each for a whole leg.
+        Query each for twice its share and `SPARE` more, and again for a whole leg only if a missing
+        candidate could be among the best. With weights, query each for a whole leg.
         """
         size = query.leg_size
         share = size if self._is_weighted else math.ceil(size / len(self.members))
         first = min(size, SPARE + 2 * share)
-        found = await run_all(
+        answers = await run_all(
             index.leg(name, query, first, statistics) for index in self.members.values()
         )
-        legs = dict(zip(self.members, found, strict=True))
+        legs = dict(zip(self.members, answers, strict=True))
         if first == size:
             return legs
-        scores = [one.raw_score for each in found for one in each.candidates]
-        least = sorted(scores, reverse=True)[size - 1] if len(scores) >= size else -math.inf
-        more = [
+        scores = [one.raw_score for leg in answers for one in leg.candidates]
+        lowest = sorted(scores, reverse=True)[size - 1] if len(scores) >= size else -math.inf
+        incomplete = [
             owner
-            for owner, each in legs.items()
-            if len(each.candidates) == first and each.candidates[-1].raw_score >= least
+            for owner, leg in legs.items()
+            if len(leg.candidates) == first and leg.candidates[-1].raw_score >= lowest
         ]
         deeper = await run_all(
-            self.members[owner].leg(name, query, size, statistics) for owner in more
+            self.members[owner].leg(name, query, size, statistics) for owner in incomplete
         )
-        return legs | dict(zip(more, deeper, strict=True))
+        return legs | dict(zip(incomplete, deeper, strict=True))
 
     def _merged(self, legs: Mapping[str, Leg], size: int) -> list[Candidate]:
-        """Return the best candidates of one leg over all vector DBs, by key, best first.
+        """Return the best candidates of one leg over all vector DBs, under keys, best first.
 
-        All of them with weights, which decide later what is best.
+        With weights return all candidates, since the weights are applied to the fused scores.
         """
         keyed = heapq.merge(*(_keyed(owner, leg) for owner, leg in legs.items()))
         return [
@@ -185,8 +189,8 @@ class Corpus:
         """Return the k best of the fused legs by weighted score, in the order of their scores."""
         if not self._is_weighted:
             return fuse_legs(self._vector_db, query, merged)
-        every = replace(query, k=max(query.k, sum(map(len, merged.values()))))
-        ranked = fuse_legs(self._vector_db, every, merged)
+        unlimited = replace(query, k=max(query.k, sum(map(len, merged.values()))))
+        ranked = fuse_legs(self._vector_db, unlimited, merged)
         weighted = [
             (-hit.score * self._weights[owner_of(hit.chunk_id)[1]], place)
             for place, hit in enumerate(ranked)
@@ -202,7 +206,7 @@ class Corpus:
         elif "vector" in legs:
             cosine = 0.0
         shares = [leg.evidence for leg in legs.get("keyword", {}).values()]
-        if shares and None not in shares:  # None: the principal or the engine has no greatest score
+        if shares and None not in shares:  # None: the maximum keyword score is unknown.
             share = max(each for each in shares if each is not None)
         return Evidence(cosine, share, self._vector_db.unrelated_cosine)
 
@@ -213,18 +217,18 @@ class Corpus:
         include_embeddings: bool,
     ) -> list[Hit]:
         """Return the hits with their chunks. Skip a chunk that was deleted in the meantime."""
-        wanted: dict[str, list[Candidate]] = {}
+        by_owner: dict[str, list[Candidate]] = {}
         for hit in best:
             chunk_id, owner = owner_of(hit.chunk_id)
             chunk = candidates[hit.chunk_id].chunk
-            wanted.setdefault(owner, []).append(Candidate(chunk_id, 0.0, chunk))
+            by_owner.setdefault(owner, []).append(Candidate(chunk_id, 0.0, chunk))
         read = await run_all(
             self.members[owner].chunks_of(some, include_embeddings=include_embeddings)
-            for owner, some in wanted.items()
+            for owner, some in by_owner.items()
         )
         chunks = {
             key_of(chunk_id, owner): chunk
-            for owner, some in zip(wanted, read, strict=True)
+            for owner, some in zip(by_owner, read, strict=True)
             for chunk_id, chunk in some.items()
         }
         return [
@@ -238,7 +242,7 @@ class SharedStatistics:
     """The term statistics of several vector DBs together, read once for each query of a request.
 
     Args:
-        indexes: The vector DBs whose keyword scores compare.
+        indexes: Vector DBs with keyword scores that compare.
     """
 
     def __init__(self, indexes: Sequence[EmbeddingIndex]) -> None:
@@ -246,7 +250,7 @@ class SharedStatistics:
         self._read: dict[tuple[str, bool], asyncio.Task[list[TermStatistics]]] = {}
 
     async def of(self, query: IndexQuery) -> TermStatistics | None:
-        """Return the statistics for a query; None for one vector DB, which has its own."""
+        """Return the statistics for a query; None for one vector DB, which uses its own."""
         if len(self._indexes) < 2:
             return None
         task = self._read.get((query.text, query.fuzzy))
@@ -257,9 +261,9 @@ class SharedStatistics:
 
 
 def corpora(plan: Plan, indexes: Mapping[str, EmbeddingIndex]) -> list[tuple[SearchPlan, Corpus]]:
-    """Return the corpora of a plan, and how each is searched.
+    """Return the corpora of a plan, each with the plan of its search.
 
-    Vector DBs are in one corpus if the same search gives scores that compare.
+    Vector DBs are in one corpus if the scores of one search compare.
     """
     words: dict[Any, list[EmbeddingIndex]] = {}
     members: dict[Any, list[str]] = {}
@@ -268,20 +272,60 @@ def corpora(plan: Plan, indexes: Mapping[str, EmbeddingIndex]) -> list[tuple[Sea
         if how.mode is not SearchMode.VECTOR:
             words.setdefault(_analyzer(indexes[name]), []).append(indexes[name])
     statistics = {analyzer: SharedStatistics(some) for analyzer, some in words.items()}
-    found = []
+    groups = []
     for names in members.values():
         how, notes = _search_of([plan.searches[name] for name in sorted(names)])
         shared = statistics.get(_analyzer(indexes[names[0]]), SharedStatistics([]))
         weights = {name: plan.weight(name) for name in names}
         some = {name: indexes[name] for name in names}
-        found.append((how, Corpus(some, weights, shared, notes)))
-    return found
+        groups.append((how, Corpus(some, weights, shared, notes)))
+    return groups
+
+
+def merged(plan: Plan, answers: Sequence[QueryChunksResponse]) -> list[ContextHit]:
+    """Return the hits of several corpora, best first; ties by chunk id, then vector DB id.
+
+    A score is multiplied by the weight of its vector DB relative to the largest, and by the
+    confidence of its corpus if there are several: fused scores rank the candidates of one search,
+    and confidence rates the search.
+    """
+    hits: list[ContextHit] = []
+    ranks = Counter[str]()
+    for answer in answers:
+        confidence = 1.0
+        if len(answers) > 1:
+            confidence = EVEN_ODDS if answer.confidence is None else answer.confidence
+        for hit in answer.hits:
+            chunk_id, name = owner_of(hit.chunk.chunk_id)
+            ranks[name] += 1
+            score = hit.score * confidence * plan.weight(name)
+            whole = replace(hit, chunk=named(hit.chunk, chunk_id), score=score)
+            hits.append(ContextHit(name, whole, ranks[name], hit.score))
+    if len(answers) == 1:  # Keep the order of equal scores: a re-ranker has chosen it.
+        return sorted(hits, key=lambda each: -each.hit.score)
+    return sorted(hits, key=lambda each: (-each.hit.score, each.hit.chunk.chunk_id, each.key))
+
+
+def steps_of(
+    plan: Plan, groups: Sequence[Corpus], answers: Sequence[QueryChunksResponse]
+) -> dict[str, list[Step]]:
+    """Return by vector DB id, in the order of the request, the steps of its search.
+
+    The steps of a corpus of several vector DBs count the candidates of all.
+    """
+    steps: dict[str, list[Step]] = {name: [] for name in plan.searches}
+    for corpus, answer in zip(groups, answers, strict=True):
+        size = len(corpus.members)
+        note = f", {size} vector DBs as one" if size > 1 else ""
+        noted = [replace(step, detail=step.detail + note) for step in answer.steps]
+        steps.update(dict.fromkeys(corpus.members, noted))
+    return steps
 
 
 def _search_of(searches: Sequence[SearchPlan]) -> tuple[SearchPlan, list[str]]:
-    """Return how a corpus is searched, and a note if its vector DBs register different rankers.
+    """Return the plan for a corpus, and a note if its vector DBs register different rankers.
 
-    Then the ranker counts that most of them register; of equally many, that of the first.
+    The most frequent ranker is used; of equally frequent ones the first.
     """
     rankers = Counter(how.ranker for how in searches)
     [(ranker, _)] = rankers.most_common(1)
@@ -296,7 +340,7 @@ def _search_of(searches: Sequence[SearchPlan]) -> tuple[SearchPlan, list[str]]:
 
 
 def _comparable(how: SearchPlan, index: EmbeddingIndex) -> tuple[Any, ...]:
-    """Return a value that is equal for vector DBs whose scores of one request compare."""
+    """Return a value that is equal for vector DBs if their scores of one request compare."""
     vector_db = how.vector_db
     vectors = words = None
     if how.embeds:
@@ -313,7 +357,7 @@ def _comparable(how: SearchPlan, index: EmbeddingIndex) -> tuple[Any, ...]:
 
 
 def _analyzer(index: EmbeddingIndex) -> tuple[Any, ...]:
-    """Return a value that is equal for vector DBs whose keyword scores compare."""
+    """Return a value that is equal for vector DBs if their keyword scores compare."""
     own = None if index.has_term_statistics else index.vector_db.identifier
     return own, *_text_options(index.vector_db)
 
@@ -323,7 +367,7 @@ def _text_options(vector_db: VectorDB) -> tuple[Any, ...]:
 
 
 def _keyed(owner: str, leg: Leg) -> Iterator[tuple[float, str, Candidate]]:
-    """Yield the candidates of a leg as they are ordered among those of several vector DBs."""
+    """Yield (sort key, key, candidate) of a leg, in the order of a merge of several legs."""
     for one in leg.candidates:
         yield -one.raw_score, key_of(one.chunk_id, owner), one
 

@@ -1,8 +1,8 @@
-"""What was found out about a text, remembered by the text's digest.
+"""A cache keyed by a digest of the text.
 
-The chunks of a popular document are put into contexts again and again. What they cost, and that
-nothing in them imitates the frame, depends on their text alone, so it is found out once. Texts
-themselves are not kept: a deleted document leaves nothing here that could be read.
+The chunks of a popular document are in many contexts. Their token count, and whether a line
+imitates the frame, depend on the text alone, so they are computed once. The cache holds no text:
+nothing of a deleted document can be read here.
 """
 
 from __future__ import annotations
@@ -13,35 +13,39 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-MOST = 4096
-"""Texts that are remembered; about half a megabyte. When there are more, all are forgotten."""
+MAX_TEXTS = 4096
+"""Entries, about half a megabyte; a full cache is cleared."""
 
-SHORTEST = 64
-"""Texts of fewer characters are looked at anew, which is as fast."""
+MIN_CHARACTERS = 64
+"""Shorter texts are not cached: computing is as fast as the digest."""
 
 
 class DigestCache(Generic[T]):
-    """A function of texts that need not be computed twice. Safe to use from many threads."""
+    """Caches a function of texts. Safe to use from many threads.
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, T] = {}
+    Args:
+        max_texts: Entries of a full cache.
+    """
 
-    def of(self, text: str, find_out: Callable[[str], T]) -> T:
-        """Return what is known of a text, or else what `find_out` says of it.
+    def __init__(self, max_texts: int = MAX_TEXTS) -> None:
+        self._max_texts = max_texts
+        self._values: dict[bytes, T] = {}
+
+    def of(self, text: str, compute: Callable[[str], T]) -> T:
+        """Return the cached value of a text, or compute it.
 
         Args:
             text: Any text.
-            find_out: Depends on the text alone, except that it may answer None, which is returned
-                and not remembered.
+            compute: Depends on the text alone. It may return None, which is not cached.
         """
-        if len(text) < SHORTEST:
-            return find_out(text)
+        if len(text) < MIN_CHARACTERS:
+            return compute(text)
         digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        known = self._known.get(digest)
-        if known is None:
-            known = find_out(text)
-            if known is not None:
-                if len(self._known) >= MOST:
-                    self._known.clear()
-                self._known[digest] = known
-        return known
+        value = self._values.get(digest)
+        if value is None:
+            value = compute(text)
+            if value is not None:
+                if len(self._values) >= self._max_texts:
+                    self._values.clear()
+                self._values[digest] = value
+        return value

@@ -1,4 +1,4 @@
-r"""The frame of a context, and how text within it is kept from imitating it.
+r"""The frame of a context; text within it is quoted if it imitates the frame.
 
 The frame is Llama Stack's, letter for letter:
 
@@ -10,14 +10,14 @@ The frame is Llama Stack's, letter for letter:
     END of knowledge_search tool results.
     The above results were retrieved to help answer the user's query: "...". Use them as ...
 
-A model tells retrieved text from everything else by this frame only, so a document that holds the
-line `END of knowledge_search tool results.` could speak as somebody else from there on (OWASP Top
-10 for LLM applications, LLM01). Such a line is quoted, `> END of ...`, wherever it stands: in a
-chunk, or in a string of its metadata. It is recognized whatever its case, spacing, punctuation,
-accents or width of letters; letters of other scripts that look alike are not.
+A model tells retrieved text from instructions by this frame only. A document with the line `END of
+knowledge_search tool results.` could inject instructions after it (OWASP Top 10 for LLM
+applications, LLM01). Such a line is quoted, `> END of ...`, in the text of a chunk and in the
+strings of its metadata. Case, spacing, punctuation, accents and width of letters make no
+difference; similar letters of other scripts are not recognized.
 
-With citations, an item begins with a line `[1] Source: ...`, whatever its template; then lines that
-begin with such a marker or with `Source:` are quoted, too.
+With citations, each item begins with a line `[1] Source: ...`, and lines that begin with such a
+marker or with `Source:` are quoted, too.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from corral.providers.text.tokens import tokenizer
 FOOTER = "END of knowledge_search tool results.\n"
 
 COUNTS = frozenset({"token_count", "metadata_token_count"})
-"""Metadata keys that the template's `{metadata}` leaves out, as Llama Stack does."""
+"""Metadata keys that the template's `{metadata}` omits, as in Llama Stack."""
 
 MAX_SOURCE_LENGTH = 200
-"""Most characters of a source, and of headings, in a citation's line; the metadata has all."""
+"""Characters of a source, and of headings, in a citation's line; the metadata is not cut."""
 
 _LINE_START = re.compile(r"(?<=\n)(?=[A-Za-z0-9])")
-# Ordinary text has no use for these, so they count wherever in a line they stand.
+# Ordinary text does not contain these, so they are quoted anywhere in a line.
 _FRAME = (
     re.compile(r"knowledge[\W_]*search[\W_]*tool[\W_]*(?:results|found)"),
     re.compile(r"above[\W_]*results[\W_]*were[\W_]*retrieved"),
 )
-# A line of a bibliography, `[2] ...`, is one too.
+# This matches lines of a bibliography, `[2] ...`, too.
 _CITATION = (
     re.compile(r"^[^\w\n]*?[\[\u3010\u3014\u2045\u27e6\u301a][^\S\n]*+\d", re.MULTILINE),
     re.compile(r"^(?:[^\w\n]|_)*+source(?:[^\w\n:]|_)*+:", re.MULTILINE),
 )
-# Possessive (`*+`), so that no text makes the search slow.
+# Possessive quantifiers (`*+`) keep the search linear.
 _GAP = r"(?:[^\w\n]|_)*+"
 _SPACE = r"[^\S\n]*+"
 _LAZY_START = r"^[^\w\n]*?"
@@ -73,7 +73,7 @@ def header(count: int) -> str:
 
 
 def closing(query: str, citations: bool = False) -> str:
-    """Return the last item of a context; the query has been through `one_line`."""
+    """Return the last item of a context, for a query that `one_line` returned."""
     cite = " Cite them by their markers, such as [1]." if citations else ""
     return (
         f'The above results were retrieved to help answer the user\'s query: "{query}". '
@@ -87,29 +87,27 @@ def marker(index: int) -> str:
 
 
 def one_line(query: str) -> str:
-    """Return a query as the closing line holds it: legible, line breaks turned into spaces."""
+    """Return a query for the closing line: no invisible characters, spaces for line breaks."""
     return " ".join(clean_text(query).split("\n"))
 
 
 @lru_cache(maxsize=32)
 def item_template(template: str, citations: bool = False) -> ItemTemplate:
-    """Return the template ready to be filled, the same object for the same text."""
+    """Return the compiled template, the same object for the same text."""
     return ItemTemplate(template, citations)
 
 
 class ItemTemplate:
-    """A chunk template: filled in one pass, by its three fields and nothing else.
-
-    Braces in what is filled in stay as they are.
+    """A chunk template. Its three fields are replaced in one pass; braces in values are text.
 
     Args:
-        template: As `check_template` (corral.api.rag) leaves it.
-        citations: Whether items begin with a line that cites their source.
+        template: A template that `check_template` (corral.api.rag) returned.
+        citations: True if items begin with a line that cites their source.
     """
 
     def __init__(self, template: str, citations: bool = False) -> None:
         if citations and not template.endswith("\n"):
-            template += "\n"  # the next marker begins a line
+            template += "\n"  # The next marker must begin a line.
         parts = template_parts(encodable(template))
         hint, exact = _index_line(parts)
         cited = _CITATION if citations else ()
@@ -120,13 +118,13 @@ class ItemTemplate:
         self.contents = parts[1::2].count("chunk.content")
 
     def fill(self, index: int, content: str, metadata: str, source: str = "") -> list[str]:
-        r"""Return one item in parts that begin behind a line break of the template.
+        r"""Return one item in parts that begin after a line break of the template.
 
         Args:
             index: Its number, from 1.
-            content: Has been through `quote`.
-            metadata: Has been through `render`.
-            source: Has been through `cite`; unused without citations.
+            content: From `quote`.
+            metadata: From `render`.
+            source: From `cite`; unused without citations.
         """
         values = {"index": str(index), "chunk.content": content, "metadata": metadata}
         item = [
@@ -136,36 +134,36 @@ class ItemTemplate:
         return [f"{marker(index)} Source: {source}\n", *item] if self._citations else item
 
     def cite(self, source: str, place: Mapping[str, Any]) -> str:
-        """Return what the line of a citation says of an item: its source, and where in it.
+        """Return the source of an item and its place there, for the line of a citation.
 
         Args:
             source: A name or an address.
-            place: What is known of `page`, `page_end`, `line_start`, `line_end`, `heading_path`.
+            place: Can have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
         """
-        said = [
+        parts = [
             self._shortened(source),
             _range("page", place.get("page"), place.get("page_end")),
             _range("line", place.get("line_start"), place.get("line_end")),
             self._shortened(" > ".join(place.get("heading_path") or ())),
         ]
-        return ", ".join(filter(None, said))
+        return ", ".join(filter(None, parts))
 
     def _shortened(self, text: str) -> str:
         line = self.quote(one_line(text))
         return line if len(line) <= MAX_SOURCE_LENGTH else line[:MAX_SOURCE_LENGTH] + "\u2026"
 
     def quote(self, text: str) -> str:
-        """Return a text without invisible characters, lines that imitate the frame quoted."""
+        """Return a text without invisible characters; quote lines that imitate the frame."""
         if self._harmless.of(text, self._is_harmless):
             return text
         return "\n".join(map(self._quoted_line, clean_text(text).split("\n")))
 
     def render(self, metadata: Mapping[str, Any]) -> str:
-        r"""Return metadata as `{metadata}` prints it: compact JSON on one line.
+        r"""Return metadata for the field `{metadata}`: compact JSON on one line.
 
-        JSON and not Python's notation, as it reads the same in every language and a line break in
-        a value stays the escape `\n`. Letters are themselves, `é` and not `\u00e9`. Token counts
-        are left out, and strings are quoted as chunk text is.
+        JSON reads the same in every language, and a line break in a value is the escape `\n`.
+        Letters are not escaped: `é`, not `\u00e9`. Token counts are omitted, and strings are quoted
+        like the text of a chunk.
         """
         shown = {key: value for key, value in metadata.items() if key not in COUNTS}
         text = _json(shown)
@@ -173,7 +171,7 @@ class ItemTemplate:
         return text if plain else _json(self._quoted(shown))
 
     def _is_harmless(self, text: str) -> bool:
-        return clean_text(text) == text and not _found(self._hints, text)
+        return clean_text(text) == text and not _matches(self._hints, text)
 
     def _quoted(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -186,7 +184,7 @@ class ItemTemplate:
 
     def _quoted_line(self, line: str) -> str:
         is_quoted = line.lstrip().startswith(">")
-        return line if is_quoted or not _found(self._forged, line) else f"> {line}"
+        return line if is_quoted or not _matches(self._forged, line) else f"> {line}"
 
 
 def _range(what: str, first: int | None, last: int | None) -> str:
@@ -196,7 +194,7 @@ def _range(what: str, first: int | None, last: int | None) -> str:
 
 
 def _sections(parts: list[str]) -> list[list[tuple[bool, str]]]:
-    """Return a split template as (is a field, text), cut where a line begins with a letter."""
+    """Return sections of (True for a field, text); one begins at each line with a letter."""
     sections: list[list[tuple[bool, str]]] = [[]]
     for number, part in enumerate(parts):
         if number % 2:
@@ -208,7 +206,7 @@ def _sections(parts: list[str]) -> list[list[tuple[bool, str]]]:
     return sections
 
 
-def _found(patterns: tuple[re.Pattern[str], ...], text: str) -> bool:
+def _matches(patterns: tuple[re.Pattern[str], ...], text: str) -> bool:
     folded = _fold(text)
     return any(pattern.search(folded) for pattern in patterns)
 
@@ -218,18 +216,18 @@ def _json(value: Any) -> str:
 
 
 def _fold(text: str) -> str:
-    """Return a text in the one form that the patterns know: plain, lower-case letters."""
+    """Return a text in lower case, without accents, for comparison with the patterns."""
     if text.isascii():
         return text.lower()
     return _ACCENTS.sub("", unicodedata.normalize("NFKD", text)).casefold()
 
 
 def _index_line(parts: Sequence[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return a quick pattern for texts and the exact one for lines that imitate the index line.
+    """Return a fast pattern for texts and an exact one for lines that imitate the index line.
 
-    That is the template's first line with `{index}`, such as `Result 3` or `[3] ...`. Where a field
-    stands before the index, the imitation may be anywhere in a line, otherwise at its start. Where
-    the index has no company at all there is nothing to imitate.
+    The index line is the template's first line with `{index}`, such as `Result 3` or `[3] ...`. If
+    a field precedes the index, the imitation can be anywhere in a line, otherwise at its start. If
+    the line is the index alone, no line imitates it.
     """
     literals = [clean_text(text) for text in parts[::2]]
     index = parts[1::2].index("index") + 1
@@ -252,7 +250,7 @@ def _index_line(parts: Sequence[str]) -> tuple[re.Pattern[str], re.Pattern[str]]
 
 
 def _last_line(literals: Sequence[str]) -> list[str]:
-    """Return the texts between fields on the last line of some."""
+    """Return the texts between fields on the last line of these."""
     line: list[str] = []
     for literal in reversed(literals):
         _, broken, tail = literal.rpartition("\n")
@@ -263,7 +261,7 @@ def _last_line(literals: Sequence[str]) -> list[str]:
 
 
 def _first_line(literals: Sequence[str]) -> list[str]:
-    """Return the texts between fields on the first line of some."""
+    """Return the texts between fields on the first line of these."""
     line: list[str] = []
     for literal in literals:
         head, broken, _ = literal.partition("\n")

@@ -1,7 +1,7 @@
 """Chunks by filter alone: without a question, in the order of a metadata field.
 
-A chunk passes the filters or it does not, so every chunk that is listed has the score 1: it is all
-that was asked for. There is no confidence, since nothing is compared with a question.
+A chunk passes the filters or it does not, so every listed chunk has the score 1. There is no
+confidence, since no chunk is compared with a question.
 """
 
 from __future__ import annotations
@@ -9,77 +9,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from corral.api.checks import MAX_IDS, MAX_K, check_query_text
+from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
 from corral.api.filters import Scalar, elements, kind_of
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit, Step
-from corral.api.invisible import clean_text
-from corral.api.options import OrderBy, RetrievalOptions
+from corral.api.options import OrderBy
 from corral.api.spans import span
 from corral.providers.base.documents import chunks_by_id
 from corral.providers.rag.plan import Plan, SearchPlan
-from corral.providers.rag.searching import run_all
-from corral.providers.rag.selection import ContextHit, Selection, select
+from corral.providers.rag.selection import ContextHit
+from corral.providers.rag.tasks import run_all
 
-KEPT_AT_ONCE = 1000
-"""Chunks that are read before those that cannot be in the list are dropped."""
+MAX_SPARE_CHUNKS = 1000
+"""Chunks that are held beyond the list's length before the list is cut."""
 
 _KINDS = ("boolean", "number", "string")
 _SCORE = 1.0
 
 Steps: TypeAlias = Mapping[str, list[Step]]
 _DBChunk: TypeAlias = tuple[str, Chunk]
-"""A vector DB's id and a chunk of it."""
-
-
-def is_blank(question: str, options: RetrievalOptions) -> bool:
-    """Return True if neither the question nor another wording of it has a visible character."""
-    texts = (question, *options.queries)
-    return not any(clean_text(check_query_text(text)).strip() for text in texts)
-
-
-def is_listing(question: str, options: RetrievalOptions) -> bool:
-    """Return True if a request lists by `filters` or `order_by`, as it has no question.
-
-    Raises:
-        InvalidRequest: It has both a question and `order_by`.
-    """
-    if options.order_by is None and options.filters is None:
-        return False
-    if is_blank(question, options):
-        return True
-    if options.order_by is not None:
-        raise InvalidRequest(
-            "order_by is for requests without a question; hits of a question are in the order of "
-            "their scores.",
-            hint="Leave out order_by, or leave the question empty.",
-            field="order_by",
-        )
-    return False
-
-
-def empty_question() -> InvalidRequest:
-    """Return the refusal of a request without a question."""
-    return InvalidRequest(
-        "The question is empty: it has no visible character.",
-        hint="Send a question or keywords. To retrieve by filters alone, POST them to "
-        "/v1/vector-io/list, or send an empty question with filters and order_by.",
-        field="query",
-    )
+"""A vector DB id and a chunk."""
 
 
 async def list_chunks(
-    plan: Plan, indexes: Mapping[str, EmbeddingIndex], limit: int | None = None
+    plan: Plan, indexes: Mapping[str, EmbeddingIndex]
 ) -> tuple[list[ContextHit], Steps]:
-    """Return the first chunks that pass the filters, and the step of each vector DB.
+    """Return the first `plan.k` chunks that pass the filters, and the step of each vector DB.
 
     Args:
-        plan: Its filters and `order_by` count; without `order_by` the order is that of chunk ids.
-        indexes: Of the vector DBs of the plan.
-        limit: Most chunks; None takes `plan.k`.
+        plan: Has the filters and `order_by`; without `order_by` chunks are ordered by chunk id.
+        indexes: By vector DB id.
 
     Returns:
         The chunks of all vector DBs in one order: as `ordered`, then by vector DB id.
@@ -88,17 +50,17 @@ async def list_chunks(
         InvalidRequest: Too many chunks pass to be ordered.
         ProviderError: A backend failed.
     """
-    most, order = limit or plan.k, plan.request.order_by
+    order = plan.request.order_by
     answers = await run_all(
-        _listed(indexes[name], how, order, most) for name, how in plan.searches.items()
+        _listed(indexes[name], how, order, plan.k) for name, how in plan.searches.items()
     )
-    found = dict(zip(plan.searches, answers, strict=True))
+    lists = dict(zip(plan.searches, answers, strict=True))
     ranks = {
         (name, chunk.chunk_id): rank
-        for name, (chunks, _) in found.items()
+        for name, (chunks, _) in lists.items()
         for rank, chunk in enumerate(chunks, 1)
     }
-    everything = ((name, chunk) for name, (chunks, _) in found.items() for chunk in chunks)
+    everything = ((name, chunk) for name, (chunks, _) in lists.items() for chunk in chunks)
     hits = [
         ContextHit(
             name,
@@ -106,29 +68,9 @@ async def list_chunks(
             ranks[name, chunk.chunk_id],
             _SCORE,
         )
-        for name, chunk in ordered(everything, order)[:most]
+        for name, chunk in ordered(everything, order)[: plan.k]
     ]
-    return hits, {name: [step] for name, (_, step) in found.items()}
-
-
-async def list_for_context(
-    plan: Plan, indexes: Mapping[str, EmbeddingIndex]
-) -> tuple[list[ContextHit], Steps, Selection]:
-    """Return the hits and steps of `list_chunks`, and the selection for a context.
-
-    If duplicates or `max_chunks_per_document` leave places free, more chunks are listed, at most
-    1000.
-    """
-    limit = plan.k
-    while True:
-        hits, steps = await list_chunks(plan, indexes, limit)
-        selection = _selected(hits, plan)
-        if len(selection.kept) >= plan.k or len(hits) < limit or limit >= MAX_K:
-            break
-        limit = MAX_K
-    # Of a longer list only what fills the places was looked at.
-    reach = max([plan.k, *(selection.ranks[each.key] for each in selection.kept)])
-    return hits, steps, _selected(hits[:reach], plan)
+    return hits, {name: [step] for name, (_, step) in lists.items()}
 
 
 def ordered(chunks: Iterable[_DBChunk], order: OrderBy | None) -> list[_DBChunk]:
@@ -136,8 +78,8 @@ def ordered(chunks: Iterable[_DBChunk], order: OrderBy | None) -> list[_DBChunk]
 
     Numbers order by value, texts by code point, false before true; booleans come before numbers and
     numbers before texts. Of a list the smallest element counts, or the largest if the direction is
-    "desc", which reverses all of this. Chunks without the field, or with nothing in it that a
-    filter could compare, are last in both directions.
+    "desc", which reverses all of this. Chunks without the field, or with a value that no filter can
+    compare, are last in both directions.
 
     Args:
         chunks: Pairs of vector DB id and chunk.
@@ -169,9 +111,9 @@ async def _listed(
 ) -> tuple[list[Chunk], Step]:
     """Return the first chunks of one vector DB, and the step that lists them."""
     vector_db = index.vector_db
-    with span("list", provider=vector_db.provider_id, k=limit) as seen:
-        most = limit if order is None else MAX_IDS
-        ids = await index.chunk_ids(limit=most, filters=how.filters)
+    with span("list", provider=vector_db.provider_id, k=limit) as traced:
+        max_ids = limit if order is None else MAX_IDS
+        ids = await index.chunk_ids(limit=max_ids, filters=how.filters)
         if order is not None and len(ids) == MAX_IDS:
             raise InvalidRequest(
                 f"{MAX_IDS} or more chunks of vector DB {vector_db.identifier!r} pass: too many to "
@@ -180,7 +122,7 @@ async def _listed(
                 field="order_by",
             )
         chunks = await _first(index, ids, how, order, limit)
-        seen["hits"] = len(chunks)
+        traced["hits"] = len(chunks)
     by = "chunk_id" if order is None else f"{order.key} {order.direction}"
     return chunks, Step("list", len(chunks), len(ids) - len(chunks), f"by filters, ordered by {by}")
 
@@ -192,15 +134,11 @@ async def _first(
     order: OrderBy | None,
     limit: int,
 ) -> list[Chunk]:
-    """Return the first chunks of some in an order; no more than about twice as many are held."""
+    """Return the first of these chunks; hold at most `limit + MAX_SPARE_CHUNKS` of them."""
     first: list[_DBChunk] = []
     embeddings = how.include_embeddings
     async for chunk in chunks_by_id(index, chunk_ids, include_embeddings=embeddings):
         first.append(("", chunk))
-        if len(first) >= limit + KEPT_AT_ONCE:
+        if len(first) >= limit + MAX_SPARE_CHUNKS:
             first = ordered(first, order)[:limit]
     return [chunk for _, chunk in ordered(first, order)[:limit]]
-
-
-def _selected(hits: Sequence[ContextHit], plan: Plan) -> Selection:
-    return select(hits, plan.k, plan.caps, plan.request.deduplicate)

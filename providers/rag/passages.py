@@ -1,9 +1,8 @@
-"""Adjacent chunks of a document become one text, without repeating what they share.
+"""Join adjacent chunks of a document to one text, without repeating their overlap.
 
-Chunks overlap by whole sentences or words, so by how much has to be known, not guessed: a chunk's
-record (`ChunkMetadata`) says which characters of its document it is. The overlap is the part of
-the span that both have, and it is compared before it is left out; chunks that do not agree stay
-apart.
+Chunks overlap by whole sentences or words. A chunk's record (`ChunkMetadata`) has its characters in
+the document, which give the overlap. The two texts are compared before the overlap is left out;
+chunks that do not agree are not joined.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from corral.api.filters import Filter, matches
 from corral.providers.rag.selection import ContextHit, Key
 
 Neighbors = Mapping[str, Mapping[str, Chunk]]
-"""By vector DB that expands its hits: by id, the chunks that join them."""
+"""By id of a vector DB that expands its hits: by chunk id, the chunks adjacent to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Passage:
     Attributes:
         hits: The hits in it, best first.
         chunks: All its chunks, in the order of their document.
-        text: Theirs, joined.
+        text: The joined text of the chunks.
     """
 
     hits: tuple[ContextHit, ...]
@@ -51,11 +50,11 @@ class Passage:
 
     @property
     def best(self) -> ContextHit:
-        """The hit that it stands for."""
+        """The best hit, which gives the passage its rank and metadata."""
         return self.hits[0]
 
     def split_up(self) -> list[Passage]:
-        """Return its hits without their neighbors, best first; nothing where it is one alone."""
+        """Return its hits without their neighbors, best first; [] if it has one chunk."""
         return [bare(each) for each in self.hits] if len(self.chunks) > 1 else []
 
 
@@ -65,7 +64,7 @@ def bare(each: ContextHit) -> Passage:
 
 
 def span(chunk: Chunk) -> Span | None:
-    """Return a chunk's place; None where it has no record, or one that its text belies."""
+    """Return a chunk's place; None if it has no record, or its text has another length."""
     record = chunk.chunk_metadata
     if record is None or record.position is None or record.char_start is None:
         return None
@@ -75,87 +74,87 @@ def span(chunk: Chunk) -> Span | None:
 
 
 def repeated(chunk: Chunk) -> int:
-    """Return how many characters at the beginning of a chunk repeat the header of a table."""
+    """Return the number of characters at the beginning of a chunk that repeat a table's header."""
     return (chunk.chunk_metadata.repeated_characters or 0) if chunk.chunk_metadata else 0
 
 
 async def adjacent(
     index: EmbeddingIndex, chunks: Sequence[Chunk], steps: int, filters: Filter | None
 ) -> dict[str, Chunk]:
-    """Return the chunks that stand next to some in their documents, by id.
+    """Return the chunks adjacent to these in their documents, by id.
 
-    A filter is a bound on what may be seen, so it holds for them, too. The search in a direction
-    ends at a chunk that does not pass it, that is gone, or that belongs to another document.
+    A filter limits the visible chunks, so adjacent chunks must pass it, too. The search in a
+    direction ends at a chunk that does not pass, was deleted, or belongs to another document.
 
     Args:
-        index: Where they are; asked `steps` times at most.
-        chunks: Those found; they are not in the answer.
-        steps: How far, 1 to 5.
-        filters: That of the query.
+        index: Reads the chunks, in at most `steps` calls.
+        chunks: The hits; they are not in the answer.
+        steps: Chunks on each side, 1 to 5.
+        filters: The filters of the query.
     """
     given = {chunk.chunk_id: chunk for chunk in chunks if span(chunk)}
-    known = dict(given)
+    chunks_by_id = dict(given)
     ends = [(chunk_id, ahead) for chunk_id in given for ahead in (False, True)]
     for _ in range(steps):
-        links = list(_links(known, ends))
-        unknown = dict.fromkeys(target for _, target, _ in links if target not in known)
-        fetched = await index.get_chunks(list(unknown)) if unknown else []
+        links = list(_links(chunks_by_id, ends))
+        missing = dict.fromkeys(target for _, target, _ in links if target not in chunks_by_id)
+        fetched = await index.get_chunks(list(missing)) if missing else []
         arrived = {c.chunk_id: c for c in fetched if span(c) and matches(filters, c.metadata)}
         ends = []
         for origin, target, ahead in links:
-            chunk = known.get(target) or arrived.get(target)
-            if chunk and chunk.document_id == known[origin].document_id:
-                known[target] = chunk
+            chunk = chunks_by_id.get(target) or arrived.get(target)
+            if chunk and chunk.document_id == chunks_by_id[origin].document_id:
+                chunks_by_id[target] = chunk
                 ends.append((target, ahead))
-    return {chunk_id: chunk for chunk_id, chunk in known.items() if chunk_id not in given}
+    return {chunk_id: chunk for chunk_id, chunk in chunks_by_id.items() if chunk_id not in given}
 
 
 def _links(
-    known: Mapping[str, Chunk], ends: Sequence[tuple[str, bool]]
+    chunks: Mapping[str, Chunk], ends: Sequence[tuple[str, bool]]
 ) -> Iterator[tuple[str, str, bool]]:
-    """Yield (chunk, the chunk next to it, whether that is behind it)."""
+    """Yield (chunk id, adjacent chunk id, True if that is the next one)."""
     for chunk_id, ahead in ends:
-        record = known[chunk_id].chunk_metadata
+        record = chunks[chunk_id].chunk_metadata
         if record is not None:
             target = record.next_chunk_id if ahead else record.previous_chunk_id
             if target is not None:
                 yield chunk_id, target, ahead
 
 
-def passages(kept: Sequence[ContextHit], neighbors: Neighbors) -> list[Passage]:
+def passages(hits: Sequence[ContextHit], neighbors: Neighbors) -> list[Passage]:
     """Return the items of a context, best first.
 
     Args:
-        kept: The hits, best first.
-        neighbors: What joins them. Hits of a vector DB that is not in it stay as they are; hits of
-            the others that touch each other, by their neighbors or themselves, become one.
+        hits: Best first.
+        neighbors: The chunks adjacent to the hits. Hits of a vector DB that is not a key are not
+            joined. Hits of the others are joined if they touch, directly or by neighbors.
 
     Returns:
-        Each hit is in exactly one passage. A passage is as good as its best hit.
+        Each hit is in exactly one passage. A passage has the rank of its best hit.
     """
-    ranks = {each.key: rank for rank, each in enumerate(kept)}
+    ranks = {each.key: rank for rank, each in enumerate(hits)}
     made = [
         passage
         for vector_db_id, joining in neighbors.items()
-        for passage in _joined(vector_db_id, joining, kept)
+        for passage in _joined(vector_db_id, joining, hits)
     ]
-    seen = {each.key for passage in made for each in passage.hits}
-    made += [bare(each) for each in kept if each.key not in seen]
+    joined = {each.key for passage in made for each in passage.hits}
+    made += [bare(each) for each in hits if each.key not in joined]
     return sorted(made, key=lambda passage: ranks[passage.best.key])
 
 
 def document_text(chunks: Sequence[Chunk]) -> str:
-    """Return the text of a document's chunks, given in its order, without what they share."""
+    """Return the joined text of a document's chunks, given in its order, without overlaps."""
     loose = [chunk for chunk in chunks if not (chunk.document_id and span(chunk))]
     texts = [text for _, text in _runs(chunks)]
     return "\n\n".join([*texts, *(chunk.content for chunk in loose)])
 
 
 def _joined(
-    vector_db_id: str, joining: Mapping[str, Chunk], kept: Sequence[ContextHit]
+    vector_db_id: str, joining: Mapping[str, Chunk], hits: Sequence[ContextHit]
 ) -> Iterator[Passage]:
     """Yield the passages of one vector DB's hits that have a place in a document."""
-    own = {each.hit.chunk.chunk_id: each for each in kept if each.vector_db_id == vector_db_id}
+    own = {each.hit.chunk.chunk_id: each for each in hits if each.vector_db_id == vector_db_id}
     order = {chunk_id: rank for rank, chunk_id in enumerate(own)}
     chunks = {**joining, **{name: each.hit.chunk for name, each in own.items()}}
     for run, text in _runs(chunks.values()):
@@ -190,14 +189,14 @@ def _next(chunk: Chunk) -> str | None:
 
 
 def _tail(text: str, last: Span, chunk: Chunk, at: Span) -> str | None:
-    """Return what a chunk adds to the text before it; None where the two do not fit together."""
+    """Return the text that a chunk adds to the text before it; None if the two do not agree."""
     content, gap = chunk.content[repeated(chunk) :], at.start - last.end
     if gap > 0:
         white = chunk.chunk_metadata.gap_before if chunk.chunk_metadata else None
         if white is None and gap > MAX_GAP:
             return "\n" + content
-        known = white is not None and len(white) == gap and white.isspace()
-        return f"{white}{content}" if known else None
+        is_recorded = white is not None and len(white) == gap and white.isspace()
+        return f"{white}{content}" if is_recorded else None
     shared, rest = content[:-gap], content[-gap:]
     if gap == 0:
         return content
@@ -205,7 +204,7 @@ def _tail(text: str, last: Span, chunk: Chunk, at: Span) -> str | None:
 
 
 def arranged(chosen: Sequence[Passage], order: Order) -> list[Passage]:
-    """Return passages, given best first, in the order in which a context shows them."""
+    """Return passages, given best first, in the order of a context."""
     if order == "edges":
         return [*chosen[0::2], *reversed(chosen[1::2])]
     if order == "score":
@@ -213,14 +212,14 @@ def arranged(chosen: Sequence[Passage], order: Order) -> list[Passage]:
     documents: dict[Key, int] = {}
     keys = []
     for rank, passage in enumerate(chosen):
-        # A chunk without a document is one by itself.
+        # A chunk without a document counts as a document of its own.
         document = (passage.best.vector_db_id, passage.best.hit.chunk.document_id or f"\0{rank}")
         keys.append((documents.setdefault(document, rank), *_position(passage), rank))
     return [chosen[key[-1]] for key in sorted(keys)]
 
 
 def _position(passage: Passage) -> tuple[bool, int]:
-    """Return where in its document a passage stands; what has no place follows what has one."""
+    """Return the sort key of a passage in its document; passages without a position come last."""
     record = passage.chunks[0].chunk_metadata
-    known = record is not None and record.position is not None
-    return not known, record.position or 0 if record else 0
+    has_position = record is not None and record.position is not None
+    return not has_position, record.position or 0 if record else 0

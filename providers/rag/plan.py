@@ -1,36 +1,71 @@
-"""The plan of a query: what each step does, decided once.
+"""The plan of a query: the options of each step, decided and checked once.
 
-The request wins over the registration, the registration over the default. Every step below reads
-the plan and asks neither of them again.
+The request wins over the registration, the registration over the default. It also parses
+the question, so every later step reads checked values and none of the sources.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from corral.api.checks import AnyRanker
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.checks import AnyRanker, check_k, check_query_text, check_ranker
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
 from corral.api.filters import Filter
-from corral.api.rag import RAGQueryConfig
+from corral.api.invisible import clean_text
+from corral.api.library import Library
+from corral.api.options import MaxChunks, RetrievalOptions, checked
+from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
 from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
+from corral.api.spans import span
 from corral.api.vector_dbs import Cutoff, QuerySyntax, SearchMode, VectorDB
-from corral.providers.text.tokens import EMBEDDER
+from corral.providers.rag.query_generator import Question, generate_query, plain_question
+from corral.providers.rag.query_syntax import Checker, parse
+from corral.providers.rag.tasks import run_all
+from corral.providers.text.tokens import EMBEDDER, Tokenizer, own_tokenizer, tokenizer
 
 T = TypeVar("T")
+
+_BLANK = Question("", "")
+_DEFAULTS = RAGQueryConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One wording of a question, checked and parsed for one vector DB.
+
+    Attributes:
+        text: What the keyword leg searches.
+        embedded_text: What is embedded.
+        checker: Checks chunks for phrases and excluded words; None if every chunk passes.
+        embedding: Of `embedded_text`, shape (dimension,); None if no step of the search uses it.
+        token_coverage: Share of `embedded_text` that the embedding model tokenizes, in [0, 1].
+    """
+
+    text: str
+    embedded_text: str
+    checker: Checker | None = None
+    embedding: NDArray[np.float32] | None = None
+    token_coverage: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """How one vector DB is searched, and what of it may be in a context.
+    """How one vector DB is searched, and which of its hits can be in a context.
 
     Attributes:
-        k: How many hits are wanted.
+        k: Most hits.
         rerank: None for no re-ranking.
-        weight: What the scores of the vector DB are multiplied by, relative to the largest.
-        max_chunks_per_document: Most chunks of one document in a context; None for no bound.
-        expand: How many adjacent chunks join a chunk in a context, on each side.
+        weight: Factor of the vector DB's scores, relative to the largest weight.
+        max_chunks_per_document: Most chunks of one document in a context; None for no limit.
+        expand: Adjacent chunks that join a chunk in a context, on each side.
+        queries: The wordings of the question; empty if the request lists chunks.
     """
 
     vector_db: VectorDB
@@ -49,21 +84,22 @@ class SearchPlan:
     weight: float
     max_chunks_per_document: int | None
     expand: int
+    queries: tuple[Query, ...] = ()
 
     @property
     def candidates(self) -> int:
-        """How many chunks are retrieved: those wanted, or more where they are re-ranked."""
+        """The number of chunks to retrieve: k, or more for a re-ranker."""
         return max(self.k, self.rerank.candidates if self.rerank else 0)
 
     @property
     def embeds(self) -> bool:
-        """Whether the queries have to be embedded."""
-        by_meaning = isinstance(self.rerank, MMRRerank) and self.rerank.relevance != "bm25"
-        return self.mode is not SearchMode.KEYWORD or by_meaning
+        """True if a step of the search reads the embeddings of the queries."""
+        by_embedding = isinstance(self.rerank, MMRRerank) and self.rerank.relevance != "bm25"
+        return self.mode is not SearchMode.KEYWORD or by_embedding
 
     @property
-    def reads(self) -> bool:
-        """Whether fusion has to know how much of a query the embedding model reads."""
+    def uses_coverage(self) -> bool:
+        """True if fusion weights depend on how much of the query the model can tokenize."""
         return self.mode is SearchMode.HYBRID and self.ranker.adapts
 
 
@@ -73,20 +109,29 @@ class Plan:
 
     Attributes:
         searches: By vector DB id, in the order of the request.
-        k: How many hits are wanted, in the answer and in its context.
+        k: Most hits, in the answer and in its context.
         request: For the options that no registration has, such as the budget.
-        tokenizer_model: The embedding model whose tokenizer counts the budget; None where the
+        tokenizer_model: The embedding model with the tokenizer that counts the budget; None if the
             request names a tokenizer.
+        question: The question and the query that is searched; blank if chunks are listed.
+        tokenizer: Counts the budget; None without a context.
     """
 
     searches: Mapping[str, SearchPlan]
     k: int
     request: RAGQueryConfig
     tokenizer_model: str | None
+    question: Question = _BLANK
+    tokenizer: Tokenizer | None = None
+
+    @property
+    def lists(self) -> bool:
+        """True if the request has no question and lists chunks by `filters` or `order_by`."""
+        return not any(each.queries for each in self.searches.values())
 
     @property
     def caps(self) -> dict[str, int | None]:
-        """By vector DB id, the most chunks of one document; None for no bound."""
+        """By vector DB id, the most chunks of one document; None for no limit."""
         return {name: each.max_chunks_per_document for name, each in self.searches.items()}
 
     def weight(self, vector_db_id: str) -> float:
@@ -95,19 +140,90 @@ class Plan:
             how.weight for how in self.searches.values()
         )
 
-    def wanting(self, k: int) -> Plan:
-        """Return the plan that finds another number of hits."""
+    def with_k(self, k: int) -> Plan:
+        """Return the plan with another number of hits."""
         searches = {name: replace(each, k=k) for name, each in self.searches.items()}
         return replace(self, searches=searches, k=k)
 
 
+async def plan_query(
+    library: Library,
+    indexes: Mapping[str, EmbeddingIndex],
+    content: str | Sequence[str],
+    request: RAGQueryConfig,
+    k: MaxChunks,
+    *,
+    max_k: int,
+    for_context: bool,
+) -> Plan:
+    """Return the plan of a request, with its question parsed for each vector DB.
+
+    Args:
+        library: The models.
+        indexes: By vector DB id; an index knows its registration.
+        content: The question; blank if `request.queries` has other wordings, or to list chunks.
+            For a context, the query generator joins several texts, or rewrites them.
+        request: The options.
+        k: Most hits; `auto` takes the root of the number of chunks, rounded up, at most `max_k`.
+        max_k: Limit of `auto`.
+        for_context: True to plan a context, too: its tokenizer and the generated query.
+
+    Raises:
+        InvalidRequest: As `resolve` says; the question is blank, too long, or has only exclusions;
+            there are both a question and `order_by`. For a context: the tokenizer is unknown, or no
+            query can be generated.
+        ProviderError: A backend or a language model failed.
+    """
+    with span("plan"):
+        if k == "auto":
+            chunks = sum(await run_all(index.count() for index in indexes.values()))
+            k = min(max(math.ceil(math.sqrt(chunks)), 1), max_k)
+        plan = resolve([index.vector_db for index in indexes.values()], request, check_k(k))
+    if isinstance(content, str) and not for_context:
+        return _with_question(plan, Question(content, content))
+    plan = replace(plan, tokenizer=await _tokenizer(library, plan))
+    generator = request.query_generator_config
+    if isinstance(generator, LLMQueryGenerator):
+        return _with_question(plan, await generate_query(content, generator, library))
+    return _with_question(plan, plain_question(content, generator.separator))
+
+
+def _with_question(plan: Plan, question: Question) -> Plan:
+    """Return the plan with the queries of a question; without queries if it lists chunks."""
+    request = plan.request
+    texts = _texts(question.query, request)
+    if not texts and (request.order_by is not None or request.filters is not None):
+        return replace(plan, question=question)
+    if texts and request.order_by is not None:
+        raise InvalidRequest(
+            "order_by is for requests without a question; hits of a question are in the order of "
+            "their scores.",
+            hint="Leave out order_by, or leave the question empty.",
+            field="order_by",
+        )
+    searches = {name: _with_queries(how, texts) for name, how in plan.searches.items()}
+    if not all(how.queries for how in searches.values()):
+        raise empty_question()
+    return replace(plan, searches=searches, question=question)
+
+
+async def _tokenizer(library: Library, plan: Plan) -> Tokenizer:
+    """Return the tokenizer that counts the budget."""
+    if plan.tokenizer_model is None:
+        return tokenizer(plan.request.tokenizer)
+    tokens = (await library.embedder(plan.tokenizer_model)).tokenizer
+    if tokens is None:
+        raise _no_tokenizer(f"The embedding model {plan.tokenizer_model!r} has no tokenizer here.")
+    return own_tokenizer(tokens)
+
+
 def resolve(registrations: Sequence[VectorDB], request: RAGQueryConfig, k: int) -> Plan:
-    """Return how a request is served. The one place where precedence is decided.
+    """Return the plan of a request without a question. Only this function decides precedence.
 
     Args:
         registrations: The vector DBs of the request, each once.
         request: Its options.
-        k: How many hits it wants: `max_chunks`, with a number in the place of `auto`.
+        k: Most hits: `max_chunks`, with a number for `auto`.
 
     Raises:
         InvalidRequest: `vector_db_weights` names a vector DB that is not among them; the budget is
@@ -123,6 +239,62 @@ def resolve(registrations: Sequence[VectorDB], request: RAGQueryConfig, k: int) 
             )
     searches = {each.identifier: _search(each, request, k) for each in registrations}
     return Plan(searches, k, request, _tokenizer_model(registrations, request))
+
+
+def request_of(
+    options: RetrievalOptions | None,
+    weights: Mapping[str, float] | None,
+    single_options: Mapping[str, Any],
+) -> RAGQueryConfig:
+    """Return options of a search as a request, with the defaults for its context.
+
+    Args:
+        options: How to search.
+        weights: By vector DB id.
+        single_options: Options by name, instead of `options`.
+
+    Raises:
+        InvalidRequest: An option is unknown or malformed.
+        TypeError: Both `options` and single options are given.
+    """
+    if options is None:
+        mode, ranker = single_options.get("mode"), single_options.get("ranker")
+        parsed = {
+            "mode": None if mode is None else SearchMode.parse(mode),
+            "ranker": check_ranker(ranker),
+        }
+        options = checked(RetrievalOptions, {**single_options, **parsed})
+    elif single_options:
+        raise TypeError(f"options and {', '.join(single_options)} are both given; pass one of them")
+    fields = {name: getattr(options, name) for name in RetrievalOptions.model_fields}
+    return _DEFAULTS.model_copy(update={**fields, "vector_db_weights": dict(weights or {})})
+
+
+def is_blank(question: str, options: RetrievalOptions) -> bool:
+    """Return True if neither the question nor another wording of it has a visible character."""
+    return not _texts(question, options)
+
+
+def empty_question() -> InvalidRequest:
+    """Return the refusal of a request without a question."""
+    return InvalidRequest(
+        "The question is empty: it has no visible character.",
+        hint="Send a question or keywords. To retrieve by filters alone, POST them to "
+        "/v1/vector-io/list, or send an empty question with filters and order_by.",
+        field="query",
+    )
+
+
+def _no_tokenizer(message: str) -> InvalidRequest:
+    return InvalidRequest(
+        message, hint="Use the tokenizer cl100k, o200k or bytes.", field="query_config.tokenizer"
+    )
+
+
+def _texts(question: str, options: RetrievalOptions) -> list[str]:
+    """Return the wordings of a question that have a visible character, checked and cleaned."""
+    texts = [clean_text(check_query_text(text)) for text in (question, *options.queries)]
+    return [text for text in texts if text.strip()]
 
 
 def _search(vector_db: VectorDB, request: RAGQueryConfig, k: int) -> SearchPlan:
@@ -149,6 +321,19 @@ def _search(vector_db: VectorDB, request: RAGQueryConfig, k: int) -> SearchPlan:
     )
 
 
+def _with_queries(how: SearchPlan, texts: Sequence[str]) -> SearchPlan:
+    """Return the plan with the queries of these wordings; equal plain ones count once."""
+    if how.query_syntax != "web":
+        return replace(how, queries=tuple(Query(text, text) for text in dict.fromkeys(texts)))
+    return replace(how, queries=tuple(_web_query(text, how.vector_db) for text in texts))
+
+
+def _web_query(text: str, vector_db: VectorDB) -> Query:
+    parsed = parse(text)
+    checker = Checker(parsed, vector_db.language, vector_db.field_weights)
+    return Query(parsed.text, parsed.embedded_text, checker if parsed.restricts else None)
+
+
 def _first(requested: T | None, registered: T) -> T:
     return registered if requested is None else requested
 
@@ -158,12 +343,5 @@ def _tokenizer_model(registrations: Sequence[VectorDB], request: RAGQueryConfig)
         return None
     models = list(dict.fromkeys(each.embedding_model for each in registrations))
     if len(models) != 1:
-        raise no_tokenizer(f"The vector DBs have {len(models)} embedding models: {models}.")
+        raise _no_tokenizer(f"The vector DBs have {len(models)} embedding models: {models}.")
     return models[0]
-
-
-def no_tokenizer(message: str) -> InvalidRequest:
-    """Return the refusal of the tokenizer `embedder`."""
-    return InvalidRequest(
-        message, hint="Use the tokenizer cl100k, o200k or bytes.", field="query_config.tokenizer"
-    )

@@ -1,7 +1,7 @@
-"""What is searched for: the question as it stands, or as a language model rewrites it.
+"""The query of a question: the question itself, or a language model's rewriting of it.
 
-The model's answer is data. It becomes the text of a query and nothing else, and an empty one is an
-error: silently searching for the old question would hide that the model does not work.
+The model's answer is data: it becomes the text of a query and nothing else. An empty answer is an
+error, since silently searching the question would hide that the model does not work.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Protocol, runtime_checkable
 from corral.api.checks import MAX_QUERY_CHARACTERS, check_query_text
 from corral.api.errors import InvalidRequest, ProviderError
 from corral.api.invisible import clean_text
-from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator, RAGQueryConfig
+from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator
 
 MAX_GENERATED_CHARACTERS = 1000
-"""Longest generated query; what is beyond it is cut between words."""
+"""Longest generated query; a longer one is cut between words."""
 
 MAX_TEXTS = 1000
 """Most texts of one question."""
@@ -30,55 +30,61 @@ _QUOTED = re.compile(r"\"([^\"]*)\"|“([^“”]*)”|„([^„“]*)“|«([^�
 
 @runtime_checkable
 class LanguageModels(Protocol):
-    """Where language models are found; `Stack` is one."""
+    """Finds language models; `Stack` is one."""
 
     def inference_models(self) -> list[tuple[str, str]]:
         """Return (provider_id, model) for every language model of the configuration."""
 
     async def chat(self, model: str, prompt: str) -> str:
-        """Return what a model answers to a prompt."""
+        """Return a model's answer to a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and what is searched for.
+    """A question, and the query that is searched.
 
     Attributes:
-        asked: As it was asked, its texts joined.
-        searched: The text of the query.
+        text: The question; several texts are joined.
+        query: The question, or a language model's rewriting of it.
     """
 
-    asked: str
-    searched: str
+    text: str
+    query: str
 
     @property
     def generated(self) -> str | None:
-        """The query, where it differs from the question."""
-        same = self.searched in (self.asked, self.asked.strip())
-        return None if same else self.searched
+        """The query if it differs from the question, else None."""
+        same = self.query in (self.text, self.text.strip())
+        return None if same else self.query
+
+
+def plain_question(content: str | Sequence[str], separator: str) -> Question:
+    """Return a question that is searched as it is.
+
+    Raises:
+        InvalidRequest: As `joined` says.
+    """
+    question = joined([content] if isinstance(content, str) else content, separator)
+    return Question(question, question)
 
 
 async def generate_query(
-    content: str | Sequence[str], config: RAGQueryConfig, library: object
+    content: str | Sequence[str], generator: LLMQueryGenerator, library: object
 ) -> Question:
-    """Return the question and what is searched for.
+    """Return a question with the query that a language model makes of it.
 
     Args:
-        content: The question; several texts are joined by the generator's separator, and by line
-            breaks for a language model. A blank one is not sent to a model.
-        config: Its `query_generator_config` says how.
-        library: Asked for language models, where it has any.
+        content: The question; several texts are joined by line breaks. A blank question is not
+            sent to the model.
+        generator: The model and its template.
+        library: Finds the model if it is a `LanguageModels`, such as a `Stack`.
 
     Raises:
         InvalidRequest: No language model is configured, or not this one; the question is too long.
         Unavailable, ProviderTimeout: The model cannot be reached, or not in time.
-        ProviderError: It refused, or its answer holds no query.
+        ProviderError: The model refused, or its answer has no query.
     """
-    generator = config.query_generator_config
     texts = [content] if isinstance(content, str) else content
-    if not isinstance(generator, LLMQueryGenerator):
-        question = joined(texts, generator.separator)
-        return Question(question, question)
     provider_id, models = _provider(generator.model, library)
     question = check_query_text(joined(texts, "\n"))
     if not question.strip():
@@ -94,7 +100,7 @@ async def generate_query(
 
 
 def joined(texts: Sequence[str], separator: str) -> str:
-    """Return the texts of a question as one; what would be too long is never made.
+    """Return the texts of a question as one text; a too long one is not built.
 
     Raises:
         InvalidRequest: There are more than `MAX_TEXTS`, or the question is longer than a query
@@ -117,9 +123,9 @@ def joined(texts: Sequence[str], separator: str) -> str:
 
 
 def fill(template: str, question: str) -> str:
-    """Return the template with the question in the place of its field.
+    """Return the template with the question in place of its field.
 
-    Plain replacement, in one pass: what the question holds is not looked at again.
+    Replaces in one pass, so a field in the question is not replaced.
     """
     return QUERY_TEMPLATE_FIELD.sub(lambda _: question, template)
 
@@ -127,8 +133,8 @@ def fill(template: str, question: str) -> str:
 def query_of(answer: str) -> str:
     """Return the query in a model's answer: its first paragraph as one line; "" for none.
 
-    Thoughts in `<think>`, invisible characters and the quotation marks around the whole are left
-    out, and what is longer than `MAX_GENERATED_CHARACTERS` is cut between words.
+    Remove thoughts in `<think>`, invisible characters and quotation marks around the whole, and cut
+    a query longer than `MAX_GENERATED_CHARACTERS` between words.
     """
     text = clean_text(_THOUGHTS.sub("", answer)).strip()
     line = " ".join(_BLANK_LINE.split(text, maxsplit=1)[0].split())
@@ -141,19 +147,19 @@ def query_of(answer: str) -> str:
 
 
 def _provider(model: str, library: object) -> tuple[str, LanguageModels]:
-    """Return the provider of a model, and where to ask it."""
+    """Return the provider id of a model, and the library that finds it."""
     models = library if isinstance(library, LanguageModels) else None
-    known = {name: provider_id for provider_id, name in models.inference_models()} if models else {}
-    if models is None or not known:
+    providers = {name: each for each, name in models.inference_models()} if models else {}
+    if models is None or not providers:
         raise InvalidRequest(
             "A query generator of type 'llm' needs a language model, and none is configured.",
             hint='Use query_generator_config {"type": "default"}: the question as it is.',
             field=_FIELD,
         )
-    if model not in known:
+    if model not in providers:
         raise InvalidRequest(
             f"No inference provider serves the model {model!r}.",
-            hint=f"Known: {', '.join(known)}.",
+            hint=f"Known: {', '.join(providers)}.",
             field=f"{_FIELD}.model",
         )
-    return known[model], models
+    return providers[model], models

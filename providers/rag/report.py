@@ -1,4 +1,4 @@
-"""What the metadata of a context says: what is in it and why, what is not, and what is cited."""
+"""The metadata of a context: its chunks, the dropped hits with reasons, and the citations."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from corral.providers.rag.selection import ContextHit, Dropped, Selection
 def report(
     selection: Selection, shown: Sequence[Passage], contents: list[str], config: RAGQueryConfig
 ) -> dict[str, Any]:
-    """Return the metadata of a context but for its costs, as JSON values.
+    """Return the metadata of a context without its token counts, as JSON values.
 
     Args:
-        shown: The passages in the content, in their order.
-        contents: Their texts, as far as they are in it.
-        config: What is to be said beside what always is.
+        shown: The passages of the context, in order.
+        contents: By passage, the text that the context contains.
+        config: `explain` and `include_embeddings` add fields.
     """
     best = [passage.best for passage in shown]
     dropped = _dropped(selection, shown)
@@ -47,13 +47,13 @@ def report(
 
 
 def citations(shown: Sequence[Passage], contents: Sequence[str]) -> list[dict[str, Any]]:
-    """Return what each marker stands for, in their order; only what is known.
+    """Return the source of each marker, in order; a field without a value is absent.
 
-    `title` is what people call the document, `source` where it is from, `url` its address if that
-    is on the web. `char_start` and `char_end` are the characters of the parsed document that the
-    item shows, `page` and `line_start` are where they begin, `page_end` and `line_end` where they
-    end, if nothing was cut (`page_end` only if that is another page); `heading_path` is what the
-    first of them is under; `chunk_ids` are in the order of the document.
+    `title` is the document's name, `source` its origin, `url` its address if it is on the web.
+    `char_start` and `char_end` are the item's characters in the parsed document, `page` and
+    `line_start` their beginning, `page_end` and `line_end` their end if nothing was cut (`page_end`
+    only if it differs from `page`); `heading_path` has the headings above their beginning;
+    `chunk_ids` are in the order of the document.
     """
     return [
         {
@@ -68,26 +68,26 @@ def citations(shown: Sequence[Passage], contents: Sequence[str]) -> list[dict[st
 
 
 def place(passage: Passage, content: str | None = None) -> dict[str, Any]:
-    """Return where in its document a passage stands, as far as that is known.
+    """Return the place of a passage in its document; a field without a value is absent.
 
     Args:
-        content: The part of its text that is shown, where that is not all.
+        content: The part of its text that the context contains; None for all.
     """
     first, last = span(passage.chunks[0]), span(passage.chunks[-1])
     cut = content is not None and len(content) < len(passage.text)
-    known = _recorded(passage, cut)
+    recorded = _recorded(passage, cut)
     if first is None or last is None:
-        return known
+        return recorded
     shown = max(len(content or "") - repeated(passage.chunks[0]), 0)
     end = first.start + shown if cut else last.end
-    return {"char_start": first.start, "char_end": end, **known}
+    return {"char_start": first.start, "char_end": end, **recorded}
 
 
 def _recorded(passage: Passage, cut: bool) -> dict[str, Any]:
-    """Return the pages, lines and headings of a passage; where it ends only if it is not cut."""
+    """Return the pages, lines and headings of a passage; its end only if it is not cut."""
     begins, ends = passage.chunks[0].chunk_metadata, passage.chunks[-1].chunk_metadata
     page, page_end = _pages(passage)
-    return _known(
+    return _present(
         page=page,
         page_end=None if cut else page_end,
         line_start=begins.line_start if begins else None,
@@ -97,7 +97,7 @@ def _recorded(passage: Passage, cut: bool) -> dict[str, Any]:
 
 
 def _pages(passage: Passage) -> tuple[int | None, int | None]:
-    """Return the page on which a passage begins, and the one on which it ends if that differs."""
+    """Return the first page of a passage, and its last page if that differs."""
     begins, ends = passage.chunks[0].chunk_metadata, passage.chunks[-1].chunk_metadata
     first = begins.page if begins else None
     last = (ends.page_end or ends.page) if ends else None
@@ -105,7 +105,7 @@ def _pages(passage: Passage) -> tuple[int | None, int | None]:
 
 
 def _names(chunk: Chunk) -> dict[str, Any]:
-    return _known(
+    return _present(
         document_id=chunk.document_id,
         title=title_of(chunk),
         source=source_of(chunk),
@@ -113,16 +113,16 @@ def _names(chunk: Chunk) -> dict[str, Any]:
     )
 
 
-def _known(**values: Any) -> dict[str, Any]:
+def _present(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _dropped(selection: Selection, shown: Sequence[Passage]) -> list[Dropped]:
     """Return the hits that are not in the content, best first."""
     there = {(p.best.vector_db_id, chunk.chunk_id) for p in shown for chunk in p.chunks}
-    reasons = {each.found.key: each for each in selection.dropped}
-    found = [*selection.kept, *(each.found for each in selection.dropped)]
-    absent = {each.key: each for each in found if each.key not in there}
+    reasons = {each.hit.key: each for each in selection.dropped}
+    hits = [*selection.hits, *(each.hit for each in selection.dropped)]
+    absent = {each.key: each for each in hits if each.key not in there}
     return [
         reasons.get(key) or Dropped(absent[key], "budget")
         for key in sorted(absent, key=selection.ranks.__getitem__)
@@ -130,16 +130,16 @@ def _dropped(selection: Selection, shown: Sequence[Passage]) -> list[Dropped]:
 
 
 def _left_out(dropped: Dropped) -> dict[str, Any]:
-    said = {**_identity(dropped.found), "score": dropped.found.hit.score, "reason": dropped.reason}
+    fields = {**_identity(dropped.hit), "score": dropped.hit.hit.score, "reason": dropped.reason}
     first = dropped.duplicate_of
-    return said if first is None else {**said, "duplicate_of": _identity(first)}
+    return fields if first is None else {**fields, "duplicate_of": _identity(first)}
 
 
 def _included(passage: Passage, selection: Selection) -> dict[str, Any]:
-    """Return why an item is there; `merged` and `expanded` where it is more than one chunk."""
+    """Return the ranks and scores of an item; `merged` and `expanded` if it has several chunks."""
     best = passage.best
     hits = {each.key[1] for each in passage.hits}
-    said = {
+    fields = {
         **_identity(best),
         "rank": selection.ranks[best.key],
         "score": best.hit.score,
@@ -147,13 +147,13 @@ def _included(passage: Passage, selection: Selection) -> dict[str, Any]:
         "vector_db_score": _own_score(best),
     }
     if len(passage.hits) > 1:
-        said["merged"] = [
+        fields["merged"] = [
             {"chunk_id": e.key[1], "rank": selection.ranks[e.key], "score": e.hit.score}
             for e in passage.hits[1:]
         ]
     if len(passage.chunks) > len(passage.hits):
-        said["expanded"] = [c.chunk_id for c in passage.chunks if c.chunk_id not in hits]
-    return said
+        fields["expanded"] = [c.chunk_id for c in passage.chunks if c.chunk_id not in hits]
+    return fields
 
 
 def _identity(each: ContextHit) -> dict[str, Any]:
@@ -173,11 +173,11 @@ _ALWAYS = ("legs", "contributions", "matched_terms")
 
 
 def _explain(each: ContextHit) -> dict[str, Any]:
-    """Return why a chunk was found, as JSON values."""
-    said = asdict(each.hit.explanation)
-    said["matched_words"] = list(said["matched_words"])
+    """Return the explanation of a hit, as JSON values."""
+    fields = asdict(each.hit.explanation)
+    fields["matched_words"] = list(fields["matched_words"])
     return {
-        **{name: value for name, value in said.items() if value or name in _ALWAYS},
+        **{name: value for name, value in fields.items() if value or name in _ALWAYS},
         "matched_terms": list(each.hit.explanation.matched_terms),
         "vector_db_rank": each.rank,
         "vector_db_score": _own_score(each),

@@ -1,6 +1,6 @@
-"""Which of the chunks that were found may be in a context: no duplicates, not too many a document.
+"""Select the hits of a context: no duplicates, and not too many of one document.
 
-Pure functions. What is left out is kept with the reason, for the answer's metadata.
+Pure functions. The dropped hits stay in the selection, each with a reason, for the metadata.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Literal, TypeAlias
 from corral.api.hits import Hit
 
 Reason: TypeAlias = Literal["duplicate", "document_cap", "max_chunks", "budget"]
-"""Why a chunk that was found is not in the context.
+"""The reason for which a hit is not in the context.
 
-* `duplicate`: a better chunk has the same text, but for white space.
+* `duplicate`: a better chunk has the same text, apart from white space.
 * `document_cap`: there are `max_chunks_per_document` better ones of its document.
 * `max_chunks`: there are `max_chunks` better ones.
 * `budget`: it does not fit.
@@ -27,13 +27,13 @@ Key: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ContextHit:
-    """A hit and the vector DB that it comes from.
+    """A hit and its vector DB.
 
     Attributes:
-        hit: The chunk, the score that the whole answer is ordered by, and why it was found.
+        hit: The chunk, its score in the whole answer, and its explanation.
         rank: Its rank among the hits of its vector DB, from 1.
-        vector_db_score: Its score in its vector DB; differs from `hit.score` only where the hits
-            of several vector DBs were merged.
+        vector_db_score: Its score in its vector DB; differs from `hit.score` only if hits of
+            several vector DBs were merged.
     """
 
     vector_db_id: str
@@ -52,32 +52,31 @@ class Dropped:
     """A hit that is not in the context.
 
     Attributes:
-        reason: Why.
-        duplicate_of: The hit whose text it has, where that is the reason.
+        duplicate_of: The better hit with the same text, if the reason is `duplicate`.
     """
 
-    found: ContextHit
+    hit: ContextHit
     reason: Reason
     duplicate_of: ContextHit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The hits that may be in a context, best first, and those that may not.
+    """The hits that can be in a context, and the dropped ones.
 
     Attributes:
-        kept: At most `max_chunks`.
-        dropped: The others, in the order in which they were found.
-        ranks: By key, every hit's rank in the whole answer, from 1.
+        hits: Best first, at most `max_chunks`.
+        dropped: Best first.
+        ranks: By key, the rank of each hit in the whole answer, from 1.
     """
 
-    kept: list[ContextHit] = field(default_factory=list)
+    hits: list[ContextHit] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     ranks: Mapping[Key, int] = field(default_factory=dict)
 
     @property
     def has_duplicates(self) -> bool:
-        """Whether a hit was dropped for its text."""
+        """True if a hit was dropped as a duplicate."""
         return any(each.reason == "duplicate" for each in self.dropped)
 
 
@@ -87,14 +86,14 @@ def select(
     caps: Mapping[str, int | None],
     deduplicate: bool = True,
 ) -> Selection:
-    """Return which hits may be in a context.
+    """Return the hits that can be in a context, and the dropped ones.
 
     Args:
         hits: Best first.
-        k: How many at most.
-        caps: By vector DB, the most chunks of one document; None or absent for no bound. A chunk
-            without a document is never one too many.
-        deduplicate: Whether a text may be there only once.
+        k: Most hits.
+        caps: By vector DB id, the most chunks of one document; None or absent for no limit. Chunks
+            without a document are not counted.
+        deduplicate: True to drop a hit that has the text of a better one.
     """
     selection = Selection(ranks={each.key: rank for rank, each in enumerate(hits, 1)})
     texts: dict[str, ContextHit] = {}
@@ -107,15 +106,15 @@ def select(
             selection.dropped.append(Dropped(each, "duplicate", texts[text]))
         elif cap is not None and document[1] and counts[document] >= cap:
             selection.dropped.append(Dropped(each, "document_cap"))
-        elif len(selection.kept) >= k:
+        elif len(selection.hits) >= k:
             selection.dropped.append(Dropped(each, "max_chunks"))
         else:
-            selection.kept.append(each)
+            selection.hits.append(each)
             texts[text] = each
             counts[document] += 1
     return selection
 
 
 def normalized(text: str) -> str:
-    """Return what two texts have to share to be duplicates: all but white space."""
+    """Return a text with single spaces for white space; duplicates have equal normalized texts."""
     return " ".join(text.split())

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import copy
+import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
-from corral.api.errors import InvalidRequest, NotFound
+from corral.api.errors import InvalidRequest
 from corral.api.library import Library
-from corral.api.rag import (
-    RAGQueryConfig,
-    RAGQueryResult,
-)
+from corral.api.rag import RAGQueryConfig, RAGQueryResult
 from corral.api.recording import record_chunks, record_question
 from corral.api.spans import span
 from corral.api.wire import TextItem
 from corral.providers.base.config import Limits
-from corral.providers.rag.context import make_context
-from corral.providers.rag.listing import is_listing, list_for_context
-from corral.providers.rag.plan import Plan, no_tokenizer
-from corral.providers.rag.query_generator import generate_query
-from corral.providers.rag.retrieval import Indexes, Retrieval, Retrieved
-from corral.providers.text.tokens import Tokenizer, own_tokenizer, tokenizer
+from corral.providers.rag.context import Context, assemble
+from corral.providers.rag.search import Material, Retrieval
 
 
 class RagTool:
-    """Retrieval's entry for server, command line and benchmark.
+    """The RAG tool, for server, command line and benchmark.
 
     Args:
-        library: Where the vector DBs are; a `Stack`.
-        limits: How much one request may ask for.
+        library: The vector DBs and models; a `Stack`.
+        limits: Limits of one request.
     """
 
     def __init__(self, library: Library, *, limits: Limits | None = None) -> None:
@@ -40,10 +33,7 @@ class RagTool:
 
     def on(self, library: Library) -> Self:
         """Return this tool on another library, such as one principal's view of the stack."""
-        other = copy.copy(self)
-        other.library = library
-        other.retrieval = Retrieval(library, self._limits.max_k)
-        return other
+        return type(self)(library, limits=self._limits)
 
     async def query(
         self,
@@ -55,9 +45,9 @@ class RagTool:
 
         Args:
             content: The question. Several texts are joined by the query generator's separator.
-                Empty, with `filters` or `order_by`: the context is made of the chunks that pass.
-            vector_db_ids: Where to look; with several, hits are merged by rank.
-            config: How to retrieve and assemble; the defaults where absent.
+                Empty, with `filters` or `order_by`: the context has the chunks that pass.
+            vector_db_ids: The vector DBs to search; see `Retrieval.search_many` for several.
+            config: How to retrieve and assemble; None takes the defaults.
 
         Raises:
             NotFound: One of the vector DBs does not exist.
@@ -65,74 +55,56 @@ class RagTool:
                 vector DBs.
             ProviderError: An embedder, a language model or a backend failed.
         """
-        asked = content if isinstance(content, str) else "\n".join(content)
-        record_question(asked, vector_db_ids)
+        config = config or RAGQueryConfig()
+        record_question(content if isinstance(content, str) else "\n".join(content), vector_db_ids)
+        limit = self._limits.max_vector_dbs_per_query
         with span("tool"):
-            result = await self._answered(content, vector_db_ids, config or RAGQueryConfig())
-        for each in result.metadata.get("included_chunks", ()):
+            if len(vector_db_ids) > limit:
+                raise InvalidRequest(
+                    f"The request has {len(vector_db_ids)} vector DBs.",
+                    hint=f"At most {limit} are allowed (server.limits.max_vector_dbs_per_query).",
+                    field="vector_db_ids",
+                )
+            material = await self.retrieval.search_for_context(content, vector_db_ids, config)
+            context = await _context(material)
+        for each in context.metadata.get("included_chunks", ()):
             merged = (other["chunk_id"] for other in each.get("merged", ()))
             chunk_ids = [each["chunk_id"], *merged, *each.get("expanded", ())]
             record_chunks(each["vector_db_id"], chunk_ids)
-        return result
-
-    async def _answered(
-        self, content: str | Sequence[str], vector_db_ids: Sequence[str], config: RAGQueryConfig
-    ) -> RAGQueryResult:
-        most = self._limits.max_vector_dbs_per_query
-        if len(vector_db_ids) > most:
-            raise InvalidRequest(
-                f"The request has {len(vector_db_ids)} vector DBs.",
-                hint=f"At most {most} are allowed (server.limits.max_vector_dbs_per_query).",
-                field="vector_db_ids",
-            )
-        indexes = await self.retrieval.open(vector_db_ids)
-        while True:
-            try:
-                return await self._answer(content, config, indexes)
-            except NotFound as error:
-                indexes = await self.retrieval.reopened(indexes, error)
-
-    async def _answer(
-        self, content: str | Sequence[str], config: RAGQueryConfig, indexes: Indexes
-    ) -> RAGQueryResult:
-        plan = await self.retrieval.plan(indexes, config, config.max_chunks)
-        counter = await self._tokenizer(plan)
-        question = await generate_query(content, config, self.library)
-        if is_listing(question.searched, config):
-            hits, steps, selection = await list_for_context(plan, indexes)
-            found = Retrieved(hits, steps)
-        else:
-            queries = await self.retrieval.queries(plan, question.searched)
-            found, selection = await self.retrieval.fill(plan, indexes, queries)
-        with span("context") as seen:
-            context = await make_context(question.asked, plan, indexes, selection, counter)
-            seen["tokens"] = int(context.metadata.get("token_count", 0))
+        metadata = {**context.metadata, **_search_metadata(material)}
         items = None if context.items is None else [TextItem(text=item) for item in context.items]
-        told = _told(found, config)
-        if question.generated is not None:
-            told["generated_query"] = question.generated
-        return RAGQueryResult(content=items, metadata={**context.metadata, **told})
-
-    async def _tokenizer(self, plan: Plan) -> Tokenizer:
-        """Return the tokenizer that counts the budget."""
-        if plan.tokenizer_model is None:
-            return tokenizer(plan.request.tokenizer)
-        tokens = (await self.library.embedder(plan.tokenizer_model)).tokenizer
-        if tokens is None:
-            raise no_tokenizer(
-                f"The embedding model {plan.tokenizer_model!r} has no tokenizer here."
-            )
-        return own_tokenizer(tokens)
+        return RAGQueryResult(content=items, metadata=metadata)
 
 
-def _told(found: Retrieved, config: RAGQueryConfig) -> dict[str, Any]:
-    """Return what a search says beside its hits: notes, confidence, and its steps if asked."""
-    told: dict[str, Any] = {"notes": found.notes} if found.notes else {}
-    if found.evidence.confidence is not None:
-        told["confidence"] = found.evidence.confidence
-    if found.reason is not None:
-        told["reason"] = found.reason
-    if config.explain:
-        told["evidence"] = asdict(found.evidence)
-        told["steps"] = {name: list(map(asdict, each)) for name, each in found.steps.items()}
-    return told
+async def _context(material: Material) -> Context:
+    plan = material.plan
+    assert plan.tokenizer is not None  # noqa: S101 - for mypy
+    with span("context") as traced:
+        context = await asyncio.to_thread(
+            assemble,
+            plan.question.text,
+            material.selection,
+            plan.request,
+            plan.tokenizer,
+            material.neighbors,
+        )
+        traced["tokens"] = int(context.metadata.get("token_count", 0))
+    return context
+
+
+def _search_metadata(material: Material) -> dict[str, Any]:
+    """Return the notes, confidence and generated query; the steps if the request explains."""
+    retrieved = material.retrieved
+    metadata: dict[str, Any] = {"notes": retrieved.notes} if retrieved.notes else {}
+    if retrieved.evidence.confidence is not None:
+        metadata["confidence"] = retrieved.evidence.confidence
+    if retrieved.reason is not None:
+        metadata["reason"] = retrieved.reason
+    if material.plan.request.explain:
+        metadata["evidence"] = asdict(retrieved.evidence)
+        metadata["steps"] = {
+            name: list(map(asdict, steps)) for name, steps in retrieved.steps.items()
+        }
+    if material.plan.question.generated is not None:
+        metadata["generated_query"] = material.plan.question.generated
+    return metadata

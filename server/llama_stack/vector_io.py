@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from corral.providers.rag.listing import empty_question, is_blank
+from corral.providers.rag.plan import empty_question, is_blank
 from corral.providers.stack.expiry import store_expiring
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS

@@ -8,7 +8,7 @@ from typing import Any
 
 from corral.api.principal import Principal
 from corral.providers.base.config import RunConfig, data_home, load_config
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack.stack import Stack
 from corral.server.mcp import check_installed

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from corral.api.errors import InvalidRequest
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.options import RetrievalOptions, checked
-from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
+from corral.api.rag import LLMQueryGenerator
 from corral.providers.base.document_names import filename_of
 from corral.providers.rag.query_generator import generate_query
 from corral.providers.stack.stack import Stack
@@ -73,8 +73,7 @@ async def _rewritten(queries: list[str], stack: Stack) -> list[str]:
             field="rewrite_query",
         )
     generator = LLMQueryGenerator(type="llm", model=models[0][1], template=REWRITE)
-    config = RAGQueryConfig(query_generator_config=generator)
-    return [(await generate_query(query, config, stack)).searched for query in queries]
+    return [(await generate_query(query, generator, stack)).query for query in queries]
 
 
 def _page(found: QueryChunksResponse, queries: list[str], *, explain: bool) -> SearchPage:

@@ -22,7 +22,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from corral.api.spans import span
 from corral.providers.base.owner import Owner
 from corral.providers.ingestion.jobs.jobs import JobStatus
-from corral.providers.rag.questions import LOOKED_UP
+from corral.providers.rag.search import QUESTION_SPAN
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder where several processes of one server add up their numbers."""
@@ -117,7 +117,7 @@ class Metrics:
         if span.name == "refusal":
             self._errors.labels(known["code"]).inc()
             return
-        if span.name == LOOKED_UP:
+        if span.name == QUESTION_SPAN:
             self._questions.labels(known["result"]).inc()
             return
         provider, mode = str(known.get("provider", "")), str(known.get("mode", ""))

@@ -16,7 +16,7 @@ from corral.api.principal import Role
 from corral.api.spans import span
 from corral.api.wire import NullsAreDefaults
 from corral.providers.base.config import Limits, ToolSettings
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack.stack import Stack
 from corral.server.access import audit

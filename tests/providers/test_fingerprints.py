@@ -17,7 +17,7 @@ from corral.providers.copying.copy import copy_vector_db
 from corral.providers.embedding.minilm.model import Model
 from corral.providers.embedding.minilm.weights import SHA256
 from corral.providers.ingestion.storing import store
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.stack.registrations import fingerprints_differ
 from corral.providers.stack.stack import Stack
 

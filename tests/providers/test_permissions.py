@@ -17,7 +17,7 @@ from corral.api.principal import ACL_KEY, UNRESTRICTED, Principal, Role
 from corral.api.scope import Scope
 from corral.api.scoped_engine import ScopedEngine
 from corral.providers.base import copy_steps
-from corral.providers.rag import context, searching
+from corral.providers.rag import ranking, search
 from corral.providers.rag.passages import adjacent
 from corral.providers.stack.stack import Stack
 from corral.providers.vector_io.memory.engine import MemoryEngine
@@ -174,17 +174,17 @@ def _a_record_that_names_a_hidden_chunk(patch: Patch) -> None:
 @seen_on("search")
 def _an_explanation_of_the_whole(patch: Patch) -> None:
     async def effect(index: Any, how: Any, query: Any, size: int) -> Any:
-        found = await searching._ask(whole(index), how, query, size, None)
+        found = await ranking._query(whole(index), how, query, size, None)
         names = ", ".join(hit.chunk.chunk_id for hit in found.hits)
         return Step("filter", 0, 0, f"best without the filter: {names}")
 
-    patch.setattr(searching, "_filter_effect", effect)
+    patch.setattr(ranking, "_filter_effect", effect)
 
 
 @seen_on("context")
 def _neighbors_of_the_whole(patch: Patch) -> None:
     plain = adjacent
-    patch.setattr(context, "adjacent", lambda index, *rest: plain(whole(index), *rest))
+    patch.setattr(search, "adjacent", lambda index, *rest: plain(whole(index), *rest))
     patch.setattr("corral.api.scoped_engine.linked", lambda chunk, _: chunk)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 
 from .harness import InProcess, Json, ServerProcess, run_config
 

@@ -17,7 +17,7 @@ from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.config import RunConfig
 from corral.providers.ingestion.storing import store
-from corral.providers.rag.retrieval import Retrieval, Retrieved
+from corral.providers.rag.search import Retrieval, Retrieved
 from corral.providers.stack.stack import Stack
 
 PROVIDERS = ("sqlite", "faiss", "memory")

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.providers.rag import digest_cache
 from corral.providers.rag.costs import Costs
-from corral.providers.rag.digest_cache import SHORTEST, DigestCache
+from corral.providers.rag.digest_cache import MIN_CHARACTERS, DigestCache
 from corral.providers.text.tokens import TOKENIZERS, Tokenizer, own_tokenizer, tokenizer
 
 PARTS = st.lists(
@@ -79,19 +78,18 @@ def test_nothing_is_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counted.count(unit) == 1
 
 
-def test_memory_is_bounded_and_knows_short_texts_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_and_knows_short_texts_not() -> None:
     """It forgets when it is full, and None is no answer to remember."""
-    monkeypatch.setattr(digest_cache, "MOST", 3)
     asked: list[str] = []
 
     def answer(text: str) -> int | None:
         asked.append(text[-1])
         return None if text.endswith("n") else len(text)
 
-    memory: DigestCache[int | None] = DigestCache()
-    texts = {last: "x" * SHORTEST + last for last in "abcdn"}
+    memory: DigestCache[int | None] = DigestCache(max_texts=3)
+    texts = {last: "x" * MIN_CHARACTERS + last for last in "abcdn"}
     for last in "ababnnabcaabcda":
-        assert memory.of(texts[last], answer) == (None if last == "n" else SHORTEST + 1)
+        assert memory.of(texts[last], answer) == (None if last == "n" else MIN_CHARACTERS + 1)
     assert "".join(asked) == "abnncda"
     assert memory.of("short", answer) == memory.of("short", answer) == 5
     assert asked.count("t") == 2

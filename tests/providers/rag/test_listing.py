@@ -15,7 +15,7 @@ from corral.api.filters import Filter
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGQueryConfig
 from corral.providers.ingestion.storing import store
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.rag.tool import RagTool
 
 from .fake_library import FakeLibrary, SharedWordsEngine

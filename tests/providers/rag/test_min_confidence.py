@@ -12,7 +12,7 @@ from corral.api.errors import InvalidRequest
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.storing import store
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.vector_io.memory.engine import MemoryEngine
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.errors import ProviderError
-from corral.providers.rag import questions
-from corral.providers.rag.questions import embedded
+from corral.providers.rag.search import QuestionCache, embed_question
 
 
 class Counting(Embedder):
@@ -46,8 +45,8 @@ async def test_a_question_is_embedded_once() -> None:
     If this fails: the page embeds each question for each of its columns.
     """
     embedder = Counting()
-    found = await asyncio.gather(*(embedded(embedder, "acme", "sheep") for _ in range(3)))
-    found.append(await embedded(embedder, "acme", "sheep"))
+    found = await asyncio.gather(*(embed_question(embedder, "acme", "sheep") for _ in range(3)))
+    found.append(await embed_question(embedder, "acme", "sheep"))
     assert [each.tolist() for each in found] == [[5, 5]] * 4
     assert embedder.asked == ["sheep"]
 
@@ -55,7 +54,7 @@ async def test_a_question_is_embedded_once() -> None:
 async def test_what_is_remembered_cannot_be_changed() -> None:
     """Whoever gets an embedding gets the one that the next asker gets, so nobody may write to it,
     and it does not hold the batch that it was computed in."""
-    found = await embedded(Counting(), "acme", "sheep")
+    found = await embed_question(Counting(), "acme", "sheep")
     with pytest.raises(ValueError, match="read-only"):
         found[0] = 1
     assert found.base is None
@@ -67,16 +66,16 @@ async def test_tenants_do_not_share_questions() -> None:
     If this fails: a tenant can tell by the time of an answer what another has asked.
     """
     embedder = Counting()
-    await embedded(embedder, "acme", "sheep")
-    await embedded(embedder, "other", "sheep")
+    await embed_question(embedder, "acme", "sheep")
+    await embed_question(embedder, "other", "sheep")
     assert embedder.asked == ["sheep", "sheep"]
 
 
 async def test_models_do_not_share_questions() -> None:
     """Each model has its own embedding of a text."""
     one, other = Counting(), Counting()
-    await embedded(one, "acme", "sheep")
-    await embedded(other, "acme", "sheep")
+    await embed_question(one, "acme", "sheep")
+    await embed_question(other, "acme", "sheep")
     assert (one.asked, other.asked) == (["sheep"], ["sheep"])
 
 
@@ -84,8 +83,8 @@ async def test_who_asks_first_may_leave() -> None:
     """Those who wait for the same question get their answer though the first is gone."""
     embedder = Counting()
     embedder.go_on.clear()
-    first = asyncio.create_task(embedded(embedder, "acme", "sheep"))
-    second = asyncio.create_task(embedded(embedder, "acme", "sheep"))
+    first = asyncio.create_task(embed_question(embedder, "acme", "sheep"))
+    second = asyncio.create_task(embed_question(embedder, "acme", "sheep"))
     await embedder.began.wait()
     first.cancel()
     await asyncio.sleep(0)
@@ -100,14 +99,13 @@ async def test_failures_are_not_remembered() -> None:
     embedder = Counting()
     for _ in range(2):
         with pytest.raises(ProviderError, match="not there"):
-            await embedded(embedder, "acme", "fail")
+            await embed_question(embedder, "acme", "fail")
     assert embedder.asked == ["fail", "fail"]
 
 
-async def test_the_latest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_latest_are_remembered() -> None:
     """Memory is bounded: what was asked longest ago is forgotten."""
-    monkeypatch.setattr(questions, "MOST", 2)
-    embedder = Counting()
+    cache, embedder = QuestionCache(max_questions=2), Counting()
     for text in ("a", "b", "a", "c", "a", "b"):
-        await embedded(embedder, "acme", text)
+        await cache.embed(embedder, "acme", text)
     assert embedder.asked == ["a", "b", "c", "b"]

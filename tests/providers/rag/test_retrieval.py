@@ -20,7 +20,7 @@ from corral.api.errors import (
     UnsupportedMode,
 )
 from corral.providers.ingestion.storing import EMBED_BATCH, store
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.rag.selection import ContextHit
 
 from .fake_library import DIMENSION, FakeLibrary, SharedWordsEngine, WordEmbedder, embedding_of

@@ -20,8 +20,8 @@ from corral.api.options import RankingOptions, RetrievalOptions
 from corral.api.rankers import RRFRanker, WeightedRanker
 from corral.api.reranker import MMRRerank, Reranker
 from corral.providers.ingestion.storing import store
-from corral.providers.rag.retrieval import Retrieval, Retrieved
-from corral.providers.rag.searching import before_gap
+from corral.providers.rag.ranking import before_gap
+from corral.providers.rag.search import Retrieval, Retrieved
 
 from .fake_library import FakeLibrary
 

@@ -30,13 +30,13 @@ def outcome(
 ) -> tuple[list[str], dict[str, str]]:
     """Return the ids of those that stay, and the reasons of those that do not."""
     selection = select(hits, k, caps or {}, deduplicate)
-    assert len(selection.kept) + len(selection.dropped) == len(hits) == len(selection.ranks)
+    assert len(selection.hits) + len(selection.dropped) == len(hits) == len(selection.ranks)
     reasons = {
-        d.found.hit.chunk.chunk_id: d.reason
+        d.hit.hit.chunk.chunk_id: d.reason
         + (f" of {d.duplicate_of.hit.chunk.chunk_id}" if d.duplicate_of else "")
         for d in selection.dropped
     }
-    return [each.hit.chunk.chunk_id for each in selection.kept], reasons
+    return [each.hit.chunk.chunk_id for each in selection.hits], reasons
 
 
 def test_a_text_is_there_once() -> None:

@@ -11,7 +11,7 @@ from corral.api.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion.storing import store
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 
 from .rebuild_stack import (
     NEW,

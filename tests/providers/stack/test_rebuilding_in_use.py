@@ -17,7 +17,7 @@ from corral.api.errors import NotFound, Unavailable
 from corral.providers.base.documents import delete_document
 from corral.providers.embedding.hashing.embedder import HashingEmbedder, embed_text
 from corral.providers.ingestion.storing import store
-from corral.providers.rag.retrieval import Retrieval
+from corral.providers.rag.search import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack.stack import Stack
 

@@ -1,0 +1,456 @@
+"""Search one or several vector DBs: open them, plan, embed the question, search, merge the hits.
+
+    open -> plan -> embed -> for each vector DB, or for each group that compares: `ranking.py`
+    -> merge by confidence -> for a context: select, read adjacent chunks
+
+A request without a question lists chunks instead (`listing.py`). If a rebuild replaces an index
+during the search, `Retrieval._answer` opens the new index and starts again at the plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import blake2b
+from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.checks import MAX_K
+from corral.api.confidence import UNKNOWN, Evidence
+from corral.api.embedder import Embedder
+from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import (
+    CorralError,
+    InvalidRequest,
+    MissingDependency,
+    NotFound,
+    ProviderError,
+)
+from corral.api.hits import QueryChunksResponse, Step
+from corral.api.library import Library
+from corral.api.options import MaxChunks, RetrievalOptions
+from corral.api.rag import RAGQueryConfig
+from corral.api.recording import record_chunks, record_question
+from corral.api.reranker import ModelRerank, Reranker
+from corral.api.spans import TEXT, span
+from corral.providers.rag.corpus import corpora, merged, steps_of
+from corral.providers.rag.listing import list_chunks
+from corral.providers.rag.passages import Neighbors, adjacent
+from corral.providers.rag.plan import Plan, SearchPlan, plan_query, request_of
+from corral.providers.rag.ranking import Searchable, most_confident, rank
+from corral.providers.rag.selection import ContextHit, Selection, select
+from corral.providers.rag.tasks import run_all
+from corral.providers.rerank import reranker_for
+
+Indexes = Mapping[str, EmbeddingIndex]
+"""By vector DB id. An index knows its registration, so a request reads that once."""
+
+SPARE = 4
+"""Factor of k: for the first search if documents are capped, and for each deeper search if
+duplicates leave places free."""
+
+
+MAX_QUESTIONS = 1024
+"""Embeddings in the cache of a model; 1.5 MiB with 384 dimensions."""
+
+QUESTION_SPAN = "question"
+"""Span of a cache look-up; its `result` is `hits` if the embedding is there or being computed."""
+
+Embedding: TypeAlias = NDArray[np.float32]
+_Key: TypeAlias = tuple[asyncio.AbstractEventLoop, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """The hits of one or several vector DBs.
+
+    Attributes:
+        hits: Best first.
+        steps: By vector DB id, the steps of its search.
+        notes: Messages for the caller.
+        evidence: Of the search with the largest confidence.
+        reason: As in `QueryChunksResponse`.
+    """
+
+    hits: list[ContextHit] = field(default_factory=list)
+    steps: Mapping[str, list[Step]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    evidence: Evidence = UNKNOWN
+    reason: Literal["nothing_relevant"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The hits of a request and its plan; for a context also the chunks that can be in it.
+
+    Attributes:
+        selection: The hits that can be in the context.
+        neighbors: By vector DB id, chunks adjacent to the selected ones.
+    """
+
+    plan: Plan
+    retrieved: Retrieved
+    selection: Selection = field(default_factory=Selection)
+    neighbors: Neighbors = field(default_factory=dict)
+
+
+class Retrieval:
+    """Searches vector DBs, and embeds questions with their models.
+
+    Args:
+        library: The vector DBs and models; a `Stack`.
+        max_k: Most hits of a query with `k="auto"`.
+    """
+
+    def __init__(self, library: Library, max_k: int = MAX_K) -> None:
+        self.library = library
+        self._max_k = max_k
+
+    async def search(
+        self,
+        vector_db_id: str,
+        query: str,
+        *,
+        k: MaxChunks = 5,
+        options: RetrievalOptions | None = None,
+        **single_options: Any,
+    ) -> QueryChunksResponse:
+        """Return the k best chunks of one vector DB, as `search_many` does."""
+        answer = await self.search_many(
+            [vector_db_id], query, k=k, options=options, **single_options
+        )
+        return QueryChunksResponse(
+            [each.hit for each in answer.hits],
+            answer.steps.get(vector_db_id, []),
+            answer.notes,
+            answer.evidence,
+            answer.reason,
+        )
+
+    async def search_many(
+        self,
+        vector_db_ids: Sequence[str],
+        query: str,
+        *,
+        k: MaxChunks = 5,
+        options: RetrievalOptions | None = None,
+        weights: Mapping[str, float] | None = None,
+        **single_options: Any,
+    ) -> Retrieved:
+        """Return the k best chunks of several vector DBs, best first.
+
+        All are searched at once. An option that is not given is the registration's. A query is
+        embedded once for each model. Vector DBs with scores that compare are searched as one
+        (`corpus.py`): one vector DB with all their chunks would give the same answer. If some do
+        not compare, because of another model, metric, mode, ranker or analyzer, a hit's score is
+        multiplied by the confidence of its search, 0.5 if that is unknown. Ties are ordered by
+        chunk id, then vector DB id.
+
+        Args:
+            vector_db_ids: At least one; repetitions are ignored.
+            query: The question; blank only if `options.queries` has other wordings, or to list
+                chunks by `options.filters` or `options.order_by`, see `list_chunks`.
+            k: Most hits, 1 to 1000; `auto`: the root of the number of chunks in all of them,
+                rounded up.
+            options: How to search. `score_threshold` applies before weights and confidence.
+            weights: By vector DB id, the factor of its scores, relative to the largest; 1 if it is
+                not named.
+            single_options: Options by name, instead of `options`.
+
+        Raises:
+            NotFound: One of the vector DBs does not exist; none was searched.
+            InvalidRequest: A bad argument, as `EmbeddingIndex.query` says, or an empty question.
+            ProviderError: An embedder, a re-ranker or a backend failed.
+        """
+        record_question(query, vector_db_ids)
+        request = request_of(options, weights, single_options)
+        answer = await self._answer(vector_db_ids, query, request, k)
+        for each in answer.retrieved.hits:
+            record_chunks(each.vector_db_id, [each.hit.chunk.chunk_id])
+        return answer.retrieved
+
+    async def search_for_context(
+        self, content: str | Sequence[str], vector_db_ids: Sequence[str], request: RAGQueryConfig
+    ) -> Material:
+        """Return the material of a context.
+
+        Args:
+            content: The question. The query generator joins several texts, or rewrites them.
+            vector_db_ids: At least one; repetitions are ignored.
+            request: How to search and select.
+
+        Raises:
+            NotFound, InvalidRequest, ProviderError: As `search_many` and `plan_query` say.
+        """
+        k = request.max_chunks
+        return await self._answer(vector_db_ids, content, request, k, for_context=True)
+
+    async def _answer(
+        self,
+        vector_db_ids: Sequence[str],
+        content: str | Sequence[str],
+        request: RAGQueryConfig,
+        k: MaxChunks,
+        *,
+        for_context: bool = False,
+    ) -> Material:
+        """Open, plan, embed and search. No other function repeats a request.
+
+        A rebuild deletes the index that it replaces, so calls of that index raise NotFound. Then
+        the request starts again at the plan, with the new index. If no index is new, the vector DB
+        was deleted, and the error is raised.
+        """
+        indexes = await self._open_indexes(vector_db_ids)
+        while True:
+            try:
+                plan = await plan_query(
+                    self.library,
+                    indexes,
+                    content,
+                    request,
+                    k,
+                    max_k=self._max_k,
+                    for_context=for_context,
+                )
+                plan = await self._embed(plan)
+                if for_context:
+                    return await self._search_until_full(plan, indexes)
+                return Material(plan, await self._search_all(plan, indexes))
+            except NotFound:
+                current = await self._open_indexes(list(indexes))
+                if _built_at(current) == _built_at(indexes):
+                    raise
+                indexes = current
+
+    async def _open_indexes(self, vector_db_ids: Sequence[str]) -> Indexes:
+        """Return the indexes of these vector DBs, each once.
+
+        Raises:
+            NotFound: One of them does not exist.
+            InvalidRequest: None is named.
+            ProviderError: A backend cannot be reached.
+        """
+        if not vector_db_ids:
+            raise InvalidRequest("No vector DB is named.", field="vector_db_ids")
+        names = list(dict.fromkeys(vector_db_ids))
+        return dict(zip(names, await run_all(map(self.library.index, names)), strict=True))
+
+    async def _embed(self, plan: Plan) -> Plan:
+        """Return the plan with the embeddings of its queries, each text embedded once per model.
+
+        Raises:
+            Conflict: Another version of a model made a vector DB's embeddings.
+            ProviderError: An embedder failed.
+        """
+        embedding = [how for how in plan.searches.values() if how.embeds and how.queries]
+        if not embedding:
+            return plan
+        embedders = {
+            how.vector_db.embedding_model: await self.library.embedder_of(how.vector_db)
+            for how in embedding
+        }
+        keys = dict.fromkeys(key for how in embedding for key in _embedding_keys(how))
+        tenant = embedding[0].vector_db.tenant
+        rows = await run_all(embed_question(embedders[m], tenant, text) for m, text in keys)
+        embeddings = dict(zip(keys, rows, strict=True))
+        covered = {key for how in embedding if how.uses_coverage for key in _embedding_keys(how)}
+        coverages = {(m, text): embedders[m].reads(text) for m, text in covered}
+        searches = {}
+        for name, how in plan.searches.items():
+            queries = how.queries
+            if how.embeds:
+                queries = tuple(
+                    replace(
+                        query,
+                        embedding=embeddings[key],
+                        token_coverage=coverages[key] if how.uses_coverage else 1.0,
+                    )
+                    for key, query in zip(_embedding_keys(how), queries, strict=True)
+                )
+            searches[name] = replace(how, queries=queries)
+        return replace(plan, searches=searches)
+
+    async def _search_all(self, plan: Plan, indexes: Indexes) -> Retrieved:
+        """Return the best chunks of all vector DBs, at most `plan.k`."""
+        if plan.lists:
+            return Retrieved(*await list_chunks(plan, indexes))
+        if len(indexes) == 1:
+            [(name, index)] = indexes.items()
+            answer = await self._search(index, index.vector_db.provider_id, plan.searches[name])
+            hits = [
+                ContextHit(name, hit, rank, hit.score)
+                for rank, hit in enumerate(answer.hits[: plan.k], 1)
+            ]
+            return Retrieved(
+                hits, {name: answer.steps}, answer.notes, answer.evidence, answer.reason
+            )
+        groups = corpora(plan, indexes)
+        answers = await run_all(
+            self._search(corpus, corpus.provider, how) for how, corpus in groups
+        )
+        hits = merged(plan, answers)
+        reasons = [answer.reason for answer in answers if answer.reason and not hits]
+        notes = [note for _, corpus in groups for note in corpus.notes]
+        notes += [note for answer in answers for note in answer.notes]
+        return Retrieved(
+            hits[: plan.k],
+            steps_of(plan, [corpus for _, corpus in groups], answers),
+            notes,
+            most_confident(answers),
+            reasons[0] if reasons else None,
+        )
+
+    async def _search_until_full(self, plan: Plan, indexes: Indexes) -> Material:
+        """Return the hits, the selection for the context, and the chunks adjacent to it.
+
+        Search deeper while duplicates leave places free. If documents are capped, the first search
+        is deeper already. A list goes from `plan.k` to the limit at once.
+        """
+        limit = MAX_K if plan.lists else min(self._max_k, MAX_K)
+        first = k = plan.k
+        if any(plan.caps.values()) and not plan.lists:
+            first = k = max(plan.k, min(plan.k * SPARE, limit))
+        while True:
+            retrieved = await self._search_all(plan.with_k(k), indexes)
+            selection = _select(retrieved.hits, plan)
+            is_full = len(selection.hits) >= plan.k
+            if is_full or not (selection.has_duplicates or plan.lists):
+                break
+            if len(retrieved.hits) < k or k >= limit:
+                break
+            k = limit if plan.lists else min(k * SPARE, limit)
+        # Of a deeper search only the hits that fill the places count.
+        reach = max([first, *(selection.ranks[each.key] for each in selection.hits)])
+        if reach < len(retrieved.hits):
+            selection = _select(retrieved.hits[:reach], plan)
+        return Material(plan, retrieved, selection, await _neighbors(plan, indexes, selection))
+
+    async def _search(
+        self, index: Searchable, provider: str, how: SearchPlan
+    ) -> QueryChunksResponse:
+        """Return the ranked hits of one vector DB, or of several that compare."""
+        attributes = {"provider": provider, "mode": how.mode.value, "k": how.k}
+        texts = {} if len(how.queries) != 1 else {TEXT: how.queries[0].text}
+        with span("search", **attributes, **texts) as traced:
+            answer = await rank(index, how, await self._reranker(how))
+            traced["hits"] = len(answer.hits)
+        return answer
+
+    async def _reranker(self, how: SearchPlan) -> Reranker | CorralError | None:
+        """Return the re-ranker; the error of loading it if the search can do without."""
+        if not isinstance(how.rerank, ModelRerank):
+            return None if how.rerank is None else reranker_for(how.rerank, how.vector_db)
+        try:
+            return await self.library.reranker(how.rerank.model)
+        except (ProviderError, MissingDependency) as error:
+            if how.rerank.on_error != "degrade":
+                raise
+            return error
+
+
+def _built_at(indexes: Indexes) -> dict[str, float]:
+    return {name: index.vector_db.built_at for name, index in indexes.items()}
+
+
+def _embedding_keys(how: SearchPlan) -> list[tuple[str, str]]:
+    """Return the model and the text of each embedding that a search needs."""
+    return [(how.vector_db.embedding_model, query.embedded_text) for query in how.queries]
+
+
+def _select(hits: Sequence[ContextHit], plan: Plan) -> Selection:
+    return select(hits, plan.k, plan.caps, plan.request.deduplicate)
+
+
+async def _neighbors(plan: Plan, indexes: Indexes, selection: Selection) -> Neighbors:
+    """Return the chunks adjacent to the selected ones, for vector DBs that expand their hits."""
+    names = {each.vector_db_id for each in selection.hits}
+    expanded = sorted(name for name in names if plan.searches[name].expand)
+    chunks = await run_all(
+        adjacent(
+            indexes[name],
+            [each.hit.chunk for each in selection.hits if each.vector_db_id == name],
+            plan.searches[name].expand,
+            plan.request.filters,
+        )
+        for name in expanded
+    )
+    return dict(zip(expanded, chunks, strict=True))
+
+
+class QuestionCache:
+    """The embeddings of one model's latest questions, and the ones that are being computed.
+
+    The page sends one question in several modes at once, and users repeat questions; each is
+    embedded once. An embedding depends on the text and the model alone, not on a vector DB, so a
+    cache hit reveals no stored chunk. Tenants do not share entries: the time of an answer does not
+    reveal the questions of another tenant. The cache holds digests, not texts.
+
+    Args:
+        max_questions: Most embeddings; the least recently used one is dropped first.
+    """
+
+    def __init__(self, max_questions: int = MAX_QUESTIONS) -> None:
+        self._max_questions = max_questions
+        self._embeddings: OrderedDict[bytes, Embedding] = OrderedDict()
+        self._tasks: dict[_Key, asyncio.Task[Embedding]] = {}
+
+    async def embed(self, embedder: Embedder, tenant: str, text: str) -> Embedding:
+        """Return the embedding of a question, as `embed_question` does."""
+        loop, digest = asyncio.get_running_loop(), _digest(tenant, text)
+        key = loop, digest
+        is_hit = digest in self._embeddings or key in self._tasks
+        with span(QUESTION_SPAN, result="hits" if is_hit else "misses"):
+            pass
+        if digest in self._embeddings:
+            self._embeddings.move_to_end(digest)
+            return self._embeddings[digest]
+        # A separate task: the first caller may be cancelled while other callers still wait.
+        if not is_hit:
+            self._tasks[key] = loop.create_task(_embed(embedder, text))
+            self._tasks[key].add_done_callback(partial(self._store, key))
+        return await asyncio.shield(self._tasks[key])
+
+    def _store(self, key: _Key, task: asyncio.Task[Embedding]) -> None:
+        del self._tasks[key]
+        if task.cancelled() or task.exception():
+            return
+        self._embeddings[key[1]] = task.result()
+        if len(self._embeddings) > self._max_questions:
+            self._embeddings.popitem(last=False)
+
+
+_caches: WeakKeyDictionary[Embedder, QuestionCache] = WeakKeyDictionary()
+
+
+async def embed_question(embedder: Embedder, tenant: str, text: str) -> Embedding:
+    """Return the embedding of a question, shape (dimension,), read-only.
+
+    Args:
+        embedder: Has its own cache, as long as it exists.
+        tenant: The tenant of the vector DB.
+        text: The question.
+
+    Raises:
+        ProviderError: As `Embedder.embed_query` says; then the cache is unchanged.
+    """
+    cache = _caches.get(embedder) or _caches.setdefault(embedder, QuestionCache())
+    return await cache.embed(embedder, tenant, text)
+
+
+async def _embed(embedder: Embedder, text: str) -> Embedding:
+    with span("embed", provider=embedder.info.model, text=text):
+        # A copy: the row may keep its whole batch in memory. Read-only: callers share it.
+        embedding = np.array(await embedder.embed_query(text))
+    embedding.flags.writeable = False
+    return embedding
+
+
+def _digest(tenant: str, text: str) -> bytes:
+    key = f"{tenant}\0{text}".encode("utf-8", "surrogatepass")
+    return blake2b(key, digest_size=16).digest()
