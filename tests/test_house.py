@@ -328,7 +328,7 @@ def test_a_question_enters_each_module_once(tmp_path: Path) -> None:
         app.rag_query("a barn", "db")  # loads what is loaded once
         with path.recording():
             app.rag_query("a barn with a barnacle", "db")
-    assert {"corral.server.bodies", "corral.api.embedding_index"} <= set(path.modules)
+    assert {"corral.server.bodies", "corral.api.engine_index"} <= set(path.modules)
     assert len(path.modules) == len(set(path.modules)), path.modules
     assert len(path.modules) <= MAX_ROOMS, path.modules
 

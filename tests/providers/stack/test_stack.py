@@ -30,6 +30,8 @@ from corral.providers.stack import configured
 from corral.providers.stack.registry import build_provider, find_spec
 from corral.providers.stack.stack import Stack
 
+from ..vector_io.engines import engine_of
+
 CONFIG = RunConfig(
     providers=Providers(
         vector_io=[
@@ -211,7 +213,7 @@ async def test_a_broken_vector_db_keeps_nothing_else_from_working(tmp_path: Path
         await stack.register(registration("bad"))
         index = await stack.index("bad")
         await index.close()
-        index._path.write_bytes(b"damaged" * 4096)  # type: ignore[attr-defined]
+        engine_of(index)._path.write_bytes(b"damaged" * 4096)
 
     await run(tmp_path, prepare)
 
