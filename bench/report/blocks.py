@@ -8,7 +8,7 @@ from typing import Literal
 
 from corral.bench.report.drawing import Drawing
 
-Brief = Literal["all", "text", "below", "none"]
+Brief = Literal["all", "text", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,7 @@ class Column:
     Attributes:
         figures: Whether it is right-aligned.
         wraps: Whether its texts may take several lines.
-        brief: What a terminal shows of its cells: all, the text without the note, the notes once
-            below the table, or nothing.
+        brief: What a terminal shows of its cells: all, the text without the note, or nothing.
     """
 
     name: str

@@ -214,7 +214,7 @@ def _metric(row: QualityRow, metric: str, scale: Scale | None, level: float | No
 
 
 def _failed(row: Failure) -> list[Cell]:
-    said = Cell("✕ failed", f"({row.stage}) {row.message}", "verdict mapping")
+    said = Cell("✕ failed", f"({row.stage}) {row.message}", "verdict failed")
     return [Cell(row.backend), mode_cell(row.mode or "all"), said]
 
 
