@@ -8,8 +8,8 @@ set and mode: OUT/sqlite/miniature-en/hybrid.run. Scores are written in full. Th
 always asked, with options too (`VARIANTS`) and once more after chunks were replaced and deleted. A
 refusal is an answer: a line that begins with `#`.
 
-Only `corral.*` is imported, so an older tree answers as well: in its root, run
-`.venv/bin/python THIS_FILE OUT` with its own environment.
+It imports little of the package, and nothing beside it, so an older tree answers as well: in that
+tree's root and environment, run `python THIS_FILE OUT`.
 
 Remote providers are named by the ids of `--config`. To have every engine up while it runs:
 `python tests/with_engines.py python -m lab.answers OUT --config {config} --providers {backends}`.
@@ -28,17 +28,17 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
-from corral.bench.backends import Backend, find_backends
 from corral.bench.data.datasets import read_sets
-from corral.bench.data.embedded import contents_of, with_hashing
+from corral.bench.data.embedded import contents_of
 from corral.bench.data.judged import JudgedSet
 from corral.bench.data.miniature import MINIATURE
-from corral.providers.base.config import Providers, RunConfig, load_config
 from corral.server.app import create_app
 
 INLINE = "sqlite,memory,faiss,chroma,qdrant,milvus"
 MODES = ("vector", "keyword", "hybrid")
+HASHING = {"provider_id": "hashing", "provider_type": "inline::hashing"}
 K = 100
 BATCH = 500
 """Chunks that are inserted in one request."""
@@ -88,11 +88,11 @@ class Answers:
         self._http, self._judged, self._folder, self._tag = http, judged, folder, tag
         self._db = judged.name
 
-    async def write(self, most: int | None) -> None:
+    async def write(self, model: str, most: int | None) -> None:
         """Store the set, ask it, and delete it; `most` queries at most."""
         queries = dict(list(self._judged.queries.items())[:most])
-        named = {"vector_db_id": self._db, "provider_id": self._tag}
-        await self._send("POST", "/v1/vector-dbs", {**named, "language": self._judged.language})
+        body = {"vector_db_id": self._db, "provider_id": self._tag, "embedding_model": model}
+        await self._send("POST", "/v1/vector-dbs", {**body, "language": self._judged.language})
         texts = zip(self._judged.documents, contents_of(self._judged), strict=True)
         await self._insert([_chunk(n, key, text) for n, (key, text) in enumerate(texts)])
         for mode in MODES:
@@ -157,17 +157,12 @@ def _lines(key: str, response: httpx.Response, tag: str) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def serving(backend: Backend, config: RunConfig, model: str) -> AsyncIterator[Any]:
-    """Yield a client of a server in this process that has one provider and the model."""
-    embedding = with_hashing(config.providers.embedding)
-    entry = backend.entry
-    if entry is None:
-        raise SystemExit(f"{backend.name} is no provider of Corral.")
-    entry = entry.model_copy(update={"provider_id": backend.name})
-    providers = Providers(vector_io=[entry], embedding=embedding)
-    settings = RunConfig(providers=providers, default_embedding_model=model)
+async def serving(providers: dict[str, Any], model: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Yield a client of a server in this process with these providers and this default model."""
+    settings = {"providers": providers, "default_embedding_model": model}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-        app = create_app(settings, Path(home))
+        (Path(home) / "run.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+        app = create_app(home=Path(home))
         transport = httpx.ASGITransport(app=app)
         async with (
             app.router.lifespan_context(app),
@@ -178,14 +173,21 @@ async def serving(backend: Backend, config: RunConfig, model: str) -> AsyncItera
 
 async def record(arguments: argparse.Namespace) -> None:
     """Write the run files of all providers and sets."""
-    config = load_config(arguments.config) if arguments.config else RunConfig()
+    text = arguments.config.read_text("utf-8") if arguments.config else "{}"
+    given = yaml.safe_load(text).get("providers", {})
+    known = {entry["provider_id"]: entry for entry in given.get("vector_io", [])}
     sets = read_sets([MINIATURE, *arguments.data])
-    for backend in find_backends(arguments.providers.split(","), config):
-        async with serving(backend, config, arguments.embedder) as http:
+    for name in arguments.providers.split(","):
+        inline = {"provider_id": name, "provider_type": f"inline::{name}"}
+        providers = {**given, "vector_io": [known.get(name, inline)]}
+        if arguments.embedder == HASHING["provider_id"]:
+            providers["embedding"] = [HASHING]
+        async with serving(providers, arguments.embedder) as http:
             for judged in sets:
-                folder = arguments.out / backend.name / judged.name
-                await Answers(http, judged, folder, backend.name).write(arguments.most)
-        print(f"{backend.name}: {arguments.out / backend.name}", flush=True)
+                folder = arguments.out / name / judged.name
+                answers = Answers(http, judged, folder, name)
+                await answers.write(arguments.embedder, arguments.most)
+        print(f"{name}: {arguments.out / name}", flush=True)
 
 
 def differences(new: Path, old: Path) -> Iterator[str]:
@@ -225,7 +227,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", action="append", default=[], help="a judged set's folder")
     parser.add_argument("--most", type=int, help="queries of each set (default: all)")
     parser.add_argument("--against", type=Path, help="compare with this folder")
-    parser.add_argument("--embedder", default="hashing", help="a model of the configuration")
+    parser.add_argument("--embedder", default="hashing", help="a model that is served")
     parser.add_argument("--config", type=Path, help="run.yaml with remote providers")
     parser.add_argument("--compare-only", action="store_true", help="record nothing")
     arguments = parser.parse_args(given)

@@ -9,9 +9,9 @@ from pathlib import Path
 from corral.bench.data.judged import JudgedSet
 from corral.bench.quality.statistics import compare, seed_of
 from corral.bench.report import by_query
-from corral.bench.report.markup import clean
 from corral.bench.report.report import Report
 from corral.bench.report.rows import Failure, QualityRow, Row, ShownDocument
+from corral.bench.report.wording import clean
 
 EXCERPT = 200
 """Characters of a document that a report shows: enough to see what it is about."""

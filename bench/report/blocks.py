@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from corral.bench.report.markup import Html
+from corral.bench.report.drawing import Drawing
 
-Brief = Literal["all", "text", "below", "none"]
+Brief = Literal["all", "text", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Cell:
     note: str = ""
     style: str = ""
     strong: bool = False
-    drawing: Html | None = None
+    drawing: Drawing | None = None
     more: Folded | None = None
     share: float | None = None
 
@@ -45,8 +45,7 @@ class Column:
     Attributes:
         figures: Whether it is right-aligned.
         wraps: Whether its texts may take several lines.
-        brief: What a terminal shows of its cells: all, the text without the note, the notes once
-            below the table, or nothing.
+        brief: What a terminal shows of its cells: all, the text without the note, or nothing.
     """
 
     name: str
@@ -120,11 +119,11 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A drawing with its caption, its legend, and the values that it shows."""
+    """A drawing with its caption, the values that it shows, and a legend of (name, series)."""
 
     caption: str
-    drawing: Html
-    legend: Html | None = None
+    drawing: Drawing
+    legend: Sequence[tuple[str, int]] = ()
     values: Table | None = None
     style: str = ""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from corral.api.errors import MissingDependency
-from corral.bench.report import views, wording
-from corral.bench.report.markup import Html, clean
+from corral.bench.report import drawing, views, wording
 from corral.bench.report.report import Report
 from corral.bench.report.sections import sections
 
@@ -54,16 +53,25 @@ def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
-        finalize=lambda value: clean(value) if type(value) is str else value,
+        finalize=_written,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.tests["block"] = lambda value, kind: type(value).__name__ == kind
+    environment.globals |= {"outline": drawing.outline, "short": wording.short}
+    environment.globals["colors"] = drawing.COLORS
     return environment.get_template("page.html.jinja")
 
 
+def _written(value: Any) -> Any:
+    """Return a text without what may not be shown, and a number with two decimals at most."""
+    if isinstance(value, float):
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return wording.clean(value) if type(value) is str else value
+
+
 @cache
-def _own(name: str) -> Html:
-    """Return a file of this package, as markup."""
-    return Html((Path(__file__).parent / name).read_text("utf-8"))
+def _own(name: str) -> str:
+    """Return a file of this package."""
+    return (Path(__file__).parent / name).read_text("utf-8")

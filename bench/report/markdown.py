@@ -18,9 +18,9 @@ from corral.bench.report.blocks import (
     Table,
     Text,
 )
-from corral.bench.report.markup import clean
 from corral.bench.report.report import Report
 from corral.bench.report.sections import sections
+from corral.bench.report.wording import clean
 
 _MARKUP = re.compile(
     r"[\\`*_\[\]|~$]|^[-+#=]|^\d+(?=[.)](?:\s|$))|[&<>]|@(?!\d+[,;.]?(?:\s|$))|:(?=//)"

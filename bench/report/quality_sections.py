@@ -23,9 +23,9 @@ from corral.bench.report.blocks import (
     Text,
     figures,
 )
+from corral.bench.report.drawing import Scale, linear
 from corral.bench.report.report import Report
 from corral.bench.report.rows import Failure, QualityRow, ShownDocument, TuneSection, TuneTrial
-from corral.bench.report.svg import Scale, legend, linear
 from corral.bench.report.sweep import Sweep, sweeps
 
 BRIEF = (NDCG, "R@10", "R@100")
@@ -123,7 +123,7 @@ def sweep(report: Report) -> Section | None:
         Chart(
             one.title,
             charts.sweep(one),
-            legend((name, at) for at, name in enumerate(one.series)),
+            [(name, at) for at, name in enumerate(one.series)],
             _swept(one),
         )
         for one in found
@@ -214,7 +214,7 @@ def _metric(row: QualityRow, metric: str, scale: Scale | None, level: float | No
 
 
 def _failed(row: Failure) -> list[Cell]:
-    said = Cell("✕ failed", f"({row.stage}) {row.message}", "verdict mapping")
+    said = Cell("✕ failed", f"({row.stage}) {row.message}", "verdict failed")
     return [Cell(row.backend), mode_cell(row.mode or "all"), said]
 
 

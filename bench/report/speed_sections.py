@@ -21,7 +21,6 @@ from corral.bench.report.blocks import (
 from corral.bench.report.quality_sections import mode_cell
 from corral.bench.report.report import Report
 from corral.bench.report.rows import BuildRow, SpeedRow
-from corral.bench.report.svg import legend
 
 WRONG = "!"
 """Beside the recall of answers that are not right."""
@@ -36,9 +35,7 @@ def fronts(report: Report) -> Section | None:
         names = charts.legend_of([p.row.backend for p in points], order)
         at_once = f"{wording.count(concurrency, 'query', 'queries')} at once"
         title = f"{data_set}, {wording.count(size, 'chunk')}, {at_once}"
-        drawn.append(
-            Chart(title, charts.front(points, order), legend(names), _front_table(title, points))
-        )
+        drawn.append(Chart(title, charts.front(points, order), names, _front_table(title, points)))
     lead = Text(
         "Vector search without a filter: up and to the right is better. The line joins the "
         "settings that no other beats in both; hollow marks lie behind it."
@@ -103,7 +100,7 @@ def builds(report: Report) -> Section | None:
         known = [row for row in rows if row.total_seconds is not None]
         if len({row.size for row in known}) > 1:
             names = charts.legend_of([row.backend for row in known], order)
-            drawn.append(Chart(data_set, charts.build(known, order), legend(names)))
+            drawn.append(Chart(data_set, charts.build(known, order), names))
     lead = Text("From the first insert until the indexes are built; embedding excluded.")
     blocks: list[Block] = [lead, *([Charts(drawn)] if drawn else []), *build_tables(report)]
     title = "Build time and size"

@@ -14,15 +14,12 @@ from corral.server.cli import display
 
 
 def show(blocks: Iterable[Block]) -> None:
-    """Print tables, and what is folded as its line, each followed by an empty line."""
+    """Print tables, each followed by an empty line, and what is folded as its line."""
     for block in blocks:
         if isinstance(block, Table):
             display.show(grid(block), "")
-            for note in dict.fromkeys(_notes(block)):
-                line(note)
         elif isinstance(block, Folded):
             line(f"{block.name}: {block.summary}")
-            show([] if block.agrees else block.blocks)
 
 
 def line(*texts: str) -> None:
@@ -58,10 +55,3 @@ def grid(table: Table) -> Grid:
 
 def _text(cell: Cell, column: Column) -> str:
     return display.clean(cell.whole if column.brief == "all" else cell.text)
-
-
-def _notes(table: Table) -> Iterable[str]:
-    for row in table.cells:
-        for cell, column in zip(row, table.columns, strict=True):
-            if column.brief == "below" and cell.note:
-                yield f"{cell.text}: {cell.note}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 from corral.bench.report.blocks import Cell
@@ -13,6 +14,16 @@ NONE = "–"
 
 SIGNS = {"better": "▲", "worse": "▼", "same": "=", "not resolvable": "?"}
 """Verdicts by a sign that needs no color."""
+
+# What HTML does not allow in a text, and the marks that turn the direction of what follows them.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def clean(text: str) -> str:
+    """Return a text with each character that may not or should not be shown as U+FFFD."""
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def score(value: float) -> str:

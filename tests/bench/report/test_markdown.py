@@ -10,8 +10,8 @@ from markdown_it import MarkdownIt
 from corral.bench.quality.metrics import NDCG
 from corral.bench.report import render_markdown
 from corral.bench.report.markdown import escaped
-from corral.bench.report.markup import clean
 from corral.bench.report.report import Report
+from corral.bench.report.wording import clean
 
 from .hostile import PAYLOADS, hostile
 

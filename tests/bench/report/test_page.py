@@ -9,11 +9,14 @@ import pytest
 
 from corral.bench.report import render_html
 from corral.bench.report.html import POLICY
-from corral.bench.report.markup import VOID, clean
 from corral.bench.report.report import Report
 from corral.bench.report.sections import SECTIONS, sections
+from corral.bench.report.wording import clean
 
 from .hostile import PAYLOADS, hostile
+
+VOID = {"meta", "br", "hr", "link", "input"}
+"""Elements that have no end tag."""
 
 
 class Document(HTMLParser):
