@@ -27,7 +27,6 @@ async def store(
     chunks: Sequence[Chunk],
     *,
     replace_documents: Collection[str] = (),
-    cache: EmbeddingCache | None = None,
 ) -> None:
     """Store chunks, all or none; those without an embedding get one first.
 
@@ -35,7 +34,6 @@ async def store(
         vector_db_id: Where to.
         chunks: Their texts are stored without invisible characters. Not mutated.
         replace_documents: Documents whose other chunks are removed in the same step.
-        cache: Where embeddings that were made before are; None makes all of them.
 
     Raises:
         NotFound: There is no such vector DB.
@@ -47,15 +45,12 @@ async def store(
     index = await library.index(vector_db_id)  # first: the embeddings have to be of its model
     vector_db = index.vector_db
     cleaned = await asyncio.to_thread(all_cleaned, chunks, vector_db.embedding_dimension)
-    embeddings = await embeddings_of(library, vector_db, cleaned, cache)
+    embeddings = await embeddings_of(library, vector_db, cleaned)
     await index.add_chunks(cleaned, embeddings, replace_documents=replace_documents)
 
 
 async def embeddings_of(
-    library: Library,
-    vector_db: VectorDB,
-    chunks: Sequence[Chunk],
-    cache: EmbeddingCache | None = None,
+    library: Library, vector_db: VectorDB, chunks: Sequence[Chunk]
 ) -> ArrayLike | None:
     """Return an embedding for each chunk, or None where all chunks bring theirs.
 
@@ -65,7 +60,7 @@ async def embeddings_of(
     missing = [embedded_text(chunk) for chunk in chunks if chunk.embedding is None]
     if not missing:
         return None
-    made = await embed(await library.embedder_of(vector_db), vector_db.tenant, missing, cache)
+    made = await embed(await library.embedder_of(vector_db), vector_db.tenant, missing)
     if len(missing) == len(chunks):
         return made
     rows = iter(made)

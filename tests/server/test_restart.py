@@ -105,7 +105,8 @@ def test_kill_9_during_inserts_leaves_whole_documents(
     def write() -> None:
         with suppress(httpx.HTTPError):
             for number in range(10_000):
-                httpx.post(first.url + RAG_INSERT, json=insert(number, "db")).raise_for_status()
+                body = insert(number, "db")
+                httpx.post(first.url + RAG_INSERT, json=body, timeout=60).raise_for_status()
                 acknowledged.append(number)
 
     writer = threading.Thread(target=write)

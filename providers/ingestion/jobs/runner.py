@@ -67,15 +67,8 @@ class JobRunner:
         owner: For whom; only its own jobs are given to it.
     """
 
-    def __init__(
-        self,
-        queue: JobQueue,
-        ingester: Ingester,
-        owner: str,
-    ) -> None:
-        self._queue = queue
-        self._ingester = ingester
-        self._owner = owner
+    def __init__(self, queue: JobQueue, ingester: Ingester, owner: str) -> None:
+        self._queue, self._ingester, self._owner = queue, ingester, owner
 
     async def do(self, jobs: Sequence[Job], library: FileLibrary) -> list[Job]:
         """Do jobs that this owner has claimed; whatever happens is in the table afterwards.
