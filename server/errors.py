@@ -29,7 +29,7 @@ from corral.api import errors
 from corral.api.spans import span
 from corral.server.absent import instead_of
 from corral.server.missing import add_values
-from corral.server.telemetry import logs
+from corral.server.request import request_id
 from corral.server.validation import InvalidBody, from_framework
 
 log = logging.getLogger("corral.server")
@@ -152,8 +152,8 @@ def error_response(
         sent["x-should-retry"] = "false"
     # A lone surrogate in a message must not turn a refusal into a failure.
     with span("refusal", code=code):
-        found = {"error": error, "detail": text, "request_id": logs.request_id.get()}
-        body = json.dumps({**found, **(more or {})}, ensure_ascii=False)
+        common = {"error": error, "detail": text, "request_id": request_id.get()}
+        body = json.dumps({**common, **(more or {})}, ensure_ascii=False)
     content = body.encode("utf-8", "replace")
     return Response(content, status, headers=sent, media_type="application/json")
 
@@ -230,7 +230,7 @@ def response_of(
     if isinstance(error, errors.ContractViolation):
         log_failure(error)
     elif status >= 500 or status == 424:
-        log.warning("%s: %s (request %s)", code, error, logs.request_id.get() or "-")
+        log.warning("%s: %s (request %s)", code, error, request_id.get() or "-")
     return error_response(
         status,
         code,

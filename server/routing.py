@@ -208,12 +208,12 @@ async def _providers(request: Request, raw: bytes) -> frozenset[str]:
     pieces = await cut_once(request, raw)
     head = pieces.rest if pieces else raw
     names = await asyncio.to_thread(_names, head) if is_large(head) else _names(head)
-    found = {names.provider_id}
+    provider_ids = {names.provider_id}
     in_path = request.path_params.get("vector_db_id", "")
     for vector_db_id in filter(None, (in_path, names.vector_db_id, names.target_id)):
         with suppress(NotFound):
-            found.add((await stack.vector_db(vector_db_id)).provider_id)
-    return frozenset(e.provider_id for e in stack.config.providers.of(Api.VECTOR_IO)) & found
+            provider_ids.add((await stack.vector_db(vector_db_id)).provider_id)
+    return frozenset(e.provider_id for e in stack.config.providers.of(Api.VECTOR_IO)) & provider_ids
 
 
 def _named(parsed: BaseModel) -> list[str]:

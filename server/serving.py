@@ -100,10 +100,10 @@ def log_config(form: Literal["text", "json"]) -> dict[str, Any]:
 
 def worker_app() -> FastAPI:
     """Return the app of one of several processes of a server; `serve` has told what it needs."""
-    told = json.loads(os.environ[WORKER_VARIABLE])
-    folder, file = Path(told["home"]), told["config_file"]
+    options = json.loads(os.environ[WORKER_VARIABLE])
+    folder, file = Path(options["home"]), options["config_file"]
     settings = load_config(Path(file) if file else None, folder)
-    listening = {"host": told["host"], "port": told["port"]}
+    listening = {"host": options["host"], "port": options["port"]}
     settings.server = settings.server.model_copy(update=listening)
     app = create_app(settings, folder)
     _spare_the_collector()

@@ -20,9 +20,9 @@ from corral.server.access.audit import AuditLog, Entry, begin
 from corral.server.access.callers import Caller, Callers
 from corral.server.access.quotas import Quotas, TooMany
 from corral.server.access.roles import PRINCIPAL, Public, declared
-from corral.server.envelope import REQUEST_ID, template_of
 from corral.server.errors import error_response, response_of
 from corral.server.limits import refuse
+from corral.server.request import REQUEST_ID, template_of
 
 
 @dataclass(slots=True)

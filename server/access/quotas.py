@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from corral.providers.base.server_config import RateLimits
 
 MIB = 1024 * 1024
-MOST_IDLE = 10_000
+MAX_CALLERS = 10_000
 """So many callers are remembered; of more, those who have taken nothing for a minute are not."""
 
 
@@ -99,7 +99,7 @@ class Quotas:
 
     def _use(self, caller: Hashable, limits: RateLimits, now: float) -> Use:
         if caller not in self._uses:
-            if len(self._uses) >= MOST_IDLE:
+            if len(self._uses) >= MAX_CALLERS:
                 self._forget(now)
             requests = limits.requests_per_minute or 0
             size = (limits.mib_per_minute or 0) * MIB

@@ -105,8 +105,8 @@ def principal_of(scope: Scope) -> Principal:
 
 def declared(dependencies: Sequence[Dependency]) -> Needs | None:
     """Return what a route's dependencies say that it needs; None where they say nothing."""
-    found = [d.dependency for d in dependencies if isinstance(d.dependency, Needs)]
-    return found[-1] if found else None
+    needs = [d.dependency for d in dependencies if isinstance(d.dependency, Needs)]
+    return needs[-1] if needs else None
 
 
 def with_needs(

@@ -91,8 +91,8 @@ async def _of_key(key: str, condition: Condition, index: EmbeddingIndex, at: int
         end = Comparison("lte", key, text + LAST_CHARACTER)
         return Compound("and", (Comparison("gte", key, text), end))
     holds = _TESTS[operator](text)
-    found = await _values(index, key, lambda value: isinstance(value, str) and holds(value))
-    return _among(key, found, operator == "not contains", at)
+    matching = await _values(index, key, lambda value: isinstance(value, str) and holds(value))
+    return _among(key, matching, operator == "not contains", at)
 
 
 _TESTS: dict[str, Callable[[str], Callable[[str], bool]]] = {
@@ -156,14 +156,14 @@ async def _values(
             hint="Use is, in, start with or a range comparison.",
             field="metadata_condition",
         )
-    found: dict[tuple[type, Scalar], Scalar] = {}
+    distinct: dict[tuple[type, Scalar], Scalar] = {}
     after = ""
     while ids := await index.chunk_ids(after, MAX_READ):
         async for chunk in chunks_by_id(index, ids):
             for value in filter(wanted, elements(chunk.metadata.get(key))):
-                found[type(value), value] = value
+                distinct[type(value), value] = value
         after = ids[-1]
-    return list(found.values())
+    return list(distinct.values())
 
 
 def _bad(at: int, field: str, rule: str, value: object) -> InvalidFilter:

@@ -126,22 +126,22 @@ async def health() -> ServiceHealth:
 async def ids(request: Request, stack: StackOf) -> list[str]:
     """Return the ids of the user's files."""
     index = await _index(stack)
-    found: list[str] = []
+    file_ids: list[str] = []
     more = index is not None
     while index and more:
-        page = await list_documents(index, found[-1] if found else "", PAGE)
-        found += [each.document_id for each in page.items]
+        page = await list_documents(index, file_ids[-1] if file_ids else "", PAGE)
+        file_ids += [each.document_id for each in page.items]
         more = page.has_more
     if index is None or _user(request) is None:
-        return found
-    return [name for name in found if await _file(request, index, name)]
+        return file_ids
+    return [name for name in file_ids if await _file(request, index, name)]
 
 
 @router.get("/documents", summary="Show files (LibreChat)")
 async def documents(request: Request, stack: StackOf, ids: FileIds) -> list[LibreChatDocument]:
     """Return the chunks of files, in order."""
-    _, found = await _files(request, stack, ids)
-    chunks = [chunk for each in found for chunk in each.chunks]
+    _, files = await _files(request, stack, ids)
+    chunks = [chunk for each in files for chunk in each.chunks]
     audit.current().returns(_name(stack), [chunk.chunk_id for chunk in chunks])
     return [_document(chunk) for chunk in chunks]
 
@@ -185,32 +185,32 @@ async def embed(
     except InvalidRequest as error:
         if error.field is None or not error.field.endswith("mime_type"):
             raise
-        told = {"status": False, "message": str(error), "known_type": False}
-        return Embedded(file_id=file_id, filename=filename, **told)
+        reply = {"status": False, "message": str(error), "known_type": False}
+        return Embedded(file_id=file_id, filename=filename, **reply)
     return Embedded(file_id=file_id, filename=filename, known_type=True)
 
 
 @router.post("/query", summary="Query a file (LibreChat)", dependencies=[READER])
 async def query(
-    request: Request, asked: FileQuery, stack: StackOf, search: RetrievalOf, limits: LimitsOf
+    request: Request, question: FileQuery, stack: StackOf, search: RetrievalOf, limits: LimitsOf
 ) -> Found:
     """Return the best chunks of a file, each with its distance, 1 - score: lower is better."""
-    check_max_chunks(asked.k, limits, field="k")
-    wanted = _of(request, [asked.file_id], asked.entity_id)
-    return await _search(stack, search, asked.query, asked.k, wanted)
+    check_max_chunks(question.k, limits, field="k")
+    wanted = _of(request, [question.file_id], question.entity_id)
+    return await _search(stack, search, question.query, question.k, wanted)
 
 
 @router.post("/query_multiple", summary="Query several files (LibreChat)", dependencies=[READER])
 async def query_multiple(
-    request: Request, asked: FilesQuery, stack: StackOf, search: RetrievalOf, limits: LimitsOf
+    request: Request, question: FilesQuery, stack: StackOf, search: RetrievalOf, limits: LimitsOf
 ) -> Found:
     """Return the best chunks of several files, each with its distance: lower is better."""
-    check_max_chunks(asked.k, limits, field="k")
-    wanted = _of(request, asked.file_ids)
-    found = await _search(stack, search, asked.query, asked.k, wanted)
-    if not found:
+    check_max_chunks(question.k, limits, field="k")
+    wanted = _of(request, question.file_ids)
+    hits = await _search(stack, search, question.query, question.k, wanted)
+    if not hits:
         raise NotFound("No documents found for the given query.")
-    return found
+    return hits
 
 
 async def _search(
@@ -248,15 +248,15 @@ async def _files(
         NotFound: One is not there.
     """
     if index := await _index(stack):
-        found = [await _file(request, index, name) for name in file_ids]
-        if all(found):
-            return index, [each for each in found if each]
+        files = [await _file(request, index, name) for name in file_ids]
+        if all(files):
+            return index, [each for each in files if each]
     raise NotFound("The specified file_ids were not found.", field="ids")
 
 
 async def _file(request: Request, index: EmbeddingIndex, file_id: str) -> StoredDocument | None:
-    found = await read_document(index, file_id, WHOLE)
-    return found if found and _may(request, found) else None
+    file = await read_document(index, file_id, WHOLE)
+    return file if file and _may(request, file) else None
 
 
 def _may(request: Request, file: StoredDocument) -> bool:

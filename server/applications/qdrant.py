@@ -194,13 +194,13 @@ async def query(
     wanted = request.limit + request.offset
     check_max_chunks(wanted, limits, field="limit")
     index = await stack.index(collection)
-    found = await index.query(
+    reply = await index.query(
         request.query,
         k=wanted,
         mode=SearchMode.VECTOR,
         include_embeddings=bool(request.with_vector),
     )
-    points = [_point(hit, index.vector_db, request.with_payload is not False) for hit in found.hits]
+    points = [_point(hit, index.vector_db, request.with_payload is not False) for hit in reply.hits]
     points = [point for point in points if _passes(point, request.score_threshold, index.vector_db)]
     del points[: request.offset]
     audit.current().returns(collection, [point.id for point in points])

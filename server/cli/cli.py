@@ -239,8 +239,8 @@ def conformance(
 @on_client
 async def models(client: Client, as_json: bool) -> None:
     """List the embedding models."""
-    found = await client.models()
-    display.answer(found, models_table(found), as_json=as_json)
+    rows = await client.models()
+    display.answer(rows, models_table(rows), as_json=as_json)
 
 
 @main.group()
@@ -268,9 +268,9 @@ def show_config(target: Target, as_json: bool) -> None:
         display.show_json(effective)
         return
     shown = yaml.safe_dump(effective, sort_keys=False, allow_unicode=True)
-    found = str(source) if source.exists() else f"defaults ({source} does not exist)"
+    origin = str(source) if source.exists() else f"defaults ({source} does not exist)"
     installation = recorded_installation(folder) or "none yet; the first start makes its id"
-    click.echo(f"# configuration: {found}\n# data folder: {folder}")
+    click.echo(f"# configuration: {origin}\n# data folder: {folder}")
     click.echo(f"# installation: {installation}\n{shown}", nl=False)
 
 

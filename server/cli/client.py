@@ -103,9 +103,9 @@ class Client:
             provider_id: Where its chunks go; None as the server decides.
             advance: Called with 0 and the bytes that were sent or stored, after each piece.
         """
-        asked = {"vector_db_id": vector_db_id, "provider_id": provider_id}
+        target = {"vector_db_id": vector_db_id, "provider_id": provider_id}
         if self._stack is not None:
-            return await _restored(self._stack, file, advance, asked)
+            return await _restored(self._stack, file, advance, target)
 
         async def pieces() -> AsyncIterator[bytes]:
             while piece := await asyncio.to_thread(file.read, _PIECE):
@@ -115,7 +115,7 @@ class Client:
         with self._answered():
             response = await self._http.post(
                 "/v1/snapshots",
-                params={name: value for name, value in asked.items() if value is not None},
+                params={name: value for name, value in target.items() if value is not None},
                 content=pieces(),
                 headers={"content-type": "application/zip"},
             )
@@ -127,8 +127,8 @@ class Client:
         self, vector_db_id: str, after: str, limit: int, *, names: bool = False
     ) -> JSON:
         """Return a page of documents: `data`, `has_more` and `last_id`."""
-        asked = f"after={quoted(after)}&limit={limit}&names={str(names).lower()}"
-        return await self.call("GET", f"{vector_db_path(vector_db_id)}/documents?{asked}")
+        query = f"after={quoted(after)}&limit={limit}&names={str(names).lower()}"
+        return await self.call("GET", f"{vector_db_path(vector_db_id)}/documents?{query}")
 
     async def document(self, vector_db_id: str, document_id: str, offset: int, limit: int) -> JSON:
         """Return a document with some of its chunks."""
@@ -166,8 +166,8 @@ class Client:
 
     async def changed_jobs(self, batch_id: str, version: int) -> JSON:
         """Return the jobs of a batch that changed after a version: `data` and `has_more`."""
-        asked = f"batch_id={quoted(batch_id)}&changed_after={version}&limit=1000"
-        return await self.call("GET", f"/v1/jobs?{asked}")
+        query = f"batch_id={quoted(batch_id)}&changed_after={version}&limit=1000"
+        return await self.call("GET", f"/v1/jobs?{query}")
 
     async def jobs(self, vector_db_id: str, status: str | None, limit: int) -> list[JSON]:
         """Return the newest jobs of a vector DB, on request only those in one state."""
@@ -190,8 +190,8 @@ class Client:
 
     async def models(self) -> list[JSON]:
         """Return the embedding models that can be registered."""
-        found = await self.rows("/v1/models")
-        return [model for model in found if model.get("model_type") == "embedding"]
+        rows = await self.rows("/v1/models")
+        return [model for model in rows if model.get("model_type") == "embedding"]
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
@@ -221,19 +221,19 @@ async def _restored(
     stack: Stack,
     file: BinaryIO,
     advance: Callable[[int, int], object],
-    asked: dict[str, str | None],
+    target: dict[str, str | None],
 ) -> JSON:
     """Make a vector DB of a snapshot in this process; returns as `Client.restore`."""
     from corral.providers.copying.snapshots import restore  # noqa: PLC0415 - start-up time
 
-    size, told = os.fstat(file.fileno()).st_size, 0
+    size, reported = os.fstat(file.fileno()).st_size, 0
 
     def stored(chunks: int, total: int) -> None:
-        nonlocal told
-        advance(0, size * chunks // total - told)
-        told = size * chunks // total
+        nonlocal reported
+        advance(0, size * chunks // total - reported)
+        reported = size * chunks // total
 
-    done = await restore(stack, file, progress=stored, **asked)
+    done = await restore(stack, file, progress=stored, **target)
     shown = done.vector_db.model_dump(mode="json")
     return {"vector_db": shown, "chunks": done.chunks, "notes": list(done.notes)}
 

@@ -210,8 +210,10 @@ def _run_suite(work: Path, target: dict[str, str | None]) -> list[str]:
             _stop(process)
             raise
     if process.returncode not in {0, 1}:
-        said = "\n".join(log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES:])
-        raise CommandError(f"The suite ended with {process.returncode}:\n{display.clean(said)}")
+        last_lines = "\n".join(log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES:])
+        raise CommandError(
+            f"The suite ended with {process.returncode}:\n{display.clean(last_lines)}"
+        )
     return lines
 
 
@@ -251,20 +253,20 @@ def _matrix(subject: Subject, lines: Sequence[str]) -> list[Group]:
 
 
 def _show(subject: Subject, groups: Sequence[Group]) -> None:
-    found = [
+    failures = [
         f"{group.name}: {failure.test}\n  rule: {failure.rule}\n  found: {failure.message}"
         for group in groups
         for failure in group.failures
     ]
-    display.show(_table(groups), *map(display.clean, [*found, _verdict(subject, groups)]))
+    display.show(_table(groups), *map(display.clean, [*failures, _verdict(subject, groups)]))
 
 
 def _table(groups: Sequence[Group]) -> RenderableType:
     numbers = ("passed", "failed", "not run", "not applicable")
     table = display.new_table("group", *(f"{name}>" for name in numbers), "outcome")
     for group in groups:
-        found = (group.passed, group.failed, group.not_run, group.not_applicable)
-        display.add_row(table, group.name, *(n or "-" for n in found), group.outcome)
+        counts = (group.passed, group.failed, group.not_run, group.not_applicable)
+        display.add_row(table, group.name, *(n or "-" for n in counts), group.outcome)
     return table
 
 

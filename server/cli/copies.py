@@ -45,8 +45,8 @@ async def copy(
     started, path = time.monotonic(), f"{vector_db_path(source)}/copy"
     into: JSON = {"target_id": target, "provider_id": provider_id}
 
-    def step(asked: JSON) -> Awaitable[JSON]:
-        return client.call("POST", path, into | asked)
+    def step(page: JSON) -> Awaitable[JSON]:
+        return client.call("POST", path, into | page)
 
     with resumable():
         seen, copied = await through(step, batch, "Copying")
@@ -94,8 +94,8 @@ async def change(client: Client, db: str, settings: JSON, batch: int | None, as_
     begun = await client.call("POST", path, settings)
     seen, built, note = 0, 0, ""
 
-    def step(asked: JSON) -> Awaitable[JSON]:
-        return client.call("POST", f"{path}/step", asked)
+    def step(page: JSON) -> Awaitable[JSON]:
+        return client.call("POST", f"{path}/step", page)
 
     if begun["needed"]:
         with resumable():
@@ -109,19 +109,19 @@ async def change(client: Client, db: str, settings: JSON, batch: int | None, as_
         "seconds": seconds, "note": note,
     }  # fmt: skip
     took = f"{display.counted(seen, 'chunk')} in {seconds:.1f} s"
-    said = f"{took if begun['needed'] else 'Nothing to do'}. {display.describe(changed)}"
+    sentence = f"{took if begun['needed'] else 'Nothing to do'}. {display.describe(changed)}"
     if as_json:
         display.show_json(report)
         return
-    click.echo(said)
+    click.echo(sentence)
     if note:
         display.note(f"Note: {note}")
 
 
 async def _abandon(client: Client, db: str, as_json: bool) -> None:
     await client.call("POST", f"{vector_db_path(db)}/rebuild/abandon")
-    said = display.clean(f"{db}: the rebuild is given up, the old index serves on.")
-    display.answer(await client.vector_db(db) if as_json else {}, said, as_json=as_json)
+    sentence = display.clean(f"{db}: the rebuild is given up, the old index serves on.")
+    display.answer(await client.vector_db(db) if as_json else {}, sentence, as_json=as_json)
 
 
 def copy_table(report: JSON) -> RenderableType:

@@ -356,10 +356,10 @@ def weights_table(hits: Sequence[HitRow]) -> RenderableType | None:
         if hit.by_leg("spreads")
     )
     for legs in seen:
-        total = sum(asked * spread for _, asked, spread in legs)
-        for leg, asked, spread in legs:
-            product = asked * spread
-            cells = (f"{asked:.3f}", f"{spread:.3f}", f"{product:.3f}", f"{product / total:.3f}")
+        total = sum(alpha * spread for _, alpha, spread in legs)
+        for leg, alpha, spread in legs:
+            product = alpha * spread
+            cells = (f"{alpha:.3f}", f"{spread:.3f}", f"{product:.3f}", f"{product / total:.3f}")
             rows.append((leg, *cells))
     headers = ("leg", "alpha>", "spread>", "alpha x spread>", "weight>")
     return table(headers, rows) if seen else None

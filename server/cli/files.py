@@ -159,10 +159,10 @@ def collect(
     Raises:
         CommandError: A path does not exist, or two files would get the same document id.
     """
-    found: dict[str, SourceFile] = {}
+    files: dict[str, SourceFile] = {}
     for given in paths:
         for file in _files_of(given, report, options):
-            other = found.setdefault(file.document_id, file)
+            other = files.setdefault(file.document_id, file)
             if other is not file and os.path.realpath(other.path) != os.path.realpath(file.path):
                 raise CommandError(
                     f"{other.source} and {file.source} would both be document "
@@ -170,7 +170,7 @@ def collect(
                     hint="Pass the folder that contains both.",
                     exit_code=BAD_INPUT,
                 )
-    return sorted(found.values(), key=lambda file: file.document_id)
+    return sorted(files.values(), key=lambda file: file.document_id)
 
 
 def within_limits(
@@ -180,7 +180,7 @@ def within_limits(
 
     Only files that may be too large are read.
     """
-    kept = []
+    accepted = []
     for file in files:
         try:
             if file.size > min(options.max_characters or file.size, _most_bytes(options, file)):
@@ -190,8 +190,8 @@ def within_limits(
         except BadFileError as reason:
             report.failed.append((file.source, str(reason)))
             continue
-        kept.append(file)
-    return kept
+        accepted.append(file)
+    return accepted
 
 
 def read_document(
@@ -238,11 +238,11 @@ def read_document(
 
 def _kind(file: SourceFile, data: bytes, options: ReadOptions) -> str:
     """Return the MIME type of a file: what its bytes state, else what its name says."""
-    found = ""
+    mime_type = ""
     with suppress(InvalidRequest):  # the server says so of what is named as such
-        found = stated(data, file.mime_type)
-    insisted = found in (HTML, NOTEBOOK) and options.is_text(file.path)
-    return file.mime_type if insisted else found or file.mime_type
+        mime_type = stated(data, file.mime_type)
+    insisted = mime_type in (HTML, NOTEBOOK) and options.is_text(file.path)
+    return file.mime_type if insisted else mime_type or file.mime_type
 
 
 def _files_of(given: Path, report: Report, options: ReadOptions) -> Iterator[SourceFile]:
@@ -262,11 +262,11 @@ def _wanted(
     """Yield the file if it should be ingested; otherwise note why not in the report."""
     kind, source = options.mime_type(path), path.as_posix()
     try:
-        found = path.stat() if path.is_file() else None
+        status = path.stat() if path.is_file() else None
     except OSError:
-        found = None
-    if found and kind:
-        yield SourceFile(path, document_id, source, found.st_size, kind, found.st_mtime_ns)
+        status = None
+    if status and kind:
+        yield SourceFile(path, document_id, source, status.st_size, kind, status.st_mtime_ns)
     elif not os.path.lexists(path):
         return  # deleted meanwhile
     elif kind:  # a broken link, a pipe

@@ -45,9 +45,9 @@ class Corral(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command of this file, or load the one that an entry point names."""
-        found = super().get_command(ctx, cmd_name)
-        if found is not None or cmd_name not in _entry_points().names:
-            return found
+        command = super().get_command(ctx, cmd_name)
+        if command is not None or cmd_name not in _entry_points().names:
+            return command
         loaded: click.Command = _entry_points()[cmd_name].load()
         return loaded
 

@@ -164,16 +164,16 @@ class _Run:
 
     async def delete_gone(self) -> list[str]:
         """Delete the documents whose files are gone from the folders, and return their ids."""
-        gone = [each async for each in self._gone()]
-        if not gone:
+        missing = [each async for each in self._gone()]
+        if not missing:
             return []
-        display.note(f"Gone from the folder: {', '.join(gone)}")
-        question = f"Delete {display.counted(len(gone), 'document')}?"
+        display.note(f"Gone from the folder: {', '.join(missing)}")
+        question = f"Delete {display.counted(len(missing), 'document')}?"
         if not self.mode.yes and not await asyncio.to_thread(click.confirm, question):
             return []
-        for document_id in gone:
+        for document_id in missing:
             await self.client.delete_document(self.db, document_id)
-        return gone
+        return missing
 
     async def _gone(self) -> AsyncIterator[str]:
         """Yield the documents that came from these folders and whose files no longer exist."""

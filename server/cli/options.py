@@ -150,7 +150,7 @@ def on_client(
     return command
 
 
-def weights_option(told: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def weights_option(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option --field-weight: the weights by field, with the content's; None for none."""
 
     def weights(
@@ -164,7 +164,7 @@ def weights_option(told: str) -> Callable[[Callable[..., Any]], Callable[..., An
         multiple=True,
         metavar="FIELD=WEIGHT",
         callback=weights,
-        help=told,
+        help=help_text,
     )
 
 

@@ -67,9 +67,9 @@ async def _export(client: Client, db: str, file: Path, as_json: bool) -> None:
         "seconds": time.monotonic() - started,
         "changed_meanwhile": manifest.changed_meanwhile,
     }
-    told = display.counted(manifest.chunks, "chunk")
-    said = f"{file}: {told}, {display.size(size)}, {report['seconds']:.1f} s"
-    display.answer(report, display.clean(said), as_json=as_json)
+    chunk_count = display.counted(manifest.chunks, "chunk")
+    sentence = f"{file}: {chunk_count}, {display.size(size)}, {report['seconds']:.1f} s"
+    display.answer(report, display.clean(sentence), as_json=as_json)
     if manifest.changed_meanwhile and not as_json:
         display.note(
             "Note: chunks were added or removed meanwhile: documents that were replaced may be in "

@@ -192,5 +192,5 @@ async def _details(services: ToolServices, vector_db_id: str, after: str) -> dic
     base = f"{_SCHEME}{quote(vector_db_id, safe='')}"
     listed = [f"{base}/documents/{quote(each.document_id, safe='')}" for each in page.items]
     more = {"next": f"{base}{_AFTER}{quote(page.last_id, safe='')}"} if page.has_more else {}
-    told = {"documents": listed, "has_more": page.has_more, **more}
-    return {**details.model_dump(mode="json"), **told}
+    listing = {"documents": listed, "has_more": page.has_more, **more}
+    return {**details.model_dump(mode="json"), **listing}

@@ -31,10 +31,10 @@ class DocumentRoute(ContractRoute):
         match, child = super().matches(scope)
         if match is Match.NONE:
             return match, child
-        found = _located(scope)
-        if found is None or (found[1] is None) == ("document_id" in self.param_convertors):
+        located = _located(scope)
+        if located is None or (located[1] is None) == ("document_id" in self.param_convertors):
             return Match.NONE, {}
-        names = dict(zip(("vector_db_id", "document_id"), found, strict=True))
+        names = dict(zip(("vector_db_id", "document_id"), located, strict=True))
         wanted = {name: names[name] for name in self.param_convertors}
         return match, {**child, "path_params": {**child.get("path_params", {}), **wanted}}
 
@@ -105,5 +105,5 @@ def _splits(tail: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _asks_for_a_page(scope: Scope) -> bool:
-    asked = parse_qs(scope.get("query_string", b"").decode("ascii", "replace"))
-    return bool({"after", "limit"} & asked.keys())
+    parameters = parse_qs(scope.get("query_string", b"").decode("ascii", "replace"))
+    return bool({"after", "limit"} & parameters.keys())

@@ -182,12 +182,12 @@ class CreateVectorStore(NullsAreDefaults):
         metadata = data.get("metadata") if isinstance(data, dict) else None
         if not isinstance(metadata, dict):
             return data
-        found = {name: metadata[name] for name in EXTENSIONS if name in metadata}
-        found |= _as_number(found.get("embedding_dimension"))
-        for name, value in found.items():
+        settings = {name: metadata[name] for name in EXTENSIONS if name in metadata}
+        settings |= _as_number(settings.get("embedding_dimension"))
+        for name, value in settings.items():
             if data.get(name) not in (None, value):
                 raise ValueError(f"{name} and metadata.{name} differ; send one of them")
-        return {**found, **{name: value for name, value in data.items() if value is not None}}
+        return {**settings, **{name: value for name, value in data.items() if value is not None}}
 
     @model_validator(mode="after")
     def _one_name_there(self) -> Self:

@@ -63,8 +63,8 @@ class Readiness:
         """Return the state of every provider, the default of each kind first."""
         async with self._asking:
             if time.monotonic() >= self._asked_at + FRESH_SECONDS:
-                asked = await stack.providers(ASKING_SECONDS)
-                self._states = [_state(provider) for provider in asked]
+                statuses = await stack.providers(ASKING_SECONDS)
+                self._states = [_state(provider) for provider in statuses]
                 self._asked_at = time.monotonic()
         return self._states
 
