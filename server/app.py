@@ -133,8 +133,8 @@ def create_app(
     Args:
         config: The configuration; None reads `run.yaml` in the data folder.
         home: The data folder; None takes `$CORRAL_HOME` or `~/.corral`.
-        operator: Who sends every request; None: each says it with a key or token, see `Callers`.
-        clock: Says the time, in Unix seconds, to what expires.
+        operator: The principal of every request; None: each has a key or token, see `Callers`.
+        clock: Returns the time, in Unix seconds.
 
     Raises:
         ConfigError: The configuration cannot be read (that it cannot work shows on start), or an
@@ -186,7 +186,7 @@ def _lifespan(
     clock: Callable[[], float],
     watchers: list[Watcher],
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return what opens the stack of an app, and closes it."""
+    """Return the lifespan of an app: it opens the stack, and closes it."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -1,6 +1,6 @@
 """Bodies become models; large ones in pieces, so that other threads have their turn in between.
 
-A thread does not help where one call holds the interpreter for its whole time, as reading JSON
+A thread does not help if one call holds the interpreter for its whole time, as reading JSON
 does: 45 MiB of embeddings stop the event loop for half a second from wherever they are read. So a
 body whose bulk is one list of objects, as an insert's is, is cut between these objects without
 being read, and each piece is read as a small body of its own.
@@ -73,8 +73,8 @@ class Pieces:
 def cut(raw: bytes) -> Pieces | None:
     """Cut a body between the objects of its list.
 
-    None where it is not one object with one list of objects and little beside it: then there is
-    nothing to cut, or something is wrong with it, which reading it whole will tell.
+    None if it is not one object with one list of objects and little beside it. Such a body is read
+    whole.
     """
     pieces, start, end = Pieces(), 0, 0
     for depth, key, token in _structure(raw):

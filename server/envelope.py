@@ -28,7 +28,7 @@ SECURITY_HEADERS = {
 """Of every response that does not say otherwise: pages have a policy of their own. Replies hold
 documents, so no cache keeps them; no page of another origin shows them in a frame."""
 CLIENT_LEFT = 499
-"""What the access log shows where the client closed the connection before its body was complete."""
+"""Status in the access log if the client closed the connection before its body was complete."""
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 access_log = logging.getLogger("corral.access")
@@ -41,12 +41,12 @@ class Envelope:
     * One line per request at INFO: method, route, status, time, id. The route is the template, not
       the path, so neither names nor query strings nor bodies are logged. What was not found shows
       how far its path is one: `/v1/*`.
-    * An exception that nothing foresaw becomes a 500 in the common form.
-    * The watchers are told of the request and of what happens in it.
+    * An unexpected exception becomes a 500 in the common form.
+    * The watchers see the request and the spans in it.
 
     Args:
-        app: What is inside.
-        routes: Those of the app.
+        app: The next layer.
+        routes: The routes of the app.
         watchers: Metrics and traces; may change while the app runs.
     """
 
@@ -90,7 +90,7 @@ class Envelope:
         try:
             await self._serve(scope, receive, sending)
         except ClientDisconnect:
-            status = CLIENT_LEFT  # nobody is there to answer
+            status = CLIENT_LEFT  # the client is gone
         except Exception as error:  # noqa: BLE001 - the one place that catches what nothing foresaw
             response = internal_error(error)
             if status == 0:  # else the answer is under way, and cutting it off is all that is left

@@ -132,7 +132,7 @@ def error_response(
         code: A stable error name for programs.
         message: One or two sentences for people; shortened in the middle beyond 1000 characters.
         param: The request's field that is to blame, as a dotted path.
-        details: The single findings where a request breaks its schema.
+        details: The places where a request breaks its schema.
         retryable: Whether the same request may succeed later. Where it may not, and clients
             would repeat it, the header `x-should-retry: false` tells them.
         headers: More headers.
@@ -159,7 +159,7 @@ def error_response(
 
 
 def shorten(text: str, most: int = MAX_MESSAGE_CHARACTERS) -> str:
-    """Return a text with its middle left out where it is longer than `most` characters.
+    """Return a text; if it is longer than `most` characters, without its middle.
 
     Beginning and end stay: a message ends with what to do.
     """
@@ -176,7 +176,7 @@ def internal_error(error: Exception) -> Response:
 
 
 def log_failure(error: BaseException) -> None:
-    """Log where an exception came from.
+    """Log the place of an exception.
 
     Its message may quote what a user sent, so above DEBUG only types and places are written.
     """

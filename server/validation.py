@@ -1,4 +1,4 @@
-"""What pydantic says about a wrong request, in words that help whoever sent it.
+"""Pydantic's findings about a wrong request, in words that help its sender.
 
 Every finding names the field as the sender wrote it (no union tags, no class names), what was found
 there and, for an unknown key, which keys there are.
@@ -31,7 +31,7 @@ from corral.api.findings import (
 )
 
 MAX_DETAILS = 20
-"""Most single findings in a reply: a thousand equal ones help nobody."""
+"""Maximum findings in a reply: a thousand equal ones do not help."""
 MAX_FINDINGS = 10_000
 """Above it the findings are counted and not read: each costs half a kilobyte and more."""
 
@@ -95,7 +95,7 @@ def _as_number(sent: Any) -> Any:
 
 
 def _is_no_file(finding: Any) -> bool:
-    """Return True where a form has a text for a file; the framework names its class then."""
+    """Return True if a form has a text for a file; the framework names its class then."""
     return finding["type"] == "value_error" and "UploadFile" in finding["msg"]
 
 
@@ -181,7 +181,7 @@ def _is_other_type(kind: Location, findings: Sequence[Any]) -> bool:
 def _kind(finding: Any, data: Any) -> Location:
     """Return where a finding's kind of value was tried: the location with pydantic's name for it.
 
-    Empty where there was only one kind.
+    Empty if there was only one kind.
     """
     location: Location = finding["loc"]
     for number, part in enumerate(location, start=1):

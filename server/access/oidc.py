@@ -1,4 +1,4 @@
-"""Tokens of an OpenID Connect issuer: who somebody is, as the issuer has signed it."""
+"""Tokens of an OpenID Connect issuer, which sign the identity of a caller."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Issuer:
         )
 
     async def principal(self, token: str) -> Principal:
-        """Return who a token is of.
+        """Return the principal of a token.
 
         Raises:
             Unauthenticated: It is not signed by the issuer, not for this server, not valid now, or
-                does not say who somebody is.
+                does not name the user.
             Forbidden: None of its groups has a role here.
             Unavailable: The issuer's keys cannot be read.
         """
@@ -191,7 +191,7 @@ class _Keys:
         self._read_at = self._clock()
 
     async def _discovered(self) -> str:
-        """Return where the keys are, by the issuer's discovery document.
+        """Return the address of the keys, from the issuer's discovery document.
 
         Raises:
             ValueError: It is another issuer's, or names no safe address.
@@ -204,7 +204,7 @@ class _Keys:
         return discovery.jwks_uri
 
     async def _fetch(self, address: str) -> bytes:
-        """Return what is at an address, `MAX_BYTES` at most."""
+        """Return the content of an address, `MAX_BYTES` at most."""
         async with self._http.stream("GET", address) as response:
             if response.status_code != 200:
                 raise ValueError(f"status {response.status_code}")

@@ -1,7 +1,7 @@
 """LibreChat's file service, rag_api: its files are documents of one vector DB.
 
-A file belongs to the user who sent it. Others find it only through the agent that it was sent for,
-its `entity_id`.
+A file belongs to the user who sent it. Other users find it only through the agent that it was sent
+for, its `entity_id`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from corral.server.routers import Application, refusals, with_bearer
 from corral.server.routing import LimitsOf, NotFoundRoute, RagToolOf, RetrievalOf, StackOf
 
 PUBLIC_USER = "public"
-"""Whose files are that nobody in particular sent."""
+"""The owner of files that were sent without a user."""
 PAGE = 1000
-"""Ids that are read at once."""
+"""Documents in a page of ids."""
 
 
 class LibreChatError(BaseModel):
@@ -242,7 +242,7 @@ def _of(request: Request, file_ids: list[str], entity_id: str | None = None) -> 
 async def _files(
     request: Request, stack: Stack, file_ids: list[str]
 ) -> tuple[EmbeddingIndex, list[StoredDocument]]:
-    """Return files that the caller may see, and where they are.
+    """Return the index and the files that the caller may see.
 
     Raises:
         NotFound: One is not there.
@@ -285,7 +285,7 @@ def _name(stack: Stack) -> str:
 
 
 def _user(request: Request) -> str | None:
-    """Return LibreChat's user, None where its tokens are not read."""
+    """Return LibreChat's user, None if its tokens are not read."""
     user: str | None = request.scope.get(USER)
     return user
 

@@ -1,7 +1,7 @@
 """The part of Qdrant's API that chat UIs ask of an external vector database: reading, by vector.
 
 Collections are vector DBs. A point's score is the one that Qdrant would give, since its clients
-turn it into [0, 1] themselves: the cosine, 2 * score - 1 of ours, and where the vector DB keeps
+turn it into [0, 1] themselves: the cosine, 2 * score - 1 of ours, and if the vector DB keeps
 lengths (`normalize: false`) the inner product under dot and the distance under l2.
 """
 
@@ -29,7 +29,7 @@ VERSION = "1.20.0"
 """The version of Qdrant whose answers these are; its client compares it with its own."""
 
 USER_AGENT = "python-client/"
-"""How Qdrant's Python client names itself, before its version."""
+"""The User-Agent of Qdrant's Python client, before its version."""
 
 _DISTANCES = {Metric.COSINE: "Cosine", Metric.DOT: "Dot", Metric.L2: "Euclid"}
 
@@ -237,7 +237,7 @@ def _score(hit: Hit, metric: Metric) -> float:
 
 
 def payload(chunk: Chunk) -> dict[str, Any]:
-    """Return what the clients of vector databases look for in a point."""
+    """Return the payload of a point, with the keys that clients of vector databases read."""
     name = title_of(chunk)
     metadata = {"source": source_of(chunk) or name, "name": name, **chunk.metadata}
     return {"text": chunk.content, "page_content": chunk.content, "metadata": metadata}

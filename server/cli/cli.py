@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from corral.server.cli import display
-from corral.server.cli.copies import copy, reembed
+from corral.server.cli.copies import copy, export_db, import_db, reembed
 from corral.server.cli.dbs import dbs
 from corral.server.cli.documents import documents
 from corral.server.cli.failures import JSON, CommandError
@@ -27,7 +27,6 @@ from corral.server.cli.jobs import jobs
 from corral.server.cli.keys import keys
 from corral.server.cli.options import EXISTING, OUTPUT, Target, json_option, on_client
 from corral.server.cli.querying import query
-from corral.server.cli.snapshots import export_db, import_db
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,4 +1,4 @@
-"""The HTTP client of the command line; `connecting` says whether a server or the app answers."""
+"""The HTTP client of the command line: of a server, or of the app in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import httpx
 
 from corral.server.cli.failures import JSON, CommandError, refusal
-from corral.server.cli.options import document_path, quoted, vector_db_path
+from corral.server.cli.paths import document_path, quoted, vector_db_path
 
 if TYPE_CHECKING:
     from corral.providers.stack.stack import Stack
@@ -21,12 +21,12 @@ _PIECE = 1 << 20
 
 
 class Client:
-    """Sends the requests of the command line; whatever goes wrong is a `CommandError`.
+    """Sends the requests of the command line; every failure is a `CommandError`.
 
     Args:
         http: An open client whose base URL is the server's.
         stack: That of the app in this process, for what is too large for a body in memory; None
-            where a server does the work.
+            if a server does the work.
     """
 
     def __init__(self, http: httpx.AsyncClient, stack: Stack | None = None) -> None:
@@ -195,7 +195,7 @@ class Client:
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
-        """Raise CommandError where a request in this context is not answered."""
+        """Raise CommandError if a request in this context is not answered."""
         try:
             yield
         except httpx.TimeoutException:

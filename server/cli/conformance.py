@@ -56,7 +56,7 @@ TARGET_VARIABLE = "CORRAL_CONFORMANCE"
 SUITE = Path(__file__).with_name("conformance_suite.py")
 HEALTH_TIMEOUT_SECONDS = 30
 CLEANING_SECONDS = 120
-"""How long the test at work may take to its end when the suite is interrupted."""
+"""Seconds for the running test to end when the suite is interrupted."""
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 _LOG_LINES = 20
@@ -84,7 +84,7 @@ def choose(config: Path | None, home: Path, provider_type: str, provider_id: str
         config: The run.yaml, None for the one in `home`.
         home: The data folder.
         provider_type: As `inline::sqlite`.
-        provider_id: Needed where several of the type are configured; where none is, the type's
+        provider_id: Needed if several of the type are configured; if none is, the type's
             defaults are taken.
 
     Raises:
@@ -132,7 +132,7 @@ def conformance(
         raise MissingDependency("corral conformance", "pytest", "pip install 'corral-rag[testing]'")
     subject = choose(config, folder, provider_type, provider_id)
     with tempfile.TemporaryDirectory(prefix="corral-conformance-") as work:
-        # A provider that nobody configured leaves nothing in the data folder.
+        # A provider that is not configured leaves nothing in the data folder.
         place = folder if subject.configured else Path(work, "home")
         asyncio.run(_check_health(subject, place))
         target = {

@@ -22,10 +22,10 @@ from corral.server.cli.options import (
     on_client,
     overlap_option,
     typed,
-    vector_db_path,
     weights_option,
     yes_option,
 )
+from corral.server.cli.paths import vector_db_path
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -1,6 +1,6 @@
 """`corral demo`: the whole way on real files, in one command and on a fresh machine.
 
-It works in a temporary data folder, so it disturbs nobody's data, leaves nothing behind and shows
+It works in a temporary data folder, so it disturbs no data, leaves nothing behind and shows
 the same each time.
 """
 
@@ -33,7 +33,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 VECTOR_DB = "demo"
 QUESTION = "Why does a score threshold of 0.1 empty every hybrid result on other servers?"
 UNANSWERED = "How long should a sourdough loaf rest before it is baked?"
-"""What the project's own files do not say."""
+"""A question that the project's own files do not answer."""
 MODES = ("vector", "keyword", "hybrid")
 HITS = 5
 COMPARED = 20

@@ -9,7 +9,8 @@ import click
 
 from corral.server.cli import display
 from corral.server.cli.failures import JSON
-from corral.server.cli.options import Target, document_path, json_option, on_client, yes_option
+from corral.server.cli.options import Target, json_option, on_client, yes_option
+from corral.server.cli.paths import document_path
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

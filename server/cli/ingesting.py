@@ -36,7 +36,7 @@ BATCH_DOCUMENTS = 64
 """A batch ends at either bound."""
 AHEAD_BYTES = 8 * 1024 * 1024
 AHEAD_DOCUMENTS = 512
-"""How much is queued ahead of the workers: an interruption leaves no more than that behind."""
+"""Maximum of documents in the queue: an interruption leaves no more than that behind."""
 SERVER_ERRORS = 3
 """The run ends after so many documents in a row that failed by an error of the server."""
 
@@ -45,12 +45,12 @@ _ABOUT_ONE_DOCUMENT = {400, 409, 413, 415, 422, 500}
 NAMES_SHOWN = 5
 DOCUMENTS_PER_PAGE = 10_000
 QUIET_MILLISECONDS = 800
-"""How long a watched folder must be quiet before its changes are ingested."""
+"""Milliseconds without a change before the changes of a watched folder are ingested."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mode:
-    """What `corral ingest` does beside ingesting.
+    """Options of `corral ingest` beside those for files.
 
     Attributes:
         create: Whether to register the vector DB if it does not exist.
@@ -224,7 +224,7 @@ class _Run:
 
 
 async def _next(changes: AsyncIterator[set[Any]]) -> set[Any] | None:
-    """Return the next changes; None where Ctrl-C comes first."""
+    """Return the next changes; None if Ctrl-C comes first."""
     try:
         return await anext(changes)
     except asyncio.CancelledError:
@@ -235,7 +235,7 @@ async def _next(changes: AsyncIterator[set[Any]]) -> set[Any] | None:
 
 
 def summary(report: Report) -> str:
-    """Return what an ingest stored and how long it took."""
+    """Return a sentence about what an ingest stored, with its time."""
     stored = f"{display.counted(report.documents, 'document')} ({display.size(report.size)})"
     rest = f"; {report.unchanged:,} unchanged" if report.unchanged else ""
     return f"{stored} in {report.seconds:.1f} s{rest}"

@@ -1,4 +1,4 @@
-"""What the server is, has and allows: health, version, providers, limits."""
+"""Information about the server: health, version, providers, limits."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def limits(stack: StackOf) -> LimitsReply:
 
 
 def _wire_api(api: Api) -> str:
-    """Return what Llama Stack calls a kind: to its clients embedding models are inference."""
+    """Return Llama Stack's name of a kind: to its clients embedding models are inference."""
     return Api.INFERENCE if api is Api.EMBEDDING else api
 
 

@@ -138,7 +138,7 @@ async def ordered(
 
 
 async def _reranker(stack: Stack, model: str) -> tuple[Reranker, Embedder | None]:
-    """Return a model's re-ranker, and the embedder where it reads embeddings."""
+    """Return a model's re-ranker, and the embedder if it reads embeddings."""
     kind, _, language = model.partition(":")
     if kind == "mmr" and not language:
         embedder = await stack.embedder(stack.default_model())
@@ -163,7 +163,7 @@ def _language(name: str) -> str:
 
 
 def _texts_in(language: str) -> VectorDB:
-    """Return what a re-ranker has to know of texts that are in no vector DB."""
+    """Return the vector DB that stands for texts that are in none, as a re-ranker needs one."""
     return VectorDB(
         identifier="request",
         provider_id="request",

@@ -3,9 +3,9 @@
 Llama Stack's older clients (0.2.12, say) look for OpenAI's routes there, and know them as Llama
 Stack 0.2 answered. Where that differs, the routes of this module answer; all else is shared:
 
-* A file id that nobody knows becomes a failed file of the store, and no purpose is wrong.
-* What is not found is a 400.
-* `search_query` is a text where the query is one.
+* An unknown file id becomes a failed file of the store, and every purpose is accepted.
+* An unknown id is a 400.
+* `search_query` is a text if the query is one.
 * The content of a file also stands under `content`, with its name and attributes.
 * `last_id` of the files of a store is the last of all, not of the page.
 * The chunking strategy `auto` is shown as `auto`.
@@ -143,7 +143,7 @@ async def list_files(
 
 @router.get(STORE + "/files/{file_id}")
 async def retrieve_file(job: AttachedOf, store: StoreOf) -> VectorStoreFileObject:
-    """Return what has become of a file."""
+    """Return the state of a file."""
     return _shown(job, store.registered)
 
 

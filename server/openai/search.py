@@ -101,9 +101,9 @@ def _result(hit: Hit, *, explain: bool) -> SearchResult:
 
 
 def _attributes(metadata: Mapping[str, Any]) -> Attributes:
-    """Return what of a chunk's metadata can be an attribute: scalars, the server's own left out.
+    """Return the metadata of a chunk that can be attributes: scalars, without the server's own.
 
-    The document's id stays where the chunk is of no file, since nothing else tells it then.
+    The document's id stays if the chunk is of no file, since nothing else names the document.
     """
     hidden = SET_BY_SERVER if "file_id" in metadata else SET_BY_SERVER - {"document_id"}
     return {

@@ -124,7 +124,7 @@ def registration(request: CreateVectorStore, stack: Stack) -> VectorDBRegistrati
 
 
 def details(request: CreateVectorStore) -> dict[str, Any]:
-    """Return what a registration does not hold."""
+    """Return the fields that a registration lacks."""
     expires = request.expires_after
     return {
         "description": request.description,

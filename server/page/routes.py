@@ -27,7 +27,7 @@ PLACES = {
     "models": "/v1/models",
     "vector_dbs": "/v1/vector-dbs",
 }
-"""Where things are, as `/` says it."""
+"""The addresses in the reply of `/`."""
 
 ASSETS = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 """Files of Swagger UI, from the package fastapi-swagger."""

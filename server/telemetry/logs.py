@@ -10,7 +10,7 @@ from typing import Any
 from corral.server.request import request_id
 
 FIELDS = ("method", "route", "status", "milliseconds")
-"""What a line of the access log brings with it as `extra`."""
+"""The `extra` attributes of a line of the access log."""
 
 
 class JsonFormatter(logging.Formatter):

@@ -23,7 +23,7 @@ router = APIRouter(tags=["Inspect"], route_class=NotFoundRoute, responses=ERRORS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_SECONDS = 2.0
-"""How long an answer about readiness is given again: anybody may ask, and backends are asked."""
+"""Seconds to reuse the state of the backends: readiness is a public route."""
 ASKING_SECONDS = 2.0
 """A provider that takes longer to say how it is cannot serve now: load balancers do not wait."""
 

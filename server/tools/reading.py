@@ -38,7 +38,7 @@ from corral.server.tools.tool import ToolServices
 MAX_FETCHED_CHUNKS = 1000
 """Most chunks of one answer of `fetch`; a longer document comes in parts."""
 CHUNKS_PER_RESULT = 4
-"""How many chunks `search` looks at for each document that it returns."""
+"""Chunks that `search` looks at for each document that it returns."""
 SHOWN_IDS = 100
 """Most ids that an error lists."""
 
@@ -115,7 +115,7 @@ async def rag_query(services: ToolServices, arguments: QuestionArguments) -> Que
 
 
 def _reason(metadata: Mapping[str, Any]) -> EmptyBecause:
-    """Return why a context is empty."""
+    """Return the reason for an empty context."""
     if metadata.get("reason") == "nothing_relevant":
         return "nothing_relevant"
     return "budget" if metadata.get("dropped_by_reason", {}).get("budget") else "nothing_found"
@@ -168,9 +168,9 @@ async def scope(services: ToolServices, wanted: Sequence[str]) -> list[str]:
 
 
 def _usual(settings: ToolSettings, known: list[str]) -> list[str]:
-    """Return those of the operator's list that the caller's tenant has; without a list, all.
+    """Return the vector DBs of the operator's list that the tenant has; without a list, all.
 
-    The list may name other tenants' vector DBs, so what is not there is passed over in silence.
+    The list may name other tenants' vector DBs, so missing ones are ignored.
     """
     listed = dict.fromkeys(settings.vector_db_ids)
     chosen = [name for name in listed if name in known] if listed else known
