@@ -1,4 +1,4 @@
-"""What to use instead of a route that other servers have and Corral has not."""
+"""Advice for routes that other servers have and Corral lacks."""
 
 from __future__ import annotations
 

@@ -6,7 +6,12 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -128,8 +133,8 @@ def create_app(
     Args:
         config: The configuration; None reads `run.yaml` in the data folder.
         home: The data folder; None takes `$CORRAL_HOME` or `~/.corral`.
-        operator: Who sends every request; None: each says it with a key or token, see `Callers`.
-        clock: Says the time, in Unix seconds, to what expires.
+        operator: The principal of every request; None: each has a key or token, see `Callers`.
+        clock: Returns the time, in Unix seconds.
 
     Raises:
         ConfigError: The configuration cannot be read (that it cannot work shows on start), or an
@@ -181,30 +186,29 @@ def _lifespan(
     clock: Callable[[], float],
     watchers: list[Watcher],
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return what opens the stack of an app, and closes it."""
+    """Return the lifespan of an app: it opens the stack, and closes it."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        stack = Stack(settings, folder, clock=clock)
-        access = Access.of(settings.server, folder, operator)
-        sweep, warmup = Sweep(stack), Warmup(stack)
-        try:
+        async with AsyncExitStack() as opened:
+            stack = Stack(settings, folder, clock=clock)
+            opened.push_async_callback(stack.close)
+            access = Access.of(settings.server, folder, operator)
+            opened.push_async_callback(access.close)
+            sweep, warmup = Sweep(stack), Warmup(stack)
+            opened.push_async_callback(sweep.close)
+            opened.push_async_callback(warmup.close)
             app.state.access = access
             app.state.stack = stack
             app.state.rag_tool = RagTool(stack, limits=settings.server.limits)
-            with _traced(settings, watchers):
-                if operator is None:  # a command works on what it submits, and on nothing else
-                    with watched_by(*watchers):
-                        await stack.ingestion.start()
-                        sweep.start()
-                        warmup.start()
-                async with mcp.sessions(app):
-                    yield
-        finally:
-            await warmup.close()
-            await sweep.close()
-            await access.close()
-            await stack.close()
+            opened.enter_context(_traced(settings, watchers))
+            if operator is None:  # a command works on what it submits, and on nothing else
+                with watched_by(*watchers):
+                    await stack.ingestion.start()
+                    sweep.start()
+                    warmup.start()
+            async with mcp.sessions(app):
+                yield
 
     return lifespan
 

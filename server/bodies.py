@@ -1,6 +1,6 @@
 """Bodies become models; large ones in pieces, so that other threads have their turn in between.
 
-A thread does not help where one call holds the interpreter for its whole time, as reading JSON
+A thread does not help if one call holds the interpreter for its whole time, as reading JSON
 does: 45 MiB of embeddings stop the event loop for half a second from wherever they are read. So a
 body whose bulk is one list of objects, as an insert's is, is cut between these objects without
 being read, and each piece is read as a small body of its own.
@@ -27,9 +27,9 @@ LARGE_BODY_BYTES = 256 * 1024
 
 PIECE_BYTES = 256 * 1024
 """About the size of a piece; an object that is larger is a piece of its own."""
-MOST_REST_BYTES = 256 * 1024
+MAX_REST_BYTES = 256 * 1024
 """Most of a body that may stand beside its list, as each piece repeats it."""
-MOST_OBJECTS = 100_000
+MAX_OBJECTS = 100_000
 """A list of more is read whole: it is beyond every limit, and is refused."""
 
 # A string that does not end is one token to the end of the body: to look for its end again from
@@ -73,31 +73,31 @@ class Pieces:
 def cut(raw: bytes) -> Pieces | None:
     """Cut a body between the objects of its list.
 
-    None where it is not one object with one list of objects and little beside it: then there is
-    nothing to cut, or something is wrong with it, which reading it whole will tell.
+    None if it is not one object with one list of objects and little beside it. Such a body is read
+    whole.
     """
-    found, start, end = Pieces(), 0, 0
+    pieces, start, end = Pieces(), 0, 0
     for depth, key, token in _structure(raw):
         kind = token[0]
         if depth == 2 and kind == b"[":
-            if found.name:
+            if pieces.name:
                 return None
-            found.name, end = key, token.end()
+            pieces.name, end = key, token.end()
         elif depth == 3 and kind in _OPENING:
-            wanted = b"," if found.objects else b""
+            wanted = b"," if pieces.objects else b""
             if kind != b"{" or raw[end : token.start()].strip(_SPACE) != wanted:
                 return None
             start = token.start()
         elif depth == 3:
             end = token.end()
-            found.objects.append((start, end))
-            if len(found.objects) > MOST_OBJECTS:
+            pieces.objects.append((start, end))
+            if len(pieces.objects) > MAX_OBJECTS:
                 return None
         elif depth == 2 and kind == b"]":
-            if not found.objects or raw[end : token.start()].strip(_SPACE):
+            if not pieces.objects or raw[end : token.start()].strip(_SPACE):
                 return None
-            found.before, found.after = raw[: found.objects[0][0]], raw[end:]
-    return found if found.after and len(found.rest) <= MOST_REST_BYTES else None
+            pieces.before, pieces.after = raw[: pieces.objects[0][0]], raw[end:]
+    return pieces if pieces.after and len(pieces.rest) <= MAX_REST_BYTES else None
 
 
 def _structure(raw: bytes) -> Iterator[tuple[int, str, re.Match[bytes]]]:

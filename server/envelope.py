@@ -7,7 +7,6 @@ import re
 import time
 import uuid
 from collections.abc import Sequence
-from itertools import takewhile
 from urllib.parse import unquote_to_bytes
 
 from fastapi.routing import APIRoute
@@ -17,9 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.api.spans import Watcher, span, watched_by
 from corral.server.errors import error_response, internal_error
-from corral.server.telemetry import logs
+from corral.server.request import REQUEST_ID, request_id, template_of
 
-REQUEST_ID = "x-request-id"
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -30,7 +28,7 @@ SECURITY_HEADERS = {
 """Of every response that does not say otherwise: pages have a policy of their own. Replies hold
 documents, so no cache keeps them; no page of another origin shows them in a frame."""
 CLIENT_LEFT = 499
-"""What the access log shows where the client closed the connection before its body was complete."""
+"""Status in the access log if the client closed the connection before its body was complete."""
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 access_log = logging.getLogger("corral.access")
@@ -43,12 +41,12 @@ class Envelope:
     * One line per request at INFO: method, route, status, time, id. The route is the template, not
       the path, so neither names nor query strings nor bodies are logged. What was not found shows
       how far its path is one: `/v1/*`.
-    * An exception that nothing foresaw becomes a 500 in the common form.
-    * The watchers are told of the request and of what happens in it.
+    * An unexpected exception becomes a 500 in the common form.
+    * The watchers see the request and the spans in it.
 
     Args:
-        app: What is inside.
-        routes: Those of the app.
+        app: The next layer.
+        routes: The routes of the app.
         watchers: Metrics and traces; may change while the app runs.
     """
 
@@ -66,15 +64,15 @@ class Envelope:
             return
         headers = Headers(scope=scope)
         given = headers.get(REQUEST_ID, "")
-        request_id = given if _ACCEPTED_ID.fullmatch(given) else uuid.uuid4().hex
-        scope[REQUEST_ID] = request_id
-        logs.request_id.set(request_id)
+        own_id = given if _ACCEPTED_ID.fullmatch(given) else uuid.uuid4().hex
+        scope[REQUEST_ID] = own_id
+        request_id.set(own_id)
         about = {"method": scope["method"], "traceparent": headers.get("traceparent", "")}
         with watched_by(*self._watchers), span("request", **about) as seen:
-            seen["status"] = await self._answer(scope, receive, send, request_id)
-            seen["route"], seen["request_id"] = template_of(scope, self._routes), request_id
+            seen["status"] = await self._answer(scope, receive, send, own_id)
+            seen["route"], seen["request_id"] = template_of(scope, self._routes), own_id
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> int:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, own_id: str) -> int:
         """Serve one request, log it, and return the status of its answer."""
         started = time.perf_counter()
         status = 0
@@ -84,7 +82,7 @@ class Envelope:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                headers[REQUEST_ID] = request_id
+                headers[REQUEST_ID] = own_id
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
@@ -92,7 +90,7 @@ class Envelope:
         try:
             await self._serve(scope, receive, sending)
         except ClientDisconnect:
-            status = CLIENT_LEFT  # nobody is there to answer
+            status = CLIENT_LEFT  # the client is gone
         except Exception as error:  # noqa: BLE001 - the one place that catches what nothing foresaw
             response = internal_error(error)
             if status == 0:  # else the answer is under way, and cutting it off is all that is left
@@ -103,7 +101,7 @@ class Envelope:
             method = scope["method"]
             about = {"method": method, "route": route, "status": status, "milliseconds": elapsed}
             access_log.info(
-                "%s %s %d %.1f ms %s", method, route, status, elapsed, request_id, extra=about
+                "%s %s %d %.1f ms %s", method, route, status, elapsed, own_id, extra=about
             )
         return status
 
@@ -114,24 +112,6 @@ class Envelope:
         # Servers decode such a path to U+FFFD, under which another vector DB may be registered.
         refusal = error_response(400, "invalid_request", "The path is not percent-encoded UTF-8.")
         await refusal(scope, receive, send)
-
-
-def template_of(scope: Scope, routes: Sequence[APIRoute]) -> str:
-    """Return the template of a request's route, also where it was refused before its route."""
-    found = getattr(scope.get("route"), "path_format", None)
-    if found is not None:
-        return str(found)
-    path = scope["path"]
-    if match := next((route for route in routes if route.path_regex.match(path)), None):
-        return match.path_format
-    known = [_in_common(path.split("/"), route.path_format.split("/")) for route in routes]
-    return "/".join([*max(known, key=len), "*"])
-
-
-def _in_common(parts: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Return what both begin with; a part in braces stands for any, and so for none."""
-    both = zip(parts, others, strict=False)
-    return [part for part, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
 
 
 def _is_text(raw_path: bytes) -> bool:

@@ -29,7 +29,7 @@ from corral.api import errors
 from corral.api.spans import span
 from corral.server.absent import instead_of
 from corral.server.missing import add_values
-from corral.server.telemetry import logs
+from corral.server.request import request_id
 from corral.server.validation import InvalidBody, from_framework
 
 log = logging.getLogger("corral.server")
@@ -132,7 +132,7 @@ def error_response(
         code: A stable error name for programs.
         message: One or two sentences for people; shortened in the middle beyond 1000 characters.
         param: The request's field that is to blame, as a dotted path.
-        details: The single findings where a request breaks its schema.
+        details: The places where a request breaks its schema.
         retryable: Whether the same request may succeed later. Where it may not, and clients
             would repeat it, the header `x-should-retry: false` tells them.
         headers: More headers.
@@ -152,14 +152,14 @@ def error_response(
         sent["x-should-retry"] = "false"
     # A lone surrogate in a message must not turn a refusal into a failure.
     with span("refusal", code=code):
-        found = {"error": error, "detail": text, "request_id": logs.request_id.get()}
-        body = json.dumps({**found, **(more or {})}, ensure_ascii=False)
+        common = {"error": error, "detail": text, "request_id": request_id.get()}
+        body = json.dumps({**common, **(more or {})}, ensure_ascii=False)
     content = body.encode("utf-8", "replace")
     return Response(content, status, headers=sent, media_type="application/json")
 
 
 def shorten(text: str, most: int = MAX_MESSAGE_CHARACTERS) -> str:
-    """Return a text with its middle left out where it is longer than `most` characters.
+    """Return a text; if it is longer than `most` characters, without its middle.
 
     Beginning and end stay: a message ends with what to do.
     """
@@ -176,7 +176,7 @@ def internal_error(error: Exception) -> Response:
 
 
 def log_failure(error: BaseException) -> None:
-    """Log where an exception came from.
+    """Log the place of an exception.
 
     Its message may quote what a user sent, so above DEBUG only types and places are written.
     """
@@ -230,7 +230,7 @@ def response_of(
     if isinstance(error, errors.ContractViolation):
         log_failure(error)
     elif status >= 500 or status == 424:
-        log.warning("%s: %s (request %s)", code, error, logs.request_id.get() or "-")
+        log.warning("%s: %s (request %s)", code, error, request_id.get() or "-")
     return error_response(
         status,
         code,

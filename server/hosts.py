@@ -61,7 +61,7 @@ class HostCheck:
 
 
 def _host_of(authority: str) -> str:
-    """Return the host of `host:port` in its one form, "" where it is malformed."""
+    """Return the normalized host of `host:port`, "" if it is malformed."""
     match = _AUTHORITY.fullmatch(authority)
     return match.group(1).strip("[]").lower().removesuffix(".") if match else ""
 

@@ -1,4 +1,4 @@
-"""What one request may ask for: the operator's `server.limits`, each with its refusal.
+"""Limits of one request: the operator's `server.limits`, each with its refusal.
 
 The body is checked here, before anything reads it; the routes check counts.
 """
@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 
 UPLOAD_PATHS = ("/v1/files", "/v1/openai/v1/files")
 FORM_BYTES = 64 * 1024
-"""What the form around an uploaded file may add."""
+"""Maximum bytes of the form around an uploaded file."""
 
 SNAPSHOTS = "/v1/snapshots"
 """The route whose body is a whole vector DB, and goes to the disk as it arrives."""

@@ -129,7 +129,7 @@ def _loaded(entry: metadata.EntryPoint) -> Application:
 
 
 def _problem(application: Application, served: Sequence[APIRoute]) -> str:
-    """Return what is wrong with the paths of an application beside others; "" if nothing is."""
+    """Return the conflict of an application's paths with served routes; "" if there is none."""
     for other in served:
         if application.covers(other.path_format):
             return f"claims {', '.join(application.paths)}, but {other.path_format} is served there"

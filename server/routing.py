@@ -1,4 +1,4 @@
-"""What all routes share: how a body becomes a model, how an id is read from a path.
+"""Shared by all routes: parsing a body into a model, ids in paths, dependencies.
 
 FastAPI would parse JSON with the standard library, then validate the result; for 1,000 chunks
 with embeddings that takes three times as long as letting pydantic read the bytes. A route of this
@@ -91,7 +91,7 @@ class ContractRoute(APIRoute):
         self._unread: dict[str, Any] | None = {"methods": methods, **read, **settings}
 
     def __getattr__(self, name: str) -> Any:
-        """Return what FastAPI knows of the endpoint, which it reads now."""
+        """Return an attribute that FastAPI derives from the endpoint, and derive them all now."""
         with _READING:  # an app in another thread has the same routes
             unread = self.__dict__.get("_unread")
             if unread is not None:
@@ -152,7 +152,7 @@ class InsertRoute(ContractRoute):
     """A route that stores something, of which few work at once: the others wait for a slot.
 
     Each vector DB provider has `server.limits.max_concurrent_inserts` slots of its own, so that a
-    backend that hangs keeps nobody from writing to the others. So many bodies for each provider are
+    backend that hangs does not block writes to the others. So many bodies for each provider are
     in memory parsed; those that wait are bytes. (A copy that reads from another provider takes a
     slot of that pair, which has as many: it waits for both.)
 
@@ -193,7 +193,7 @@ class _ParsedRequest(Request):
 
 
 class _Names(BaseModel):
-    """What the body of an insert or of a copy says about where it goes; the rest is passed over."""
+    """The ids in the body of an insert or a copy; other fields are ignored."""
 
     vector_db_id: str = Field(
         default="", validation_alias=AliasChoices("vector_db_id", "vector_store_id")
@@ -203,17 +203,17 @@ class _Names(BaseModel):
 
 
 async def _providers(request: Request, raw: bytes) -> frozenset[str]:
-    """Return the providers that an insert waits for; none where it is going to be refused."""
+    """Return the providers that an insert waits for; none if it will be refused."""
     stack = stack_of(request.scope)
     pieces = await cut_once(request, raw)
     head = pieces.rest if pieces else raw
     names = await asyncio.to_thread(_names, head) if is_large(head) else _names(head)
-    found = {names.provider_id}
+    provider_ids = {names.provider_id}
     in_path = request.path_params.get("vector_db_id", "")
     for vector_db_id in filter(None, (in_path, names.vector_db_id, names.target_id)):
         with suppress(NotFound):
-            found.add((await stack.vector_db(vector_db_id)).provider_id)
-    return frozenset(e.provider_id for e in stack.config.providers.of(Api.VECTOR_IO)) & found
+            provider_ids.add((await stack.vector_db(vector_db_id)).provider_id)
+    return frozenset(e.provider_id for e in stack.config.providers.of(Api.VECTOR_IO)) & provider_ids
 
 
 def _named(parsed: BaseModel) -> list[str]:
@@ -237,10 +237,10 @@ PathId = Annotated[
 
 
 def stack_of(scope: Scope) -> Stack:
-    """Return the stack as whoever sends a request sees it; there is no other way to it.
+    """Return the stack as the caller of a request may see it; routes have no other access to it.
 
     Raises:
-        Unauthenticated: Nobody in particular sends it.
+        Unauthenticated: The request has no principal.
     """
     principal = principal_of(scope)
     return cast(Stack, scope["app"].state.stack).for_principal(principal)

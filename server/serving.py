@@ -65,7 +65,7 @@ def serve(
     _spare_the_collector()
     if workers > 1:
         _check_engines(settings)
-        os.environ[WORKER_VARIABLE] = _told(settings, folder, config_file)
+        os.environ[WORKER_VARIABLE] = _worker_options(settings, folder, config_file)
     record(settings.server, folder)
     with shared(workers):
         uvicorn.run(
@@ -99,11 +99,11 @@ def log_config(form: Literal["text", "json"]) -> dict[str, Any]:
 
 
 def worker_app() -> FastAPI:
-    """Return the app of one of several processes of a server; `serve` has told what it needs."""
-    told = json.loads(os.environ[WORKER_VARIABLE])
-    folder, file = Path(told["home"]), told["config_file"]
+    """Return the app of one of several processes of a server, with the options of `serve`."""
+    options = json.loads(os.environ[WORKER_VARIABLE])
+    folder, file = Path(options["home"]), options["config_file"]
     settings = load_config(Path(file) if file else None, folder)
-    listening = {"host": told["host"], "port": told["port"]}
+    listening = {"host": options["host"], "port": options["port"]}
     settings.server = settings.server.model_copy(update=listening)
     app = create_app(settings, folder)
     _spare_the_collector()
@@ -120,15 +120,15 @@ def _spare_the_collector() -> None:
     gc.freeze()
 
 
-def _told(settings: RunConfig, folder: Path, config_file: Path | None) -> str:
-    """Return what the processes of a server have to know; no secret, which an environment shows."""
+def _worker_options(settings: RunConfig, folder: Path, config_file: Path | None) -> str:
+    """Return the settings of worker processes as JSON; no secret, which an environment shows."""
     file = str(config_file.absolute()) if config_file else None
     listening = {"host": settings.server.host, "port": settings.server.port}
     return json.dumps({"home": str(folder.absolute()), "config_file": file, **listening})
 
 
 def _check_engines(settings: RunConfig) -> None:
-    """Refuse several processes where an engine works in one only."""
+    """Refuse several processes if an engine works in one only."""
     for entry in settings.providers.vector_io:
         if not find_spec(Api.VECTOR_IO, entry.provider_type).capabilities.concurrent_processes:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What pydantic says about a wrong request, in words that help whoever sent it.
+"""Pydantic's findings about a wrong request, in words that help its sender.
 
 Every finding names the field as the sender wrote it (no union tags, no class names), what was found
 there and, for an unknown key, which keys there are.
@@ -31,7 +31,7 @@ from corral.api.findings import (
 )
 
 MAX_DETAILS = 20
-"""Most single findings in a reply: a thousand equal ones help nobody."""
+"""Maximum findings in a reply: a thousand equal ones do not help."""
 MAX_FINDINGS = 10_000
 """Above it the findings are counted and not read: each costs half a kilobyte and more."""
 
@@ -68,22 +68,22 @@ def from_pydantic(
     if refused := refused_filter(findings[0], path_of(tuple(_sent_location(findings[0], data)))):
         return refused
     meant = _meant(findings, data)
-    told = [_finding(found, data, model, first) for found in meant[:MAX_DETAILS]]
-    return _invalid(told, more=len(meant) - 1)
+    shown = [_finding(found, data, model, first) for found in meant[:MAX_DETAILS]]
+    return _invalid(shown, more=len(meant) - 1)
 
 
 def from_framework(findings: Sequence[Any]) -> InvalidBody:
     """Return the refusal of a query or path parameter, as FastAPI saw it."""
-    told = []
-    for found in findings:
-        location = tuple(found["loc"][1:])  # without "query"
-        sent = _as_number(found.get("input"))
-        if _is_no_file(found):
+    shown = []
+    for finding in findings:
+        location = tuple(finding["loc"][1:])  # without "query"
+        sent = _as_number(finding.get("input"))
+        if _is_no_file(finding):
             message = f"{path_of(location)}: send it as a file that has a filename."
         else:
-            message = sentence(path_of(location) or "The body", found, sent)
-        told.append(_Finding(location, message, found["type"]))
-    return _invalid(told, more=len(told) - 1)
+            message = sentence(path_of(location) or "The body", finding, sent)
+        shown.append(_Finding(location, message, finding["type"]))
+    return _invalid(shown, more=len(shown) - 1)
 
 
 def _as_number(sent: Any) -> Any:
@@ -94,9 +94,9 @@ def _as_number(sent: Any) -> Any:
     return sent
 
 
-def _is_no_file(found: Any) -> bool:
-    """Return True where a form has a text for a file; the framework names its class then."""
-    return found["type"] == "value_error" and "UploadFile" in found["msg"]
+def _is_no_file(finding: Any) -> bool:
+    """Return True if a form has a text for a file; the framework names its class then."""
+    return finding["type"] == "value_error" and "UploadFile" in finding["msg"]
 
 
 class _Finding:
@@ -117,30 +117,30 @@ def _invalid(findings: Sequence[_Finding], more: int = 0) -> InvalidBody:
     )
 
 
-def _finding(found: Any, data: Any, model: type[BaseModel], first: int) -> _Finding:
-    in_piece = tuple(_sent_location(found, data))
+def _finding(finding: Any, data: Any, model: type[BaseModel], first: int) -> _Finding:
+    in_piece = tuple(_sent_location(finding, data))
     location = (*in_piece[:1], *(p + first if isinstance(p, int) else p for p in in_piece[1:2]))
     location += in_piece[2:]
-    if found["type"] == "extra_forbidden":
+    if finding["type"] == "extra_forbidden":
         message = unknown_key(location, known_keys(model, in_piece[:-1], data))
         return _Finding(location, message, "extra_forbidden")
-    message = sentence(path_of(location) or "The body", found, found["input"])
-    if found["type"] == "missing" and (values := known_values(model, in_piece, data)):
+    message = sentence(path_of(location) or "The body", finding, finding["input"])
+    if finding["type"] == "missing" and (values := known_values(model, in_piece, data)):
         message = f"{message} Send {' or '.join(values)}."
-    return _Finding(location, message, found["type"])
+    return _Finding(location, message, finding["type"])
 
 
-def _sent_location(found: Any, data: Any) -> Iterator[str | int]:
+def _sent_location(finding: Any, data: Any) -> Iterator[str | int]:
     """Yield the parts of a finding's location that are in the body.
 
     A setting of a vector store may have been sent in its metadata.
     """
-    name = next(iter(found["loc"]), "")
-    in_metadata = found["type"] != "missing" and not holds(data, name)
+    name = next(iter(finding["loc"]), "")
+    in_metadata = finding["type"] != "missing" and not holds(data, name)
     if in_metadata and holds(_metadata(data), name):
         data = data["metadata"]
         yield "metadata"
-    yield from sent_location(found, data)
+    yield from sent_location(finding, data)
 
 
 def _metadata(data: Any) -> Any:
@@ -156,9 +156,9 @@ def _meant(findings: Sequence[Any], data: Any) -> list[Any]:
     none of the kinds is told all of them.
     """
     tried: dict[Location, dict[Location, list[Any]]] = {}
-    for found in findings:
-        kind = _kind(found, data)
-        tried.setdefault(kind[:-1], {}).setdefault(kind, []).append(found)
+    for finding in findings:
+        kind = _kind(finding, data)
+        tried.setdefault(kind[:-1], {}).setdefault(kind, []).append(finding)
     dropped, words = set(), dict[int, Json]()
     for place, kinds in tried.items():
         if not place:
@@ -166,8 +166,8 @@ def _meant(findings: Sequence[Any], data: Any) -> list[Any]:
         meant = min(kinds, key=lambda kind: _distance(kind, kinds[kind], data))
         dropped |= {id(f) for kind in kinds if kind != meant for f in kinds[kind]}
         if all(_is_other_type(kind, kinds[kind]) for kind in kinds):
-            told = dict.fromkeys(said(kinds[kind][0]).removeprefix("must be ") for kind in kinds)
-            words[id(kinds[meant][0])] = {"words": f"must be {' or '.join(told)}"}
+            types = dict.fromkeys(said(kinds[kind][0]).removeprefix("must be ") for kind in kinds)
+            words[id(kinds[meant][0])] = {"words": f"must be {' or '.join(types)}"}
     return [f | words.get(id(f), {}) for f in findings if id(f) not in dropped]
 
 
@@ -178,15 +178,15 @@ def _is_other_type(kind: Location, findings: Sequence[Any]) -> bool:
     return is_of_type and bool(findings[0]["loc"] == kind)
 
 
-def _kind(found: Any, data: Any) -> Location:
+def _kind(finding: Any, data: Any) -> Location:
     """Return where a finding's kind of value was tried: the location with pydantic's name for it.
 
-    Empty where there was only one kind.
+    Empty if there was only one kind.
     """
-    location: Location = found["loc"]
+    location: Location = finding["loc"]
     for number, part in enumerate(location, start=1):
         if not holds(data, part):
-            is_field = found["type"] == "missing" and number == len(location)
+            is_field = finding["type"] == "missing" and number == len(location)
             return () if is_field else location[:number]
         data = data[part]
     return ()

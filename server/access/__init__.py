@@ -1,1 +1,1 @@
-"""Who may ask what: keys and tokens, roles, rate limits, the audit log."""
+"""Access: keys and tokens, roles, rate limits, the audit log."""

@@ -5,8 +5,8 @@
      "vector_dbs": ["notes"], "queries": ["9f86d081884c7d65"], "returned": {"notes": ["chunk-1"]},
      "status": 200, "refused": false}
 
-A question appears as a keyed hash: equal questions are seen to be equal, and nobody who has the log
-without the key, `query.key` beside it, can try out what was asked.
+A question appears as a keyed hash: equal questions have equal hashes, and without the key, which is
+`query.key` beside the log, no guess of a question can be tested.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG = logging.getLogger("corral.server")
 
 @dataclass(slots=True)
 class Entry:
-    """What is known of one request until its line is written; the `Record` of its queries."""
+    """Facts about one request until its line is written; the `Record` of its queries."""
 
     action: str = ""
     request_id: str = ""
@@ -50,11 +50,11 @@ class Entry:
     refused: bool = False
 
     def calls(self, tool: str) -> None:
-        """Note a tool that a request calls, whose reply may be a 200 that tells of a refusal."""
+        """Add a tool that a request calls."""
         self.tools.append(tool)
 
     def names(self, *vector_db_ids: str) -> None:
-        """Note which vector DBs a request is about."""
+        """Add vector DBs that the request is about."""
         self.vector_dbs += [name for name in vector_db_ids if name not in self.vector_dbs]
 
     def asks(self, question: str, vector_db_ids: Sequence[str] = ()) -> None:
@@ -87,7 +87,7 @@ class AuditLog:
     Args:
         settings: `server.audit`.
         home: The data folder.
-        clock: Says the time.
+        clock: Returns the time, in UTC.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class AuditLog:
         """Write the line of a decision; a failure is logged, since the reply is on its way.
 
         Args:
-            entry: What is known of the request.
-            status: The reply's.
+            entry: The facts about the request.
+            status: HTTP status of the reply.
         """
         if not self._settings.enabled:
             return

@@ -1,4 +1,4 @@
-"""From a request's headers to who asks: an API key, a token, or nobody where nothing is set up."""
+"""Find the caller in a request's headers: by an API key, a token, or neither on an open server."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _HOW = (
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and how much it may take.
+    """The caller of a request, and its rate limits.
 
     Attributes:
-        known: Whether it has said who it is: a request of somebody unknown is in no audit log.
+        known: Whether it has identified itself; other callers are in no audit log.
     """
 
     principal: Principal
@@ -68,7 +68,7 @@ class Callers:
         return self._issuer is not None or await self.keys.exist()
 
     async def check_address(self) -> None:
-        """Refuse to serve on an address that others reach while nobody is asked who they are.
+        """Refuse to serve on an address that other machines reach while no key is required.
 
         Raises:
             ConfigError: Nothing is configured, and `server.host` is no loopback address.
@@ -82,7 +82,7 @@ class Callers:
             )
 
     async def of(self, headers: Headers, address: str) -> Caller:
-        """Return who sends a request.
+        """Return the caller of a request.
 
         Args:
             headers: Its headers. Only Authorization counts; nothing of a proxy's does.
@@ -113,7 +113,7 @@ class Callers:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if nobody on another machine reaches a host name or address."""
+    """Return True if no other machine can reach a host name or address."""
     if host == "localhost":
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback

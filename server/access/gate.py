@@ -1,4 +1,4 @@
-"""The gate: the one door of the server. Nothing of a request is read before it knows who asks."""
+"""The gate: it identifies the caller of each request before anything of the request is read."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from corral.server.access.audit import AuditLog, Entry, begin
 from corral.server.access.callers import Caller, Callers
 from corral.server.access.quotas import Quotas, TooMany
 from corral.server.access.roles import PRINCIPAL, Public, declared
-from corral.server.envelope import REQUEST_ID, template_of
 from corral.server.errors import error_response, response_of
 from corral.server.limits import refuse
+from corral.server.request import REQUEST_ID, template_of
 
 
 @dataclass(slots=True)
 class Access:
-    """What the gate asks and tells; the app has one while it runs, `app.state.access`."""
+    """Callers, audit log and quotas; a running app has them as `app.state.access`."""
 
     callers: Callers
     audit: AuditLog
@@ -35,11 +35,11 @@ class Access:
 
     @classmethod
     def of(cls, settings: ServerSettings, home: Path, operator: Principal | None) -> Self:
-        """Return the one of a configuration; see `Callers`."""
+        """Build it from a configuration; see `Callers`."""
         return cls(Callers(settings, home, operator), AuditLog(settings.audit, home))
 
     async def close(self) -> None:
-        """Close what it holds open."""
+        """Close the callers' keys and the audit log."""
         await self.callers.close()
         self.audit.close()
 

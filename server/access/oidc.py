@@ -1,4 +1,4 @@
-"""Tokens of an OpenID Connect issuer: who somebody is, as the issuer has signed it."""
+"""Tokens of an OpenID Connect issuer, which sign the identity of a caller."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Issuer:
         )
 
     async def principal(self, token: str) -> Principal:
-        """Return who a token is of.
+        """Return the principal of a token.
 
         Raises:
             Unauthenticated: It is not signed by the issuer, not for this server, not valid now, or
-                does not say who somebody is.
+                does not name the user.
             Forbidden: None of its groups has a role here.
             Unavailable: The issuer's keys cannot be read.
         """
@@ -139,30 +139,30 @@ class _Keys:
         """
         if algorithm not in self._settings.algorithms:
             raise _refused("its algorithm is not accepted")
-        found = self._named(key_id, algorithm)
-        if not found or not self._are_younger_than(FRESH_SECONDS):
+        keys = self._named(key_id, algorithm)
+        if not keys or not self._are_younger_than(FRESH_SECONDS):
             async with self._reading:
-                found = await self._sought(key_id, algorithm)
-        if len(found) != 1:
+                keys = await self._sought(key_id, algorithm)
+        if len(keys) != 1:
             raise _refused("the issuer has no such key")
-        return found[0]
+        return keys[0]
 
     async def close(self) -> None:
         await self._http.aclose()
 
     async def _sought(self, key_id: object, algorithm: str) -> list[Key]:
         """Return the keys that fit, having read them again if that is due."""
-        found = self._named(key_id, algorithm)
-        wanted = not found or not self._are_younger_than(FRESH_SECONDS)
+        keys = self._named(key_id, algorithm)
+        wanted = not keys or not self._are_younger_than(FRESH_SECONDS)
         if wanted and self._clock() >= self._tried_at + AGAIN_SECONDS:
             await self._read()
-            found = self._named(key_id, algorithm)
+            keys = self._named(key_id, algorithm)
         if not self._are_younger_than(STALE_SECONDS):
             raise Unavailable(
                 "The token issuer's keys cannot be read.",
                 hint="Try again later; the server's log says why.",
             )
-        return found
+        return keys
 
     def _named(self, key_id: object, algorithm: str) -> list[Key]:
         return [
@@ -191,20 +191,20 @@ class _Keys:
         self._read_at = self._clock()
 
     async def _discovered(self) -> str:
-        """Return where the keys are, by the issuer's discovery document.
+        """Return the address of the keys, from the issuer's discovery document.
 
         Raises:
             ValueError: It is another issuer's, or names no safe address.
         """
         issuer = self._settings.issuer
         place = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-        found = _Discovery.model_validate_json(await self._fetch(place))
-        if found.issuer != issuer:
+        discovery = _Discovery.model_validate_json(await self._fetch(place))
+        if discovery.issuer != issuer:
             raise ValueError("the discovery document is from another issuer")
-        return found.jwks_uri
+        return discovery.jwks_uri
 
     async def _fetch(self, address: str) -> bytes:
-        """Return what is at an address, `MAX_BYTES` at most."""
+        """Return the content of an address, `MAX_BYTES` at most."""
         async with self._http.stream("GET", address) as response:
             if response.status_code != 200:
                 raise ValueError(f"status {response.status_code}")
@@ -224,22 +224,22 @@ def _claim(claims: dict[str, Any], name: str) -> Any:
     """Return a claim of that name, else what the parts between its dots lead to."""
     if name in claims:
         return claims[name]
-    found: Any = claims
+    value: Any = claims
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    return found
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _name(claims: dict[str, Any], name: str) -> str:
-    found = _claim(claims, name)
-    if not isinstance(found, str) or not found:
+    value = _claim(claims, name)
+    if not isinstance(value, str) or not value:
         raise ValueError(f"{name} must be a name")
-    return found
+    return value
 
 
-def _names(found: Any) -> list[str]:
+def _names(value: Any) -> list[str]:
     """Return the names in a claim: a list, a single one, or none at all."""
-    names = [found] if isinstance(found, str) else found or []
+    names = [value] if isinstance(value, str) else value or []
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise _refused("its groups must be a list of names")
     return names

@@ -1,4 +1,4 @@
-"""Quotas: what one caller may take of the server, and when it may ask again."""
+"""Quotas: rate limits by caller, and the time until it may ask again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from corral.providers.base.server_config import RateLimits
 
 MIB = 1024 * 1024
-MOST_IDLE = 10_000
-"""So many callers are remembered; of more, those who have taken nothing for a minute are not."""
+MAX_CALLERS = 10_000
+"""Maximum callers to remember; beyond it, callers that were idle for a minute are dropped."""
 
 
 class TooMany(Exception):
-    """A caller has taken what it may.
+    """A caller has used up its quota.
 
     Attributes:
         what: The limit, in words.
@@ -47,7 +47,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Use:
-    """What a caller takes: `with use:` while one of its requests runs."""
+    """The use of one caller: `with use:` while one of its requests runs."""
 
     requests: _Bucket
     bytes: _Bucket
@@ -67,10 +67,10 @@ class Use:
 
 
 class Quotas:
-    """Counts what callers take, in this process.
+    """Counts the use of each caller in this process.
 
     Args:
-        clock: Says the time, in seconds of any beginning.
+        clock: Returns the time in seconds, from any start.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -78,10 +78,10 @@ class Quotas:
         self._uses: dict[Hashable, Use] = {}
 
     def admit(self, caller: Hashable, limits: RateLimits) -> Use:
-        """Let one request in; what is returned counts it for as long as it is entered.
+        """Admit a request; the returned `Use` counts it while it is entered.
 
         Raises:
-            TooMany: The caller has taken what it may.
+            TooMany: The caller has used up its quota.
         """
         now = self._clock()
         use = self._use(caller, limits, now)
@@ -99,7 +99,7 @@ class Quotas:
 
     def _use(self, caller: Hashable, limits: RateLimits, now: float) -> Use:
         if caller not in self._uses:
-            if len(self._uses) >= MOST_IDLE:
+            if len(self._uses) >= MAX_CALLERS:
                 self._forget(now)
             requests = limits.requests_per_minute or 0
             size = (limits.mib_per_minute or 0) * MIB
@@ -114,7 +114,7 @@ class Quotas:
         bucket.left -= 1
 
     def _forget(self, now: float) -> None:
-        """Forget who has taken nothing for a minute, and so has all of its allowance again."""
+        """Drop callers that were idle for a minute, whose allowances are full again."""
         idle = [
             caller
             for caller, use in self._uses.items()

@@ -19,13 +19,13 @@ from corral.api.errors import Forbidden, Unauthenticated
 from corral.api.principal import Principal, Role
 
 PRINCIPAL = "corral.principal"
-"""Where the gate puts who asks into a request's scope; it puts nothing on a public route."""
+"""The key of a scope under which the gate puts the principal; public routes have none."""
 
 _BEARER = HTTPBearer(auto_error=False, description="An API key, or a token of the issuer.")
 
 
 class Needs:
-    """A dependency that refuses who may not use a route.
+    """A dependency that refuses callers who may not use a route.
 
     Args:
         role: Least role; None: anybody may, without a key.
@@ -37,7 +37,7 @@ class Needs:
 
     @property
     def name(self) -> str:
-        """What the documentation calls it."""
+        """Its name in the documentation."""
         if self._role is None:
             return "public"
         if self._operator:
@@ -92,10 +92,10 @@ OPERATOR = Depends(Needs(Role.ADMIN, operator=True))
 
 
 def principal_of(scope: Scope) -> Principal:
-    """Return who asks.
+    """Return the principal of a request.
 
     Raises:
-        Unauthenticated: The gate has let in nobody.
+        Unauthenticated: The request has none.
     """
     principal = scope.get(PRINCIPAL)
     if principal is None:
@@ -104,15 +104,15 @@ def principal_of(scope: Scope) -> Principal:
 
 
 def declared(dependencies: Sequence[Dependency]) -> Needs | None:
-    """Return what a route's dependencies say that it needs; None where they say nothing."""
-    found = [d.dependency for d in dependencies if isinstance(d.dependency, Needs)]
-    return found[-1] if found else None
+    """Return the `Needs` among a route's dependencies, None if there is none."""
+    needs = [d.dependency for d in dependencies if isinstance(d.dependency, Needs)]
+    return needs[-1] if needs else None
 
 
 def with_needs(
     dependencies: Sequence[Dependency], methods: Collection[str] | None
 ) -> list[Dependency]:
-    """Return a route's dependencies with what it needs among them."""
+    """Return a route's dependencies, with the default `Needs` if they hold none."""
     if declared(dependencies) is not None:
         return list(dependencies)
     reads = {method.upper() for method in methods or ("GET",)} <= {"GET", "HEAD"}

@@ -1,8 +1,8 @@
 """Dify's metadata conditions as filters.
 
-Filters compare whole values. What Dify says of a part of a text (`contains`, `end with`), and of
-what is not there (`empty`), becomes a comparison with the values that the vector DB holds under the
-key; for that all its chunks are read, `MAX_READ` at most.
+Filters compare whole values. Conditions about a part of a text (`contains`, `end with`) or a
+missing value (`empty`) become comparisons with the values that the vector DB holds under the key;
+for that all its chunks are read, `MAX_READ` at most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from corral.api.wire import NullsAreDefaults
 from corral.providers.base.documents import chunks_by_id
 
 MAX_READ = 100_000
-"""Most chunks of a vector DB whose values are read for one condition."""
+"""Maximum chunks of a vector DB to read for one condition."""
 LAST_CHARACTER = chr(sys.maxunicode)
 
 Operator = Literal[
@@ -55,7 +55,7 @@ _SIGNS = {">": "gt", "<": "lt", "≥": "gte", "≤": "lte", "before": "lt", "aft
 
 
 async def as_filter(given: Conditions | None, index: EmbeddingIndex) -> Filter | None:
-    """Return the filter that conditions ask for; None where there is none.
+    """Return conditions as a filter, None if there are none.
 
     Raises:
         InvalidFilter: A value does not fit its operator, or the vector DB holds too much.
@@ -91,8 +91,8 @@ async def _of_key(key: str, condition: Condition, index: EmbeddingIndex, at: int
         end = Comparison("lte", key, text + LAST_CHARACTER)
         return Compound("and", (Comparison("gte", key, text), end))
     holds = _TESTS[operator](text)
-    found = await _values(index, key, lambda value: isinstance(value, str) and holds(value))
-    return _among(key, found, operator == "not contains", at)
+    matching = await _values(index, key, lambda value: isinstance(value, str) and holds(value))
+    return _among(key, matching, operator == "not contains", at)
 
 
 _TESTS: dict[str, Callable[[str], Callable[[str], bool]]] = {
@@ -103,7 +103,7 @@ _TESTS: dict[str, Callable[[str], Callable[[str], bool]]] = {
 
 
 def _ordered(key: str, operator: str, value: Any, at: int) -> Filter:
-    """Return a comparison of order: of numbers where the value spells one, else of texts."""
+    """Return a comparison of order: of numbers if the value spells one, else of texts."""
     sign: Any = _SIGNS[operator]
     readings = _readings(value)
     if not readings or isinstance(value, bool | list):
@@ -112,7 +112,7 @@ def _ordered(key: str, operator: str, value: Any, at: int) -> Filter:
 
 
 def _meant(condition: Condition, at: int) -> tuple[Scalar, ...]:
-    """Return the values that a condition names; Dify sends numbers as texts, too."""
+    """Return the values of a condition; Dify sends numbers as texts, too."""
     given = condition.value
     several = condition.comparison_operator in ("in", "not in")
     if several and isinstance(given, str):
@@ -125,7 +125,7 @@ def _meant(condition: Condition, at: int) -> tuple[Scalar, ...]:
 
 
 def _readings(value: Any) -> list[Scalar]:
-    """Return what a value can mean: itself, and the number that a text spells."""
+    """Return the readings of a value: itself, and the number that a text spells."""
     if value is None:
         return []
     if not isinstance(value, str):
@@ -156,14 +156,14 @@ async def _values(
             hint="Use is, in, start with or a range comparison.",
             field="metadata_condition",
         )
-    found: dict[tuple[type, Scalar], Scalar] = {}
+    distinct: dict[tuple[type, Scalar], Scalar] = {}
     after = ""
     while ids := await index.chunk_ids(after, MAX_READ):
         async for chunk in chunks_by_id(index, ids):
             for value in filter(wanted, elements(chunk.metadata.get(key))):
-                found[type(value), value] = value
+                distinct[type(value), value] = value
         after = ids[-1]
-    return list(found.values())
+    return list(distinct.values())
 
 
 def _bad(at: int, field: str, rule: str, value: object) -> InvalidFilter:

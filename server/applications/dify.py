@@ -95,16 +95,16 @@ async def retrieval(
     request: DifyRequest, stack: StackOf, search: RetrievalOf, limits: LimitsOf
 ) -> DifyReply:
     """Return the best chunks for a question, with the vector DB's registered search settings."""
-    asked = request.retrieval_setting
-    check_max_chunks(asked.top_k, limits, field="retrieval_setting.top_k")
+    setting = request.retrieval_setting
+    check_max_chunks(setting.top_k, limits, field="retrieval_setting.top_k")
     index = await stack.index(request.knowledge_id)
     filters = await as_filter(request.metadata_condition, index)
-    found = await search.search(
+    result = await search.search(
         request.knowledge_id,
         request.query,
-        k=asked.top_k,
+        k=setting.top_k,
         filters=filters,
-        score_threshold=asked.score_threshold or 0.0,
+        score_threshold=setting.score_threshold or 0.0,
     )
     return DifyReply(
         records=[
@@ -114,6 +114,6 @@ async def retrieval(
                 title=title_of(hit.chunk),
                 metadata={"chunk_id": hit.chunk.chunk_id, **hit.chunk.metadata},
             )
-            for hit in found.hits
+            for hit in result.hits
         ]
     )

@@ -1,7 +1,7 @@
 """LibreChat's file service, rag_api: its files are documents of one vector DB.
 
-A file belongs to the user who sent it. Others find it only through the agent that it was sent for,
-its `entity_id`.
+A file belongs to the user who sent it. Other users find it only through the agent that it was sent
+for, its `entity_id`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from corral.server.routers import Application, refusals, with_bearer
 from corral.server.routing import LimitsOf, NotFoundRoute, RetrievalOf, StackOf
 
 PUBLIC_USER = "public"
-"""Whose files are that nobody in particular sent."""
+"""The owner of files that were sent without a user."""
 PAGE = 1000
-"""Ids that are read at once."""
+"""Documents in a page of ids."""
 
 
 class LibreChatError(BaseModel):
@@ -126,22 +126,22 @@ async def health() -> ServiceHealth:
 async def ids(request: Request, stack: StackOf) -> list[str]:
     """Return the ids of the user's files."""
     index = await _index(stack)
-    found: list[str] = []
+    file_ids: list[str] = []
     more = index is not None
     while index and more:
-        page = await list_documents(index, found[-1] if found else "", PAGE)
-        found += [each.document_id for each in page.items]
+        page = await list_documents(index, file_ids[-1] if file_ids else "", PAGE)
+        file_ids += [each.document_id for each in page.items]
         more = page.has_more
     if index is None or _user(request) is None:
-        return found
-    return [name for name in found if await _file(request, index, name)]
+        return file_ids
+    return [name for name in file_ids if await _file(request, index, name)]
 
 
 @router.get("/documents", summary="Show files (LibreChat)")
 async def documents(request: Request, stack: StackOf, ids: FileIds) -> list[LibreChatDocument]:
     """Return the chunks of files, in order."""
-    _, found = await _files(request, stack, ids)
-    chunks = [chunk for each in found for chunk in each.chunks]
+    _, files = await _files(request, stack, ids)
+    chunks = [chunk for each in files for chunk in each.chunks]
     audit.current().returns(_name(stack), [chunk.chunk_id for chunk in chunks])
     return [_document(chunk) for chunk in chunks]
 
@@ -184,32 +184,32 @@ async def embed(
     except InvalidRequest as error:
         if error.field is None or not error.field.endswith("mime_type"):
             raise
-        told = {"status": False, "message": str(error), "known_type": False}
-        return Embedded(file_id=file_id, filename=filename, **told)
+        reply = {"status": False, "message": str(error), "known_type": False}
+        return Embedded(file_id=file_id, filename=filename, **reply)
     return Embedded(file_id=file_id, filename=filename, known_type=True)
 
 
 @router.post("/query", summary="Query a file (LibreChat)", dependencies=[READER])
 async def query(
-    request: Request, asked: FileQuery, stack: StackOf, search: RetrievalOf, limits: LimitsOf
+    request: Request, question: FileQuery, stack: StackOf, search: RetrievalOf, limits: LimitsOf
 ) -> Found:
     """Return the best chunks of a file, each with its distance, 1 - score: lower is better."""
-    check_max_chunks(asked.k, limits, field="k")
-    wanted = _of(request, [asked.file_id], asked.entity_id)
-    return await _search(stack, search, asked.query, asked.k, wanted)
+    check_max_chunks(question.k, limits, field="k")
+    wanted = _of(request, [question.file_id], question.entity_id)
+    return await _search(stack, search, question.query, question.k, wanted)
 
 
 @router.post("/query_multiple", summary="Query several files (LibreChat)", dependencies=[READER])
 async def query_multiple(
-    request: Request, asked: FilesQuery, stack: StackOf, search: RetrievalOf, limits: LimitsOf
+    request: Request, question: FilesQuery, stack: StackOf, search: RetrievalOf, limits: LimitsOf
 ) -> Found:
     """Return the best chunks of several files, each with its distance: lower is better."""
-    check_max_chunks(asked.k, limits, field="k")
-    wanted = _of(request, asked.file_ids)
-    found = await _search(stack, search, asked.query, asked.k, wanted)
-    if not found:
+    check_max_chunks(question.k, limits, field="k")
+    wanted = _of(request, question.file_ids)
+    hits = await _search(stack, search, question.query, question.k, wanted)
+    if not hits:
         raise NotFound("No documents found for the given query.")
-    return found
+    return hits
 
 
 async def _search(
@@ -241,21 +241,21 @@ def _of(request: Request, file_ids: list[str], entity_id: str | None = None) -> 
 async def _files(
     request: Request, stack: Stack, file_ids: list[str]
 ) -> tuple[EmbeddingIndex, list[StoredDocument]]:
-    """Return files that the caller may see, and where they are.
+    """Return the index and the files that the caller may see.
 
     Raises:
         NotFound: One is not there.
     """
     if index := await _index(stack):
-        found = [await _file(request, index, name) for name in file_ids]
-        if all(found):
-            return index, [each for each in found if each]
+        files = [await _file(request, index, name) for name in file_ids]
+        if all(files):
+            return index, [each for each in files if each]
     raise NotFound("The specified file_ids were not found.", field="ids")
 
 
 async def _file(request: Request, index: EmbeddingIndex, file_id: str) -> StoredDocument | None:
-    found = await read_document(index, file_id, WHOLE)
-    return found if found and _may(request, found) else None
+    file = await read_document(index, file_id, WHOLE)
+    return file if file and _may(request, file) else None
 
 
 def _may(request: Request, file: StoredDocument) -> bool:
@@ -284,7 +284,7 @@ def _name(stack: Stack) -> str:
 
 
 def _user(request: Request) -> str | None:
-    """Return LibreChat's user, None where its tokens are not read."""
+    """Return LibreChat's user, None if its tokens are not read."""
     user: str | None = request.scope.get(USER)
     return user
 

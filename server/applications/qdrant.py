@@ -1,7 +1,7 @@
 """The part of Qdrant's API that chat UIs ask of an external vector database: reading, by vector.
 
 Collections are vector DBs. A point's score is the one that Qdrant would give, since its clients
-turn it into [0, 1] themselves: the cosine, 2 * score - 1 of ours, and where the vector DB keeps
+turn it into [0, 1] themselves: the cosine, 2 * score - 1 of ours, and if the vector DB keeps
 lengths (`normalize: false`) the inner product under dot and the distance under l2.
 """
 
@@ -29,7 +29,7 @@ VERSION = "1.20.0"
 """The version of Qdrant whose answers these are; its client compares it with its own."""
 
 USER_AGENT = "python-client/"
-"""How Qdrant's Python client names itself, before its version."""
+"""The User-Agent of Qdrant's Python client, before its version."""
 
 _DISTANCES = {Metric.COSINE: "Cosine", Metric.DOT: "Dot", Metric.L2: "Euclid"}
 
@@ -194,13 +194,13 @@ async def query(
     wanted = request.limit + request.offset
     check_max_chunks(wanted, limits, field="limit")
     index = await stack.index(collection)
-    found = await index.query(
+    reply = await index.query(
         request.query,
         k=wanted,
         mode=SearchMode.VECTOR,
         include_embeddings=bool(request.with_vector),
     )
-    points = [_point(hit, index.vector_db, request.with_payload is not False) for hit in found.hits]
+    points = [_point(hit, index.vector_db, request.with_payload is not False) for hit in reply.hits]
     points = [point for point in points if _passes(point, request.score_threshold, index.vector_db)]
     del points[: request.offset]
     audit.current().returns(collection, [point.id for point in points])
@@ -237,7 +237,7 @@ def _score(hit: Hit, metric: Metric) -> float:
 
 
 def payload(chunk: Chunk) -> dict[str, Any]:
-    """Return what the clients of vector databases look for in a point."""
+    """Return the payload of a point, with the keys that clients of vector databases read."""
     name = title_of(chunk)
     metadata = {"source": source_of(chunk) or name, "name": name, **chunk.metadata}
     return {"text": chunk.content, "page_content": chunk.content, "metadata": metadata}

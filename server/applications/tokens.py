@@ -20,7 +20,7 @@ from corral.api.errors import Unauthenticated
 from corral.providers.base.config import LibreChatSettings
 
 USER = "corral.librechat_user"
-"""Where a request's scope holds the user of its token."""
+"""The key of a scope that holds the user of the token."""
 
 
 def with_user(scope: Scope, settings: LibreChatSettings) -> Scope:
@@ -47,7 +47,7 @@ def verified(token: str, secret: str, now: float) -> dict[str, Any]:
     """Return the claims of a token that was signed with HS256 and is not expired.
 
     Raises:
-        Unauthenticated: It is anything else.
+        Unauthenticated: The token is malformed, forged or expired.
     """
     refusal = Unauthenticated("Invalid or expired token.")
     try:

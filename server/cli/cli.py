@@ -17,7 +17,7 @@ import click
 from click.core import ParameterSource
 
 from corral.server.cli import display
-from corral.server.cli.copies import copy, reembed
+from corral.server.cli.copies import copy, export_db, import_db, reembed
 from corral.server.cli.dbs import dbs
 from corral.server.cli.documents import documents
 from corral.server.cli.failures import JSON, CommandError
@@ -27,7 +27,6 @@ from corral.server.cli.jobs import jobs
 from corral.server.cli.keys import keys
 from corral.server.cli.options import EXISTING, OUTPUT, Target, json_option, on_client
 from corral.server.cli.querying import query
-from corral.server.cli.snapshots import export_db, import_db
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -239,8 +238,8 @@ def conformance(
 @on_client
 async def models(client: Client, as_json: bool) -> None:
     """List the embedding models."""
-    found = await client.models()
-    display.answer(found, models_table(found), as_json=as_json)
+    rows = await client.models()
+    display.answer(rows, models_table(rows), as_json=as_json)
 
 
 @main.group()
@@ -268,9 +267,9 @@ def show_config(target: Target, as_json: bool) -> None:
         display.show_json(effective)
         return
     shown = yaml.safe_dump(effective, sort_keys=False, allow_unicode=True)
-    found = str(source) if source.exists() else f"defaults ({source} does not exist)"
+    origin = str(source) if source.exists() else f"defaults ({source} does not exist)"
     installation = recorded_installation(folder) or "none yet; the first start makes its id"
-    click.echo(f"# configuration: {found}\n# data folder: {folder}")
+    click.echo(f"# configuration: {origin}\n# data folder: {folder}")
     click.echo(f"# installation: {installation}\n{shown}", nl=False)
 
 

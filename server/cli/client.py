@@ -1,4 +1,4 @@
-"""The HTTP client of the command line; `connecting` says whether a server or the app answers."""
+"""The HTTP client of the command line: of a server, or of the app in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import httpx
 
 from corral.server.cli.failures import JSON, CommandError, refusal
-from corral.server.cli.options import document_path, quoted, vector_db_path
+from corral.server.cli.paths import document_path, quoted, vector_db_path
 
 if TYPE_CHECKING:
     from corral.providers.stack.stack import Stack
@@ -21,12 +21,12 @@ _PIECE = 1 << 20
 
 
 class Client:
-    """Sends the requests of the command line; whatever goes wrong is a `CommandError`.
+    """Sends the requests of the command line; every failure is a `CommandError`.
 
     Args:
         http: An open client whose base URL is the server's.
         stack: That of the app in this process, for what is too large for a body in memory; None
-            where a server does the work.
+            if a server does the work.
     """
 
     def __init__(self, http: httpx.AsyncClient, stack: Stack | None = None) -> None:
@@ -103,9 +103,9 @@ class Client:
             provider_id: Where its chunks go; None as the server decides.
             advance: Called with 0 and the bytes that were sent or stored, after each piece.
         """
-        asked = {"vector_db_id": vector_db_id, "provider_id": provider_id}
+        target = {"vector_db_id": vector_db_id, "provider_id": provider_id}
         if self._stack is not None:
-            return await _restored(self._stack, file, advance, asked)
+            return await _restored(self._stack, file, advance, target)
 
         async def pieces() -> AsyncIterator[bytes]:
             while piece := await asyncio.to_thread(file.read, _PIECE):
@@ -115,7 +115,7 @@ class Client:
         with self._answered():
             response = await self._http.post(
                 "/v1/snapshots",
-                params={name: value for name, value in asked.items() if value is not None},
+                params={name: value for name, value in target.items() if value is not None},
                 content=pieces(),
                 headers={"content-type": "application/zip"},
             )
@@ -127,8 +127,8 @@ class Client:
         self, vector_db_id: str, after: str, limit: int, *, names: bool = False
     ) -> JSON:
         """Return a page of documents: `data`, `has_more` and `last_id`."""
-        asked = f"after={quoted(after)}&limit={limit}&names={str(names).lower()}"
-        return await self.call("GET", f"{vector_db_path(vector_db_id)}/documents?{asked}")
+        query = f"after={quoted(after)}&limit={limit}&names={str(names).lower()}"
+        return await self.call("GET", f"{vector_db_path(vector_db_id)}/documents?{query}")
 
     async def document(self, vector_db_id: str, document_id: str, offset: int, limit: int) -> JSON:
         """Return a document with some of its chunks."""
@@ -166,8 +166,8 @@ class Client:
 
     async def changed_jobs(self, batch_id: str, version: int) -> JSON:
         """Return the jobs of a batch that changed after a version: `data` and `has_more`."""
-        asked = f"batch_id={quoted(batch_id)}&changed_after={version}&limit=1000"
-        return await self.call("GET", f"/v1/jobs?{asked}")
+        query = f"batch_id={quoted(batch_id)}&changed_after={version}&limit=1000"
+        return await self.call("GET", f"/v1/jobs?{query}")
 
     async def jobs(self, vector_db_id: str, status: str | None, limit: int) -> list[JSON]:
         """Return the newest jobs of a vector DB, on request only those in one state."""
@@ -190,12 +190,12 @@ class Client:
 
     async def models(self) -> list[JSON]:
         """Return the embedding models that can be registered."""
-        found = await self.rows("/v1/models")
-        return [model for model in found if model.get("model_type") == "embedding"]
+        rows = await self.rows("/v1/models")
+        return [model for model in rows if model.get("model_type") == "embedding"]
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
-        """Raise CommandError where a request in this context is not answered."""
+        """Raise CommandError if a request in this context is not answered."""
         try:
             yield
         except httpx.TimeoutException:
@@ -221,19 +221,19 @@ async def _restored(
     stack: Stack,
     file: BinaryIO,
     advance: Callable[[int, int], object],
-    asked: dict[str, str | None],
+    target: dict[str, str | None],
 ) -> JSON:
     """Make a vector DB of a snapshot in this process; returns as `Client.restore`."""
     from corral.providers.copying.snapshots import restore  # noqa: PLC0415 - start-up time
 
-    size, told = os.fstat(file.fileno()).st_size, 0
+    size, reported = os.fstat(file.fileno()).st_size, 0
 
     def stored(chunks: int, total: int) -> None:
-        nonlocal told
-        advance(0, size * chunks // total - told)
-        told = size * chunks // total
+        nonlocal reported
+        advance(0, size * chunks // total - reported)
+        reported = size * chunks // total
 
-    done = await restore(stack, file, progress=stored, **asked)
+    done = await restore(stack, file, progress=stored, **target)
     shown = done.vector_db.model_dump(mode="json")
     return {"vector_db": shown, "chunks": done.chunks, "notes": list(done.notes)}
 

@@ -56,7 +56,7 @@ TARGET_VARIABLE = "CORRAL_CONFORMANCE"
 SUITE = Path(__file__).with_name("conformance_suite.py")
 HEALTH_TIMEOUT_SECONDS = 30
 CLEANING_SECONDS = 120
-"""How long the test at work may take to its end when the suite is interrupted."""
+"""Seconds for the running test to end when the suite is interrupted."""
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 _LOG_LINES = 20
@@ -84,7 +84,7 @@ def choose(config: Path | None, home: Path, provider_type: str, provider_id: str
         config: The run.yaml, None for the one in `home`.
         home: The data folder.
         provider_type: As `inline::sqlite`.
-        provider_id: Needed where several of the type are configured; where none is, the type's
+        provider_id: Needed if several of the type are configured; if none is, the type's
             defaults are taken.
 
     Raises:
@@ -132,7 +132,7 @@ def conformance(
         raise MissingDependency("corral conformance", "pytest", "pip install 'corral-rag[testing]'")
     subject = choose(config, folder, provider_type, provider_id)
     with tempfile.TemporaryDirectory(prefix="corral-conformance-") as work:
-        # A provider that nobody configured leaves nothing in the data folder.
+        # A provider that is not configured leaves nothing in the data folder.
         place = folder if subject.configured else Path(work, "home")
         asyncio.run(_check_health(subject, place))
         target = {
@@ -210,8 +210,10 @@ def _run_suite(work: Path, target: dict[str, str | None]) -> list[str]:
             _stop(process)
             raise
     if process.returncode not in {0, 1}:
-        said = "\n".join(log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES:])
-        raise CommandError(f"The suite ended with {process.returncode}:\n{display.clean(said)}")
+        last_lines = "\n".join(log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES:])
+        raise CommandError(
+            f"The suite ended with {process.returncode}:\n{display.clean(last_lines)}"
+        )
     return lines
 
 
@@ -251,20 +253,20 @@ def _matrix(subject: Subject, lines: Sequence[str]) -> list[Group]:
 
 
 def _show(subject: Subject, groups: Sequence[Group]) -> None:
-    found = [
+    failures = [
         f"{group.name}: {failure.test}\n  rule: {failure.rule}\n  found: {failure.message}"
         for group in groups
         for failure in group.failures
     ]
-    display.show(_table(groups), *map(display.clean, [*found, _verdict(subject, groups)]))
+    display.show(_table(groups), *map(display.clean, [*failures, _verdict(subject, groups)]))
 
 
 def _table(groups: Sequence[Group]) -> RenderableType:
     numbers = ("passed", "failed", "not run", "not applicable")
     table = display.new_table("group", *(f"{name}>" for name in numbers), "outcome")
     for group in groups:
-        found = (group.passed, group.failed, group.not_run, group.not_applicable)
-        display.add_row(table, group.name, *(n or "-" for n in found), group.outcome)
+        counts = (group.passed, group.failed, group.not_run, group.not_applicable)
+        display.add_row(table, group.name, *(n or "-" for n in counts), group.outcome)
     return table
 
 

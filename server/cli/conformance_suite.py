@@ -1,4 +1,4 @@
-"""What `corral conformance` runs: the suite on the provider that the environment names.
+"""The suite of `corral conformance`, on the provider that the environment names.
 
 Loaded by the command's pytest, and by the second processes that some tests start.
 """

@@ -1,4 +1,4 @@
-"""Connect a command: to a running server or to the app in this process, which answer alike."""
+"""Connect a command to a running server or to the app in this process, which answer alike."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def connect(
 async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIterator[Client]:
     """Yield a client of an app that lives in this process, started and shut down around it.
 
-    Nobody asks for a key here: whoever can read the data folder can read everything in it.
+    No key is needed: a user who can read the data folder can read everything in it.
 
     Raises:
         CommandError: The data folder cannot be made or written.
@@ -74,7 +74,7 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
 
 
 def operator_of(tenant: str) -> Principal:
-    """Return who works in this process: an admin of the tenant.
+    """Return the principal of commands in this process: an admin of the tenant.
 
     Raises:
         CommandError: A tenant cannot have that name.

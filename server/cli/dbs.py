@@ -22,10 +22,10 @@ from corral.server.cli.options import (
     on_client,
     overlap_option,
     typed,
-    vector_db_path,
     weights_option,
     yes_option,
 )
+from corral.server.cli.paths import vector_db_path
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,8 +51,8 @@ def dbs() -> None:
 async def list_dbs(client: Client, orphans: bool, as_json: bool) -> None:
     """List vector DBs with their chunk and document counts."""
     if orphans:
-        found = await client.call("GET", "/v1/orphans")
-        display.show_json(found) if as_json else _show_orphans(found)
+        reply = await client.call("GET", "/v1/orphans")
+        display.show_json(reply) if as_json else _show_orphans(reply)
         return
     vector_dbs = await client.vector_dbs(counts=True)
     none = display.as_run("No vector DB is registered. Create one: corral dbs create NAME")
@@ -80,11 +80,11 @@ async def prune(client: Client, installation: str | None, yes: bool, as_json: bo
     installation is gone for good. `unknown` stands for data that was made before installations had
     ids, in use or not.
     """
-    found = await client.call("GET", "/v1/orphans")
-    is_other = installation not in (None, found["installation"])
-    orphans = _made_by(installation, found) if is_other else found["data"]
+    reply = await client.call("GET", "/v1/orphans")
+    is_other = installation not in (None, reply["installation"])
+    orphans = _made_by(installation, reply) if is_other else reply["data"]
     if not (yes and as_json):
-        _show_orphans({**found, "data": orphans, "others": []})
+        _show_orphans({**reply, "data": orphans, "others": []})
     if orphans:
         if not yes:
             warning = f" {IN_USE}" if is_other else ""
@@ -98,22 +98,22 @@ async def prune(client: Client, installation: str | None, yes: bool, as_json: bo
         click.echo(f"Deleted: {len(orphans)}.")
 
 
-def _made_by(installation: str | None, found: JSON) -> list[JSON]:
+def _made_by(installation: str | None, reply: JSON) -> list[JSON]:
     """Return the data that another installation made; refuse one that made none."""
-    others: list[JSON] = found["others"]
+    others: list[JSON] = reply["others"]
     orphans = [one for one in others if one["installation"] == installation]
     if not orphans:
         ids = sorted({one["installation"] for one in others})
         raise CommandError(
             f"No data of an installation {installation!r} was found.",
-            hint=f"Others: {', '.join(ids) or 'none'}. This one: {found['installation']}.",
+            hint=f"Others: {', '.join(ids) or 'none'}. This one: {reply['installation']}.",
             exit_code=BAD_INPUT,
         )
     return orphans
 
 
-def _show_orphans(found: JSON) -> None:
-    orphans, others, failures = found["data"], found["others"], found["failures"]
+def _show_orphans(reply: JSON) -> None:
+    orphans, others, failures = reply["data"], reply["others"], reply["failures"]
     if orphans:
         _show_table(orphans)
     else:
@@ -190,8 +190,8 @@ async def create_db(
     given: JSON = {**settings, "ranker": kind, "field_weights": weights}
     given["rerank"] = typed(rerank) if rerank else None
     given["chunking"] = _chunking(chunk_size_in_tokens, overlap_in_tokens)
-    asked = {name: value for name, value in given.items() if value is not None}
-    created = await client.register(db, asked)
+    body = {name: value for name, value in given.items() if value is not None}
+    created = await client.register(db, body)
     display.answer(created, display.describe(created), as_json=as_json)
 
 
@@ -225,8 +225,8 @@ def change_db(
     Embeds nothing again. Builds a second index and switches to it when it is complete; queries and
     inserts continue meanwhile. Run the same command to resume an interrupted rebuild.
     """
-    asked = {"language": language, "field_weights": weights}
-    given = {name: value for name, value in asked.items() if value is not None}
+    named = {"language": language, "field_weights": weights}
+    given = {name: value for name, value in named.items() if value is not None}
     if not given:
         raise click.UsageError("Nothing to change: pass --language or --field-weight.")
     target.run(change, db, given, **options)

@@ -1,6 +1,6 @@
 """`corral demo`: the whole way on real files, in one command and on a fresh machine.
 
-It works in a temporary data folder, so it disturbs nobody's data, leaves nothing behind and shows
+It works in a temporary data folder, so it disturbs no data, leaves nothing behind and shows
 the same each time.
 """
 
@@ -33,7 +33,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 VECTOR_DB = "demo"
 QUESTION = "Why does a score threshold of 0.1 empty every hybrid result on other servers?"
 UNANSWERED = "How long should a sourdough loaf rest before it is baked?"
-"""What the project's own files do not say."""
+"""A question that the project's own files do not answer."""
 MODES = ("vector", "keyword", "hybrid")
 HITS = 5
 COMPARED = 20
@@ -68,9 +68,9 @@ def run_demo(
         if not files:
             raise CommandError(f"There is nothing to ingest in {path}.", exit_code=BAD_INPUT)
         settings = load_config(config) if config else RunConfig()
-        home, asked = Path(folder, "home"), list(questions) or [QUESTION]
+        home, to_ask = Path(folder, "home"), list(questions) or [QUESTION]
         vain = None if path or questions else UNANSWERED
-        asyncio.run(_show(settings, home, files, report, asked, max_tokens, vain))
+        asyncio.run(_show(settings, home, files, report, to_ask, max_tokens, vain))
 
 
 async def _show(
@@ -118,8 +118,10 @@ async def _ask_in_vain(client: Client, question: str) -> None:
     """Ask what nothing stored answers: with a least confidence, the context stays empty."""
     display.show(_step("Asked", f"{question} (min_confidence {EVEN_ODDS:g})"))
     click.echo()
-    asked: JSON = {"max_chunks": HITS, "min_confidence": EVEN_ODDS, "explain": True}
-    display.show_reply(await client.ask(VECTOR_DB, question, asked), with_context=True, texts=False)
+    config: JSON = {"max_chunks": HITS, "min_confidence": EVEN_ODDS, "explain": True}
+    display.show_reply(
+        await client.ask(VECTOR_DB, question, config), with_context=True, texts=False
+    )
 
 
 async def _documents(client: Client, question: str, mode: str) -> list[str]:
@@ -151,8 +153,8 @@ def _readme() -> str:
     return str(metadata(DISTRIBUTION).json["description"])
 
 
-def _step(what: str, said: str) -> Text:
-    return Text.assemble((f"{what:<12}", "bold"), display.clean(said))
+def _step(what: str, text: str) -> Text:
+    return Text.assemble((f"{what:<12}", "bold"), display.clean(text))
 
 
 def _next_commands() -> Text:

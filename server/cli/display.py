@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDTH = 100
-"""Columns where the output is no terminal: what a README and a log can hold."""
+"""Columns of output that goes to no terminal: as wide as a README or a log can hold."""
 
 MIN_TEXT = 16
 """Minimum width of a text beside an id, in columns, unless the text is shorter."""
@@ -194,7 +194,7 @@ def size(number: int) -> str:
 
 
 def note(text: str) -> None:
-    """Print to stderr what a person should know beside the answer."""
+    """Print a remark to stderr."""
     console(stderr=True).print(clean(text), soft_wrap=True)
 
 
@@ -282,7 +282,7 @@ def hit_rows(reply: JSON) -> list[HitRow]:
 def show_reply(
     reply: JSON, *, with_context: bool, explain: bool = False, texts: bool = True
 ) -> None:
-    """Print a RAG reply: the context where asked for, the hits, and why they are there.
+    """Print a RAG reply: the hits, on request with the context and explanations.
 
     Args:
         reply: The reply, asked for with `explain: true`.
@@ -327,7 +327,7 @@ def hits_table(hits: Sequence[HitRow], *, texts: bool = True) -> RenderableType:
 
 
 def why_table(hits: Sequence[HitRow]) -> RenderableType:
-    """Return why each hit is there: a line for each leg, one for a re-ranker."""
+    """Return the table that explains each hit: a line for each leg, one for a re-ranker."""
     rows: list[Sequence[object]] = []
     for hit in hits:
         for leg in (leg for leg in LEGS if leg in hit.by_leg("legs")):
@@ -356,10 +356,10 @@ def weights_table(hits: Sequence[HitRow]) -> RenderableType | None:
         if hit.by_leg("spreads")
     )
     for legs in seen:
-        total = sum(asked * spread for _, asked, spread in legs)
-        for leg, asked, spread in legs:
-            product = asked * spread
-            cells = (f"{asked:.3f}", f"{spread:.3f}", f"{product:.3f}", f"{product / total:.3f}")
+        total = sum(alpha * spread for _, alpha, spread in legs)
+        for leg, alpha, spread in legs:
+            product = alpha * spread
+            cells = (f"{alpha:.3f}", f"{spread:.3f}", f"{product:.3f}", f"{product / total:.3f}")
             rows.append((leg, *cells))
     headers = ("leg", "alpha>", "spread>", "alpha x spread>", "weight>")
     return table(headers, rows) if seen else None

@@ -9,16 +9,17 @@ import click
 
 from corral.server.cli import display
 from corral.server.cli.failures import JSON
-from corral.server.cli.options import Target, document_path, json_option, on_client, yes_option
+from corral.server.cli.options import Target, json_option, on_client, yes_option
+from corral.server.cli.paths import document_path
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from corral.server.cli.client import Client
 
-DOCUMENTS_AT_ONCE = 10_000
-NAMED_AT_ONCE = 100
-CHUNKS_AT_ONCE = 1000
+DOCUMENTS_LIMIT = 10_000
+NAMED_LIMIT = 100
+CHUNKS_LIMIT = 1000
 
 
 @click.group()
@@ -37,17 +38,17 @@ async def list_documents(
     client: Client, db: str, after: str, limit: int | None, names: bool, as_json: bool
 ) -> None:
     """List documents by id with their chunk counts."""
-    found: list[JSON] = []
-    most = NAMED_AT_ONCE if names else DOCUMENTS_AT_ONCE
+    rows: list[JSON] = []
+    most = NAMED_LIMIT if names else DOCUMENTS_LIMIT
     while True:
-        wanted = most if limit is None else min(most, limit - len(found))
+        wanted = most if limit is None else min(most, limit - len(rows))
         page = await client.documents(db, after, wanted, names=names)
-        found += page["data"]
-        if not page["has_more"] or len(found) == limit:
+        rows += page["data"]
+        if not page["has_more"] or len(rows) == limit:
             break
         after = page["last_id"]
-    table = documents_table(found, names=names) if found else "There are no documents."
-    display.answer(found, table, as_json=as_json)
+    table = documents_table(rows, names=names) if rows else "There are no documents."
+    display.answer(rows, table, as_json=as_json)
 
 
 @documents.command("show")
@@ -57,10 +58,10 @@ async def list_documents(
 @on_client
 async def show_document(client: Client, db: str, document_id: str, as_json: bool) -> None:
     """Show a document's metadata and its chunks."""
-    shown = await client.document(db, document_id, 0, CHUNKS_AT_ONCE)
+    shown = await client.document(db, document_id, 0, CHUNKS_LIMIT)
     chunks = shown["chunks"]
     while len(chunks) < shown["chunk_count"]:
-        page = await client.document(db, document_id, len(chunks), CHUNKS_AT_ONCE)
+        page = await client.document(db, document_id, len(chunks), CHUNKS_LIMIT)
         if not page["chunks"]:  # it was replaced by a shorter version meanwhile
             break
         chunks += page["chunks"]
@@ -86,10 +87,10 @@ async def delete_documents(
         click.confirm(f"Delete {names} from vector DB {db!r}?", abort=True)
     deleted = []
     for document_id in document_ids:
-        gone = await client.delete_document(db, document_id)
-        deleted.append(gone)
+        report = await client.delete_document(db, document_id)
+        deleted.append(report)
         if not as_json:
-            chunks = display.counted(gone["chunk_count"], "chunk")
+            chunks = display.counted(report["chunk_count"], "chunk")
             display.show(display.clean(f"{document_id} is deleted ({chunks})."))
     if as_json:
         display.show_json(deleted)
@@ -127,8 +128,8 @@ async def _change_acl(
     changed = await client.call("PATCH", document_path(db, document_id), {"acl": acl})
     who = "whom default_acl names" if acl is None else ", ".join(changed["acl"]) or "admins only"
     chunks = display.counted(changed["chunk_count"], "chunk")
-    said = display.clean(f"{document_id} is open to {who} ({chunks}).")
-    display.answer(changed, said, as_json=as_json)
+    sentence = display.clean(f"{document_id} is open to {who} ({chunks}).")
+    display.answer(changed, sentence, as_json=as_json)
 
 
 def documents_table(documents: Sequence[JSON], *, names: bool = False) -> RenderableType:

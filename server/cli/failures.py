@@ -1,4 +1,4 @@
-"""What the failures of a command say."""
+"""Failures of commands: their messages, hints and exit codes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class CommandError(CorralError):
     Args:
         message: What went wrong, one sentence.
         hint: What to do about it, or "".
-        exit_code: 2 where the input is to blame, 1 for every other failure.
-        status: The HTTP status behind it, None where no server answered.
+        exit_code: 2 if the input is to blame, 1 for every other failure.
+        status: The HTTP status behind it, None if no server answered.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class CommandError(CorralError):
 
 
 def refusal(response: httpx.Response) -> CommandError:
-    """Return what a server's error reply says."""
+    """Return a server's error reply as an error."""
     status = response.status_code
     message, hint = _said(response)
     if status == 401 and not hint:

@@ -30,7 +30,7 @@ from corral.providers.ingestion.read.detecting import (
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
 
 _LOG = ".log"
-"""What is taken only if asked for."""
+"""A suffix that only `as_text` includes."""
 
 _AS_BYTES = {*BINARY, NOTEBOOK}
 """Formats to send as bytes; a notebook's JSON holds pictures, which are not part of its text."""
@@ -50,7 +50,7 @@ class SourceFile:
             tomorrow and on another machine, so that a second run replaces instead of adding.
         source: Its path as it was named; shown here and sent nowhere.
         size: Bytes.
-        mime_type: By its name, or its content where that says nothing.
+        mime_type: By its name, or its content if the name says nothing.
         changed_at: When it was last changed, in nanoseconds.
     """
 
@@ -63,19 +63,19 @@ class SourceFile:
 
     @property
     def origin(self) -> str:
-        """What tells it from files of the same document id elsewhere; says nothing to others."""
+        """A hash of its path: it differs between files of the same document id elsewhere."""
         return origin_of(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How files are read and stored.
+    """Options for selecting, reading and storing files.
 
     Attributes:
         as_text: Patterns of names that are plain text, whatever their suffix.
         encoding: Of all text files; None finds it out.
-        max_characters: Of one document, as the server says; None where it does not.
-        max_body_mib: Of one request, as the server says; None where it does not.
+        max_characters: Maximum of one document, as the server says; None if it does not.
+        max_body_mib: Maximum of one request, as the server says; None if it does not.
         include: Globs as in .gitignore, such as `docs/**/*.md`; empty takes all files.
         exclude: Globs of files to leave out.
         hidden: Whether to take files and folders whose names begin with a dot.
@@ -104,11 +104,11 @@ class ReadOptions:
     overlap_in_tokens: int | None = None
 
     def is_text(self, path: Path) -> bool:
-        """Return True if a file is plain text because somebody says so."""
+        """Return True if `as_text` makes a file plain text."""
         return any(fnmatch(path.name, pattern) for pattern in self.as_text)
 
     def mime_type(self, path: Path) -> str | None:
-        """Return the type of a file; None where it is not taken."""
+        """Return the type of a file, None to skip it."""
         if self.is_text(path):
             return TEXT
         if path.suffix.lower() == _LOG:
@@ -121,7 +121,7 @@ DEFAULT_OPTIONS = ReadOptions()
 
 @dataclass(slots=True)
 class Report:
-    """What an ingest did: documents stored and unchanged, and (file, reason) of all others.
+    """The result of an ingest: documents stored and unchanged, and (file, reason) of all others.
 
     `notes` say what of a file could not be read or was guessed, and what the server has to say.
     """
@@ -136,22 +136,22 @@ class Report:
 
 
 def origin_of(path: Path) -> str:
-    """Return what stands for the place of a file, which need not be there any more."""
+    """Return a hash of a file's path, which need not exist any more."""
     return hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
 
 
 class SkippedFileError(Exception):
-    """A file that is passed over by intention; the message says why."""
+    """A file to skip; the message says why."""
 
 
 class BadFileError(Exception):
-    """A file that should have gone in and cannot; the message says why."""
+    """A file that cannot be ingested; the message says why."""
 
 
 def collect(
     paths: Sequence[Path], report: Report, options: ReadOptions = DEFAULT_OPTIONS
 ) -> list[SourceFile]:
-    """Return the files under some paths, by document id; what is passed over goes to the report.
+    """Return the files under some paths, by document id; skipped ones go to the report.
 
     Folders are searched as `_walk` does, for the types of file that are known. A file that
     is named itself is taken even when it is hidden, ignored or a link.
@@ -159,10 +159,10 @@ def collect(
     Raises:
         CommandError: A path does not exist, or two files would get the same document id.
     """
-    found: dict[str, SourceFile] = {}
+    files: dict[str, SourceFile] = {}
     for given in paths:
         for file in _files_of(given, report, options):
-            other = found.setdefault(file.document_id, file)
+            other = files.setdefault(file.document_id, file)
             if other is not file and os.path.realpath(other.path) != os.path.realpath(file.path):
                 raise CommandError(
                     f"{other.source} and {file.source} would both be document "
@@ -170,7 +170,7 @@ def collect(
                     hint="Pass the folder that contains both.",
                     exit_code=BAD_INPUT,
                 )
-    return sorted(found.values(), key=lambda file: file.document_id)
+    return sorted(files.values(), key=lambda file: file.document_id)
 
 
 def within_limits(
@@ -180,7 +180,7 @@ def within_limits(
 
     Only files that may be too large are read.
     """
-    kept = []
+    accepted = []
     for file in files:
         try:
             if file.size > min(options.max_characters or file.size, _most_bytes(options, file)):
@@ -190,14 +190,14 @@ def within_limits(
         except BadFileError as reason:
             report.failed.append((file.source, str(reason)))
             continue
-        kept.append(file)
-    return kept
+        accepted.append(file)
+    return accepted
 
 
 def read_document(
     file: SourceFile, options: ReadOptions = DEFAULT_OPTIONS, report: Report | None = None
 ) -> JSON:
-    """Return a file as the wire's RAGDocument; what is guessed about it is noted in the report.
+    """Return a file as the wire's RAGDocument; guesses about it go to the report's notes.
 
     Raises:
         SkippedFileError: It is empty, or binary in spite of its name.
@@ -238,11 +238,11 @@ def read_document(
 
 def _kind(file: SourceFile, data: bytes, options: ReadOptions) -> str:
     """Return the MIME type of a file: what its bytes state, else what its name says."""
-    found = ""
+    mime_type = ""
     with suppress(InvalidRequest):  # the server says so of what is named as such
-        found = stated(data, file.mime_type)
-    insisted = found in (HTML, NOTEBOOK) and options.is_text(file.path)
-    return file.mime_type if insisted else found or file.mime_type
+        mime_type = stated(data, file.mime_type)
+    insisted = mime_type in (HTML, NOTEBOOK) and options.is_text(file.path)
+    return file.mime_type if insisted else mime_type or file.mime_type
 
 
 def _files_of(given: Path, report: Report, options: ReadOptions) -> Iterator[SourceFile]:
@@ -262,11 +262,11 @@ def _wanted(
     """Yield the file if it should be ingested; otherwise note why not in the report."""
     kind, source = options.mime_type(path), path.as_posix()
     try:
-        found = path.stat() if path.is_file() else None
+        status = path.stat() if path.is_file() else None
     except OSError:
-        found = None
-    if found and kind:
-        yield SourceFile(path, document_id, source, found.st_size, kind, found.st_mtime_ns)
+        status = None
+    if status and kind:
+        yield SourceFile(path, document_id, source, status.st_size, kind, status.st_mtime_ns)
     elif not os.path.lexists(path):
         return  # deleted meanwhile
     elif kind:  # a broken link, a pipe
@@ -280,7 +280,7 @@ def _wanted(
 
 
 def _most_bytes(options: ReadOptions, file: SourceFile) -> float:
-    """Return how large a file can be and still fit into a request."""
+    """Return the maximum size of a file that fits into a request, in bytes."""
     if options.max_body_mib is None:
         return float("inf")
     share = 0.75 if file.mime_type in _AS_BYTES else 1  # base64 makes four bytes of three
@@ -327,7 +327,11 @@ def _encoding(data: bytes, kind: str) -> tuple[str, bool]:
 
 
 def _wide(data: bytes) -> str:
-    """Return which UTF-16 a text with zeros is."""
+    """Return the byte order of a UTF-16 text.
+
+    Raises:
+        SkippedFileError: It is no UTF-16.
+    """
     zeros = data[::2].count(0), data[1::2].count(0)
     if len(data) % 2 == 0 and min(zeros) == 0 and max(zeros) * 6 > len(data):
         return "utf-16-be" if zeros[0] else "utf-16-le"
@@ -376,7 +380,7 @@ class _Choice:
         self._ignoring = None if options.no_ignore else _Ignoring(self._root)
 
     def enter(self, folder: Path) -> None:
-        """Read what a subfolder says."""
+        """Read the .gitignore of a subfolder."""
         if self._ignoring:
             self._ignoring.enter(self._inside(folder))
 
@@ -386,7 +390,7 @@ class _Choice:
         return self._include is None or self._include.match_file(relative)
 
     def refuses(self, path: Path, *, folder: bool = False) -> str | None:
-        """Return why a path is passed over, None where it is not."""
+        """Return the reason to skip a path, None to take it."""
         if path.name == ".git" or (path.name.startswith(".") and not self._hidden):
             return "hidden"
         if path.is_symlink() and folder:

@@ -22,7 +22,7 @@ from corral.server.cli.display import as_run
 
 
 class _Failure(click.ClickException):
-    """An error as the user sees it: a line that says what is wrong, a line that says what to do."""
+    """An error as the user sees it: a line with the error, a line with the hint."""
 
     def __init__(self, message: str, hint: str, exit_code: int) -> None:
         super().__init__(message)
@@ -45,9 +45,9 @@ class Corral(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command of this file, or load the one that an entry point names."""
-        found = super().get_command(ctx, cmd_name)
-        if found is not None or cmd_name not in _entry_points().names:
-            return found
+        command = super().get_command(ctx, cmd_name)
+        if command is not None or cmd_name not in _entry_points().names:
+            return command
         loaded: click.Command = _entry_points()[cmd_name].load()
         return loaded
 
@@ -57,7 +57,7 @@ class Corral(click.Group):
             return super().invoke(ctx)
         except CorralError as error:
             raise _Failure(error.message, error.hint, _exit_code(error)) from error
-        except BrokenPipeError:  # whoever read has seen enough; click ends without a word
+        except BrokenPipeError:  # the reader has closed the pipe; click ends without a word
             raise
         except OSError as error:
             _drop_unwritten()
@@ -80,7 +80,7 @@ def _entry_points() -> EntryPoints:
 
 
 def _exit_code(error: CorralError) -> int:
-    """Return 2 where the input is to blame, 1 for every other failure."""
+    """Return 2 if the input is to blame, 1 for every other failure."""
     given = getattr(error, "exit_code", None)
     if isinstance(given, int):
         return given

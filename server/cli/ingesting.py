@@ -36,7 +36,7 @@ BATCH_DOCUMENTS = 64
 """A batch ends at either bound."""
 AHEAD_BYTES = 8 * 1024 * 1024
 AHEAD_DOCUMENTS = 512
-"""How much is queued ahead of the workers: an interruption leaves no more than that behind."""
+"""Maximum of documents in the queue: an interruption leaves no more than that behind."""
 SERVER_ERRORS = 3
 """The run ends after so many documents in a row that failed by an error of the server."""
 
@@ -45,12 +45,12 @@ _ABOUT_ONE_DOCUMENT = {400, 409, 413, 415, 422, 500}
 NAMES_SHOWN = 5
 DOCUMENTS_PER_PAGE = 10_000
 QUIET_MILLISECONDS = 800
-"""How long a watched folder must be quiet before its changes are ingested."""
+"""Milliseconds without a change before the changes of a watched folder are ingested."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mode:
-    """What `corral ingest` does beside ingesting.
+    """Options of `corral ingest` beside those for files.
 
     Attributes:
         create: Whether to register the vector DB if it does not exist.
@@ -164,16 +164,16 @@ class _Run:
 
     async def delete_gone(self) -> list[str]:
         """Delete the documents whose files are gone from the folders, and return their ids."""
-        gone = [each async for each in self._gone()]
-        if not gone:
+        missing = [each async for each in self._gone()]
+        if not missing:
             return []
-        display.note(f"Gone from the folder: {', '.join(gone)}")
-        question = f"Delete {display.counted(len(gone), 'document')}?"
+        display.note(f"Gone from the folder: {', '.join(missing)}")
+        question = f"Delete {display.counted(len(missing), 'document')}?"
         if not self.mode.yes and not await asyncio.to_thread(click.confirm, question):
             return []
-        for document_id in gone:
+        for document_id in missing:
             await self.client.delete_document(self.db, document_id)
-        return gone
+        return missing
 
     async def _gone(self) -> AsyncIterator[str]:
         """Yield the documents that came from these folders and whose files no longer exist."""
@@ -224,7 +224,7 @@ class _Run:
 
 
 async def _next(changes: AsyncIterator[set[Any]]) -> set[Any] | None:
-    """Return the next changes; None where Ctrl-C comes first."""
+    """Return the next changes; None if Ctrl-C comes first."""
     try:
         return await anext(changes)
     except asyncio.CancelledError:
@@ -235,7 +235,7 @@ async def _next(changes: AsyncIterator[set[Any]]) -> set[Any] | None:
 
 
 def summary(report: Report) -> str:
-    """Return what an ingest stored and how long it took."""
+    """Return a sentence about what an ingest stored, with its time."""
     stored = f"{display.counted(report.documents, 'document')} ({display.size(report.size)})"
     rest = f"; {report.unchanged:,} unchanged" if report.unchanged else ""
     return f"{stored} in {report.seconds:.1f} s{rest}"

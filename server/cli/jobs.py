@@ -41,12 +41,12 @@ async def list_jobs(client: Client, db: str, status: str | None, limit: int, as_
     Shows each job's progress, or why it failed.
     """
     await client.vector_db(db)
-    found = await client.jobs(db, status, limit)
+    rows = await client.jobs(db, status, limit)
     table = display.new_table("document#", "status", "progress", "message")
-    for job in found:
+    for job in rows:
         row = (job["document_id"], job["status"], _progress(job), job["error_message"] or "")
         display.add_row(table, *row)
-    display.answer(found, table if found else "There are no jobs.", as_json=as_json)
+    display.answer(rows, table if rows else "There are no jobs.", as_json=as_json)
 
 
 @jobs.command("retry")
@@ -86,8 +86,8 @@ async def cancel(client: Client, db: str, yes: bool, as_json: bool) -> None:
     if not yes and sys.stdin.isatty():
         click.confirm(f"Cancel all unfinished jobs of {db!r}?", abort=True)
     count = await client.change_jobs(db, "cancel")
-    said = display.clean(f"{db}: cancelled {display.counted(count, 'job')}")
-    display.answer({"cancelled": count}, said, as_json=as_json)
+    sentence = display.clean(f"{db}: cancelled {display.counted(count, 'job')}")
+    display.answer({"cancelled": count}, sentence, as_json=as_json)
 
 
 async def _unfinished(client: Client, db: str) -> bool:

@@ -1,4 +1,4 @@
-"""Shared by the commands: their target, options, values that click has no type for, and paths."""
+"""Shared by the commands: their target, options, and values that click has no type for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
-from urllib.parse import quote
 
 import click
 
@@ -94,7 +93,7 @@ yes_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where the commands go, and for whom: a server's URL, or the app in process.
+    """The target of the commands: a server's URL, or the app in process, and a tenant.
 
     Attributes:
         url: The server; None: in process, with the next two.
@@ -150,7 +149,7 @@ def on_client(
     return command
 
 
-def weights_option(told: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def weights_option(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option --field-weight: the weights by field, with the content's; None for none."""
 
     def weights(
@@ -164,7 +163,7 @@ def weights_option(told: str) -> Callable[[Callable[..., Any]], Callable[..., An
         multiple=True,
         metavar="FIELD=WEIGHT",
         callback=weights,
-        help=told,
+        help=help_text,
     )
 
 
@@ -221,18 +220,3 @@ def _is_json(given: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def vector_db_path(vector_db_id: str) -> str:
-    """Return the path of a vector DB."""
-    return f"/v1/vector-dbs/{quoted(vector_db_id)}"
-
-
-def document_path(vector_db_id: str, document_id: str) -> str:
-    """Return the path of a document."""
-    return f"{vector_db_path(vector_db_id)}/documents/{quoted(document_id)}"
-
-
-def quoted(text: str) -> str:
-    """Return an id percent-encoded with its slashes and dots: `..` would be a step upward."""
-    return quote(text, safe="", errors="replace").replace(".", "%2E")

@@ -38,7 +38,7 @@ class _Work:
         self._started = self._said = time.monotonic()
         self._task = TaskID(0)
         if bars:
-            self._task = bars.add_task(work, total=max(size, 1), told="")
+            self._task = bars.add_task(work, total=max(size, 1), status="")
             self.show()
 
     def advance(self, more: int, more_size: int) -> None:
@@ -50,14 +50,14 @@ class _Work:
     def show(self) -> None:
         """Show how far the work is: on a bar, or by a line if one is due."""
         size, now = self._size_so_far(), time.monotonic()
-        told = f"{self._done}/{self._number} {self._things}{self._rate(now - self._started)}"
+        status = f"{self._done}/{self._number} {self._things}{self._rate(now - self._started)}"
         if self._bars:
-            self._bars.update(self._task, completed=size, told=told)
+            self._bars.update(self._task, completed=size, status=status)
         elif now - self._said >= SECONDS_BETWEEN_LINES and self._done < self._number:
             self._said = now
             left = (now - self._started) * max(self._size - size, 0) / size if size else None
             rest = "" if left is None else f", about {left:.0f} s left"
-            self._screen.print(f"{self._work}: {told}{rest}", soft_wrap=True)
+            self._screen.print(f"{self._work}: {status}{rest}", soft_wrap=True)
 
     def _size_so_far(self) -> float:
         return self._done_size
@@ -86,11 +86,11 @@ class IngestProgress(_Work):
             return
         if source not in self._tasks:
             name = source if len(source) <= 40 else f"...{source[-37:]}"
-            self._tasks[source] = self._bars.add_task(clean(name), total=max(size, 1), told="")
+            self._tasks[source] = self._bars.add_task(clean(name), total=max(size, 1), status="")
         pages = progress["pages_total"]
-        told = f"{progress['embedded']} chunks"
-        told += f", page {progress['pages']}/{pages}" if pages else ""
-        self._bars.update(self._tasks[source], completed=done, told=told)
+        status = f"{progress['embedded']} chunks"
+        status += f", page {progress['pages']}/{pages}" if pages else ""
+        self._bars.update(self._tasks[source], completed=done, status=status)
 
     def done(self, source: str, size: int, chunks: int = 0) -> None:
         """Show that a file is done with, stored or not."""
@@ -144,7 +144,7 @@ def _bars() -> Iterator[tuple[Console, Progress | None]]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[status]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, transient=True) as bars:

@@ -83,21 +83,21 @@ def query(
     With --max-tokens, also shows the assembled context, and only the hits that fit into it. Every
     option is a field of the RAG tool's query_config; see docs/retrieval.md and docs/context.md.
     """
-    asked: dict[str, Any] = {n: value for n, value in options.items() if value not in (None, ())}
-    asked |= {"max_chunks": number_or_auto(k), "score_threshold": threshold}
+    config: dict[str, Any] = {n: value for n, value in options.items() if value not in (None, ())}
+    config |= {"max_chunks": number_or_auto(k), "score_threshold": threshold}
     if max_tokens is not None:
-        asked["max_tokens_in_context"] = max_tokens
+        config["max_tokens_in_context"] = max_tokens
     kinds = {"ranker": ranker, "rerank": rerank}
-    asked |= {name: typed(value) for name, value in kinds.items() if value}
-    asked |= dict(map(named_option, others))
-    target.run(_query, db, text, asked, explain, as_json)
+    config |= {name: typed(value) for name, value in kinds.items() if value}
+    config |= dict(map(named_option, others))
+    target.run(_query, db, text, config, explain, as_json)
 
 
 async def _query(
     client: Client, db: str, text: str, options: JSON, explain: bool, as_json: bool
 ) -> None:
-    asked = {"max_tokens_in_context": NO_BUDGET, **options, "explain": True}
-    reply = await client.ask(db, text, asked)
+    config = {"max_tokens_in_context": NO_BUDGET, **options, "explain": True}
+    reply = await client.ask(db, text, config)
     if as_json:
         display.show_json(reply)
     else:

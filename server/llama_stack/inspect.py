@@ -1,4 +1,4 @@
-"""What the server is, has and allows: health, version, providers, models, limits."""
+"""Information about the server: health, version, providers, limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from corral.api.errors import CorralError, NotFound, UnknownProvider
+from corral.api.errors import CorralError, UnknownProvider
 from corral.api.principal import Principal
 from corral.api.provider import Api, ProviderSpec
 from corral.providers.base.config import Limits
@@ -20,11 +20,9 @@ from corral.providers.stack.stack import Stack
 from corral.server import DISTRIBUTION
 from corral.server.access.roles import PUBLIC
 from corral.server.errors import ERRORS
-from corral.server.openai.routes import OpenAIRoute
 from corral.server.routing import ContractRoute, PathId, PrincipalOf, StackOf
 
 router = APIRouter(prefix="/v1", tags=["Inspect"], route_class=ContractRoute, responses=ERRORS)
-models = APIRouter(prefix="/v1/models", tags=["Inspect"], route_class=OpenAIRoute, responses=ERRORS)
 
 
 class HealthReply(BaseModel):
@@ -102,33 +100,6 @@ class LimitsReply(BaseModel):
     document: DocumentLimits = Field(description="Limits of one document: `rag.document_limits`.")
 
 
-class Model(BaseModel):
-    """An embedding model that vector DBs can be registered with.
-
-    Llama Stack and OpenAI use the same path; their clients ignore each other's fields.
-    """
-
-    id: str = Field(description="The identifier, for OpenAI's clients.")
-    object: Literal["model"] = "model"
-    created: int = Field(default=0, description="Always 0.")
-    owned_by: str = Field(description="The provider, for OpenAI's clients.")
-    identifier: str
-    provider_resource_id: str
-    provider_id: str
-    type: Literal["model"] = "model"
-    model_type: Literal["embedding"] = "embedding"
-    metadata: dict[str, Any] = Field(
-        description="`embedding_dimension`, `max_tokens` and whether it is the `default`."
-    )
-
-
-class ModelList(BaseModel):
-    """The embedding models."""
-
-    object: Literal["list"] = "list"
-    data: list[Model]
-
-
 @router.get("/health", summary="Is the server up?", dependencies=[PUBLIC])
 async def health() -> HealthReply:
     """Return OK. See `/v1/providers` for the health of the providers."""
@@ -176,44 +147,8 @@ async def limits(stack: StackOf) -> LimitsReply:
     return LimitsReply(server=config.server.limits, document=config.rag.document_limits)
 
 
-@models.get("", summary="List the embedding models")
-async def list_models(stack: StackOf) -> ModelList:
-    """Return the models that vector DBs can be registered with."""
-    return ModelList(data=_models(stack))
-
-
-@models.get("/{model_id:id}", summary="Show an embedding model")
-async def retrieve_model(model_id: PathId, stack: StackOf) -> Model:
-    """Return a model that vector DBs can be registered with."""
-    known_models = _models(stack)
-    for model in known_models:
-        if model.identifier == model_id:
-            return model
-    known = ", ".join(model.identifier for model in known_models)
-    raise NotFound(f"There is no model {model_id!r}.", hint=f"Known: {known}.", field="model_id")
-
-
-def _models(stack: Stack) -> list[Model]:
-    default = stack.default_model()
-    return [
-        Model(
-            id=info.model,
-            owned_by=provider_id,
-            identifier=info.model,
-            provider_resource_id=info.model,
-            provider_id=provider_id,
-            metadata={
-                "embedding_dimension": info.dimension,
-                "max_tokens": info.max_tokens,
-                "default": info.model == default,
-            },
-        )
-        for provider_id, info in stack.models()
-    ]
-
-
 def _wire_api(api: Api) -> str:
-    """Return what Llama Stack calls a kind: to its clients embedding models are inference."""
+    """Return Llama Stack's name of a kind: to its clients embedding models are inference."""
     return Api.INFERENCE if api is Api.EMBEDDING else api
 
 

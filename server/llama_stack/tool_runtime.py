@@ -93,10 +93,10 @@ async def query(
     request: RAGQueryRequest, rag_tool: RagToolOf, limits: LimitsOf, base_url: BaseUrlOf
 ) -> RAGQueryResult:
     """Return a context of at most `max_tokens_in_context` tokens, and a list of what is in it."""
-    found = await _ask(
+    result = await _ask(
         rag_tool, limits, request.content, request.vector_db_ids, request.query_config
     )
-    return _with_pages(found, base_url)
+    return _with_pages(result, base_url)
 
 
 @router.get("/list-tools", summary="List the tools")
@@ -112,23 +112,28 @@ async def invoke(
     request: InvokeToolRequest, rag_tool: RagToolOf, limits: LimitsOf, base_url: BaseUrlOf
 ) -> ToolInvocationResult:
     """Run `knowledge_search`; the context is in `content`, its sources in `metadata`."""
-    asked = request.kwargs
-    found = await _ask(
-        rag_tool, limits, asked.query, asked.vector_db_ids, asked.query_config, at="kwargs."
+    arguments = request.kwargs
+    result = await _ask(
+        rag_tool,
+        limits,
+        arguments.query,
+        arguments.vector_db_ids,
+        arguments.query_config,
+        at="kwargs.",
     )
-    found = _with_pages(found, base_url)
-    return ToolInvocationResult(content=found.content or [], metadata=found.metadata)
+    result = _with_pages(result, base_url)
+    return ToolInvocationResult(content=result.content or [], metadata=result.metadata)
 
 
-def _with_pages(found: RAGQueryResult, base_url: str) -> RAGQueryResult:
+def _with_pages(result: RAGQueryResult, base_url: str) -> RAGQueryResult:
     """Return a context with a URL in each citation: the document's own, else that of its page."""
-    if "citations" not in found.metadata:
-        return found
+    if "citations" not in result.metadata:
+        return result
     cited = [
         {**each, "url": each.get("url") or Place.cited(each).url(base_url, each["chunk_ids"])}
-        for each in found.metadata["citations"]
+        for each in result.metadata["citations"]
     ]
-    return found.model_copy(update={"metadata": {**found.metadata, "citations": cited}})
+    return result.model_copy(update={"metadata": {**result.metadata, "citations": cited}})
 
 
 async def _ask(

@@ -62,10 +62,10 @@ async def query(
     check_max_chunks(params.max_chunks, limits, field="params.max_chunks")
     if params.order_by is None and is_blank(request.query, params):
         raise empty_question()
-    found = await retrieval.search(
+    result = await retrieval.search(
         request.vector_db_id, request.query, k=params.max_chunks, options=params
     )
-    reply = ExplainedReply.of(found) if params.explain else QueryChunksReply.of(found)
+    reply = ExplainedReply.of(result) if params.explain else QueryChunksReply.of(result)
     if request.is_newer:
         vector_db = await stack.vector_db(request.vector_db_id)
         reply.chunks = [EmbeddedChunk.of(chunk, vector_db) for chunk in reply.chunks]

@@ -272,9 +272,9 @@ class QueryChunksReply(BaseModel):
     )
 
     @classmethod
-    def of(cls, found: QueryChunksResponse) -> QueryChunksReply:
+    def of(cls, response: QueryChunksResponse) -> QueryChunksReply:
         """Return the wire's form of an index's answer."""
-        return cls(**{name: getattr(found, name) for name in cls.model_fields})
+        return cls(**{name: getattr(response, name) for name in cls.model_fields})
 
 
 class ExplainedReply(QueryChunksReply):
@@ -285,11 +285,11 @@ class ExplainedReply(QueryChunksReply):
     evidence: Evidence = Field(description="The two numbers that the confidence combines.")
 
     @classmethod
-    def of(cls, found: QueryChunksResponse) -> ExplainedReply:
+    def of(cls, response: QueryChunksResponse) -> ExplainedReply:
         """Return the wire's form of an index's answer."""
-        why = [hit.explanation for hit in found.hits]
-        plain = {name: getattr(found, name) for name in QueryChunksReply.model_fields}
-        return cls(**plain, explanations=why, steps=found.steps, evidence=found.evidence)
+        why = [hit.explanation for hit in response.hits]
+        plain = {name: getattr(response, name) for name in QueryChunksReply.model_fields}
+        return cls(**plain, explanations=why, steps=response.steps, evidence=response.evidence)
 
 
 class InsertOptions(Strict):

@@ -1,4 +1,4 @@
-"""What to paste into the configuration of an agent, so that it finds Corral."""
+"""Snippets for the configuration of an agent, so that it finds Corral."""
 
 from __future__ import annotations
 

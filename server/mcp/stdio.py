@@ -16,7 +16,7 @@ from corral.server.tools.tool import ToolServices
 
 
 def services_of(stack: Stack) -> ToolServices:
-    """Return what tools work with in a process of the user's own."""
+    """Return the services of tools in the user's own process."""
     server = stack.config.server
     here = f"http://{server.host}:{server.port}"
     return ToolServices(

@@ -73,9 +73,9 @@ async def get(request: WantedChunks, stack: StackOf) -> Chunks:
     """Return the chunks with these ids, in the order of the ids; unknown ids are skipped."""
     index = await stack.index(request.vector_db_id)
     embeddings = request.include_embeddings
-    found = await index.get_chunks(request.chunk_ids, include_embeddings=embeddings)
-    audit.current().returns(request.vector_db_id, [chunk.chunk_id for chunk in found])
-    return Chunks(data=found)
+    chunks = await index.get_chunks(request.chunk_ids, include_embeddings=embeddings)
+    audit.current().returns(request.vector_db_id, [chunk.chunk_id for chunk in chunks])
+    return Chunks(data=chunks)
 
 
 @router.post("/list", summary="List chunks", dependencies=[READER])
@@ -88,10 +88,10 @@ async def list_all(request: ChunkPage, stack: StackOf) -> ListedChunks:
     index = await stack.index(request.vector_db_id)
     ids = await index.chunk_ids(request.after, request.limit + 1, filters=request.filters)
     page = ids[: request.limit]
-    found = await index.get_chunks(page, include_embeddings=request.include_embeddings)
-    audit.current().returns(request.vector_db_id, [chunk.chunk_id for chunk in found])
+    chunks = await index.get_chunks(page, include_embeddings=request.include_embeddings)
+    audit.current().returns(request.vector_db_id, [chunk.chunk_id for chunk in chunks])
     return ListedChunks(
-        data=found,
+        data=chunks,
         has_more=len(ids) > len(page),
         last_id=page[-1] if page else "",
     )

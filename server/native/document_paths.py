@@ -21,26 +21,26 @@ REGISTERED = "corral.registered"
 class DocumentRoute(ContractRoute):
     """A route below a vector DB, whose id may hold slashes and the word `documents` itself.
 
-    The path is split where it stands unescaped: a slash that belongs to an id is best sent as %2F.
+    The path is split at unescaped slashes: a slash that belongs to an id is best sent as %2F.
     Where ids come as they are, as Llama Stack's clients send them, the split is the one after which
     a registered vector DB stands. A path that is whole the id of a registered one is that one's.
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return how well a request matches this route, and the ids in its path."""
+        """Match a request; return the match, and a scope with the ids in its path."""
         match, child = super().matches(scope)
         if match is Match.NONE:
             return match, child
-        found = _located(scope)
-        if found is None or (found[1] is None) == ("document_id" in self.param_convertors):
+        located = _located(scope)
+        if located is None or (located[1] is None) == ("document_id" in self.param_convertors):
             return Match.NONE, {}
-        names = dict(zip(("vector_db_id", "document_id"), found, strict=True))
+        names = dict(zip(("vector_db_id", "document_id"), located, strict=True))
         wanted = {name: names[name] for name in self.param_convertors}
         return match, {**child, "path_params": {**child.get("path_params", {}), **wanted}}
 
 
 def _located(scope: Scope) -> tuple[str, str | None] | None:
-    """Return the vector DB and the document that a path names; None where it names neither.
+    """Return the vector DB and the document that a path names; None if it names neither.
 
     Raises:
         Conflict: To delete it could mean a document or a whole vector DB.
@@ -105,5 +105,5 @@ def _splits(tail: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _asks_for_a_page(scope: Scope) -> bool:
-    asked = parse_qs(scope.get("query_string", b"").decode("ascii", "replace"))
-    return bool({"after", "limit"} & asked.keys())
+    parameters = parse_qs(scope.get("query_string", b"").decode("ascii", "replace"))
+    return bool({"after", "limit"} & parameters.keys())

@@ -123,17 +123,17 @@ async def list_all(
             f"limit must be <= {MAX_NAMED} with names (got {limit}).", field="limit"
         )
     index = await stack.index(vector_db_id)
-    found = await list_documents(index, after, limit)
-    named = await names_of(index, [each.document_id for each in found.items]) if names else {}
+    page = await list_documents(index, after, limit)
+    named = await names_of(index, [each.document_id for each in page.items]) if names else {}
     data = [
         DocumentSummary(
             document_id=each.document_id,
             chunk_count=each.chunks,
             name=named.get(each.document_id),
         )
-        for each in found.items
+        for each in page.items
     ]
-    return DocumentList(data=data, has_more=found.has_more, last_id=found.last_id)
+    return DocumentList(data=data, has_more=page.has_more, last_id=page.last_id)
 
 
 @router.get("/{vector_db_id:id}/documents/{document_id:id}", summary="Show a document")
@@ -146,16 +146,16 @@ async def retrieve(
 ) -> Document:
     """Return a document's metadata and its chunks in order, without embeddings."""
     page = Page(offset, limit)
-    found = await read_document(await stack.index(vector_db_id), document_id, page)
-    if found is None:
+    document = await read_document(await stack.index(vector_db_id), document_id, page)
+    if document is None:
         raise _unknown(vector_db_id, document_id)
-    audit.current().returns(vector_db_id, [chunk.chunk_id for chunk in found.chunks])
+    audit.current().returns(vector_db_id, [chunk.chunk_id for chunk in document.chunks])
     return Document(
         vector_db_id=vector_db_id,
         document_id=document_id,
-        chunk_count=found.chunk_count,
-        metadata=found.metadata,
-        chunks=found.chunks,
+        chunk_count=document.chunk_count,
+        metadata=document.metadata,
+        chunks=document.chunks,
     )
 
 

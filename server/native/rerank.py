@@ -75,12 +75,12 @@ async def rerank_v2(request: CohereRequest, stack: StackOf, limits: LimitsOf) ->
 async def rerank_tei(request: TEIRequest, stack: StackOf, limits: LimitsOf) -> list[TEIResult]:
     """Return the texts, best match for the query first, by the first configured model or BM25."""
     check_count(request.texts, limits.max_k, field="texts", setting="max_k")
-    found = await ordered(stack, _usual(stack), request.query, request.texts)
+    ranking = await ordered(stack, _usual(stack), request.query, request.texts)
     return [
         TEIResult(
             index=index, score=score, text=request.texts[index] if request.return_text else None
         )
-        for index, score in found
+        for index, score in ranking
     ]
 
 
@@ -94,11 +94,11 @@ async def _answered(
     if most is not None:
         texts = await asyncio.to_thread(lambda: [tokenizer().cut(each, most) for each in texts])
     model = request.model or _usual(stack)
-    found = await ordered(stack, model, request.query, texts, request.top_n)
+    ranking = await ordered(stack, model, request.query, texts, request.top_n)
     read = await asyncio.to_thread(_tokens, [request.query, *texts])
     reply = CohereReply(
         id=str(uuid.uuid4()),
-        results=placed(request, shown, found),
+        results=placed(request, shown, ranking),
         meta=Meta(api_version={"version": version}, tokens={"input_tokens": read}),
     )
     return reply, read
@@ -133,12 +133,12 @@ async def ordered(
         )
         for number, (text, row) in enumerate(zip(documents, rows, strict=True))
     ]
-    found = await reranker.rerank(query, hits, top_n or len(hits), embedding=embedding)
-    return [(int(hit.chunk.chunk_id), hit.score) for hit in found]
+    ranked = await reranker.rerank(query, hits, top_n or len(hits), embedding=embedding)
+    return [(int(hit.chunk.chunk_id), hit.score) for hit in ranked]
 
 
 async def _reranker(stack: Stack, model: str) -> tuple[Reranker, Embedder | None]:
-    """Return a model's re-ranker, and the embedder where it reads embeddings."""
+    """Return a model's re-ranker, and the embedder if it reads embeddings."""
     kind, _, language = model.partition(":")
     if kind == "mmr" and not language:
         embedder = await stack.embedder(stack.default_model())
@@ -163,7 +163,7 @@ def _language(name: str) -> str:
 
 
 def _texts_in(language: str) -> VectorDB:
-    """Return what a re-ranker has to know of texts that are in no vector DB."""
+    """Return the vector DB that stands for texts that are in none, as a re-ranker needs one."""
     return VectorDB(
         identifier="request",
         provider_id="request",

@@ -1,4 +1,4 @@
-"""What re-ranking's clients send and read: Cohere's, Jina's, vLLM's and TEI's forms.
+"""Requests and replies of re-ranking's clients: Cohere's, Jina's, vLLM's and TEI's forms.
 
 Every field that these services document for texts is taken, except those that vLLM deprecates. What
 Corral cannot do, such as a score outside [0, 1], is refused by its value and not by its name: a
@@ -98,7 +98,7 @@ class RerankRequest(NullsAreDefaults):
     )
 
     def texts(self) -> list[str]:
-        """Return what is read of each document.
+        """Return the text of each document.
 
         Raises:
             InvalidRequest: A document lacks one of `rank_fields`.

@@ -22,7 +22,7 @@ from corral.server.routing import ContractRoute, PathId, StackOf
 MEDIA_TYPE = "application/zip"
 
 WRITE_BYTES = 1 << 20
-"""Of a body, how much is written at once."""
+"""Bytes of a body that are written at once."""
 
 router = APIRouter(
     prefix=SNAPSHOTS,

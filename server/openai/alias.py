@@ -3,9 +3,9 @@
 Llama Stack's older clients (0.2.12, say) look for OpenAI's routes there, and know them as Llama
 Stack 0.2 answered. Where that differs, the routes of this module answer; all else is shared:
 
-* A file id that nobody knows becomes a failed file of the store, and no purpose is wrong.
-* What is not found is a 400.
-* `search_query` is a text where the query is one.
+* An unknown file id becomes a failed file of the store, and every purpose is accepted.
+* An unknown id is a 400.
+* `search_query` is a text if the query is one.
 * The content of a file also stands under `content`, with its name and attributes.
 * `last_id` of the files of a store is the last of all, not of the page.
 * The chunking strategy `auto` is shown as `auto`.
@@ -21,8 +21,15 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.jobs.jobs import Job
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
-from corral.server.llama_stack import inspect
-from corral.server.openai import embeddings, file_batches, files, search, store_files, vector_stores
+from corral.server.openai import (
+    embeddings,
+    file_batches,
+    files,
+    models,
+    search,
+    store_files,
+    vector_stores,
+)
 from corral.server.openai.attaching import attach_one, fitting, page_of, settled, shown
 from corral.server.openai.objects import (
     Attributes,
@@ -59,7 +66,7 @@ SHARED = (
     vector_stores.router,
     files.router,
     embeddings.router,
-    inspect.models,
+    models.router,
 )
 
 router = APIRouter(route_class=OpenAIRoute, responses=ERRORS, include_in_schema=False)
@@ -110,10 +117,10 @@ async def search_store(
     request: SearchVectorStore, store: StoreOf, stack: StackOf, retrieval: RetrievalOf
 ) -> LlamaStackSearchPage:
     """Search a vector store."""
-    found = await search.search(request, store, stack, retrieval)
-    asked = found.search_query
-    query = asked[0] if isinstance(request.query, str) else asked
-    return LlamaStackSearchPage(**{**dict(found), "search_query": query})
+    page = await search.search(request, store, stack, retrieval)
+    queries = page.search_query
+    query = queries[0] if isinstance(request.query, str) else queries
+    return LlamaStackSearchPage(**{**dict(page), "search_query": query})
 
 
 @router.post(STORE + "/files")
@@ -136,7 +143,7 @@ async def list_files(
 
 @router.get(STORE + "/files/{file_id}")
 async def retrieve_file(job: AttachedOf, store: StoreOf) -> VectorStoreFileObject:
-    """Return what has become of a file."""
+    """Return the state of a file."""
     return _shown(job, store.registered)
 
 

@@ -29,7 +29,7 @@ MAX_CHARACTERS = 1_000_000
 """Longest text; what is beyond a model's window is not read anyway."""
 MAX_TOKENS = 8192
 """Most tokens of a text that comes as tokens, as with OpenAI."""
-TEXTS_AT_ONCE = 512
+TEXTS_LIMIT = 512
 
 Token = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Tokens = Annotated[Listed[Token], Field(min_length=1, max_length=MAX_TOKENS)]
@@ -147,9 +147,9 @@ async def _embedded(
 ) -> NDArray[np.float32]:
     if kind == "query":
         return np.stack([await embedder.embed_query(text) for text in texts])
-    starts = range(0, len(texts), TEXTS_AT_ONCE)
+    starts = range(0, len(texts), TEXTS_LIMIT)
     return np.concatenate(
-        [await embedder.embed_documents(texts[at : at + TEXTS_AT_ONCE]) for at in starts]
+        [await embedder.embed_documents(texts[at : at + TEXTS_LIMIT]) for at in starts]
     )
 
 

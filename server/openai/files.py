@@ -87,10 +87,10 @@ async def list_all(
     purpose: Annotated[str | None, Query(description="Only files with this purpose.")] = None,
 ) -> Page[FileObject]:
     """Return files in order of upload, page by page."""
-    found, has_more = await stack.files.page(
+    files, has_more = await stack.files.page(
         purpose=purpose, after=after, limit=limit, order=order, tenant=stack.principal.tenant
     )
-    data = [_shown(file) for file in found]
+    data = [_shown(file) for file in files]
     return Page[FileObject](data=data, has_more=has_more, **ends(data))
 
 

@@ -1,4 +1,4 @@
-"""What OpenAI's wire returns: vector stores, their files, file batches, files, search results.
+"""Replies of OpenAI's wire: vector stores, their files, file batches, files, search results.
 
 No field here has a request's bounds or validators: an answer shows stored values, and must not fail
 on a value that requests may no longer send.

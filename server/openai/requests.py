@@ -1,4 +1,4 @@
-"""What OpenAI's wire asks: requests of vector stores and their files, with OpenAI's limits."""
+"""Requests of OpenAI's wire: vector stores and their files, with OpenAI's limits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EXTENSIONS = (
 """Settings of a registration that may stand in a store's metadata."""
 
 AUTO = ChunkingConfig(chunk_size_in_tokens=800, overlap_in_tokens=400)
-"""What the strategy `auto` means, where the embedding model reads as much."""
+"""The sizes of the strategy `auto`, if the embedding model reads as much."""
 
 
 def _not_set_by_server(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ Attributes: TypeAlias = Annotated[
     Field(max_length=MAX_PAIRS),
     AfterValidator(_not_set_by_server),
 ]
-"""What a file's chunks can be filtered by."""
+"""Attributes by which a file's chunks can be filtered."""
 
 FileId: TypeAlias = Annotated[str, Field(min_length=1, max_length=255)]
 
@@ -182,12 +182,12 @@ class CreateVectorStore(NullsAreDefaults):
         metadata = data.get("metadata") if isinstance(data, dict) else None
         if not isinstance(metadata, dict):
             return data
-        found = {name: metadata[name] for name in EXTENSIONS if name in metadata}
-        found |= _as_number(found.get("embedding_dimension"))
-        for name, value in found.items():
+        settings = {name: metadata[name] for name in EXTENSIONS if name in metadata}
+        settings |= _as_number(settings.get("embedding_dimension"))
+        for name, value in settings.items():
             if data.get(name) not in (None, value):
                 raise ValueError(f"{name} and metadata.{name} differ; send one of them")
-        return {**found, **{name: value for name, value in data.items() if value is not None}}
+        return {**settings, **{name: value for name, value in data.items() if value is not None}}
 
     @model_validator(mode="after")
     def _one_name_there(self) -> Self:

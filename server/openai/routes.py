@@ -1,4 +1,4 @@
-"""What the routes of OpenAI's wire share: how a path is read, and what a refusal answers."""
+"""Shared by the routes of OpenAI's wire: reading paths, and statuses of refusals."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from corral.providers.stack.vector_stores import VectorStores
 from corral.server.routing import ContractRoute, PathId, StackOf
 
 ALIAS = "/v1/openai/v1"
-"""Where Llama Stack's clients look for OpenAI's routes."""
+"""The prefix under which Llama Stack's clients call OpenAI's routes."""
 
 POLL_HEADER = "openai-poll-after-ms"
 POLL_MILLISECONDS = "500"
-"""When to ask again for what is in progress; the clients' `..._and_poll` read it."""
+"""Milliseconds between polls; the clients' `..._and_poll` read it."""
 
 _SLASH = "\0"  # in no id
 
 
 class OpenAIRoute(ContractRoute):
-    """A route of OpenAI's wire: what is not found is a 404, and an id may hold slashes.
+    """A route of OpenAI's wire: an unknown id is a 404, and an id may hold slashes.
 
-    A slash of an id is sent as %2F. Where clients send it as it is, which Llama Stack's do, an id
-    is everything up to the words that the route ends with.
+    A slash of an id is sent as %2F. If clients send it unescaped, as Llama Stack's do, an id is
+    everything up to the words that the route ends with.
     """
 
     @property
@@ -37,7 +37,7 @@ class OpenAIRoute(ContractRoute):
         return 400 if self.path.startswith(ALIAS) else 404
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return how well a request matches this route, and the ids in its path."""
+        """Match a request; return the match, and a scope with the ids in its path."""
         raw = bytes(scope.get("raw_path") or b"").decode("ascii", "replace").partition("?")[0]
         if "%2f" not in raw.lower() or "%00" in raw:
             return super().matches(scope)

@@ -38,24 +38,24 @@ async def search(
     """Return the best chunks of the store's files, best first, each with its score in [0, 1]."""
     given = [request.query] if isinstance(request.query, str) else request.query
     queries = await _rewritten(given, stack) if request.rewrite_query else given
-    found = await retrieval.search(
+    reply = await retrieval.search(
         store.identifier,
         queries[0],
         k=request.max_num_results,
         options=_options(request, queries[1:]),
     )
-    return _page(found, queries, explain=request.explain)
+    return _page(reply, queries, explain=request.explain)
 
 
 def _options(request: SearchVectorStore, more: list[str]) -> RetrievalOptions:
-    asked = {
+    options = {
         name: getattr(request, name)
         for name in (
             "ranking_options", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy", "filters",
             "explain", "min_confidence", "order_by",
         )
     }  # fmt: skip
-    return checked(RetrievalOptions, {**asked, "mode": request.search_mode, "queries": more})
+    return checked(RetrievalOptions, {**options, "mode": request.search_mode, "queries": more})
 
 
 async def _rewritten(queries: list[str], stack: Stack) -> list[str]:
@@ -76,14 +76,14 @@ async def _rewritten(queries: list[str], stack: Stack) -> list[str]:
     return [(await generate_query(query, generator, stack)).query for query in queries]
 
 
-def _page(found: QueryChunksResponse, queries: list[str], *, explain: bool) -> SearchPage:
+def _page(reply: QueryChunksResponse, queries: list[str], *, explain: bool) -> SearchPage:
     return SearchPage(
         search_query=queries,
-        data=[_result(hit, explain=explain) for hit in found.hits],
-        confidence=found.confidence,
-        reason=found.reason,
-        notes=found.notes,
-        steps=found.steps if explain else None,
+        data=[_result(hit, explain=explain) for hit in reply.hits],
+        confidence=reply.confidence,
+        reason=reply.reason,
+        notes=reply.notes,
+        steps=reply.steps if explain else None,
     )
 
 
@@ -100,9 +100,9 @@ def _result(hit: Hit, *, explain: bool) -> SearchResult:
 
 
 def _attributes(metadata: Mapping[str, Any]) -> Attributes:
-    """Return what of a chunk's metadata can be an attribute: scalars, the server's own left out.
+    """Return the metadata of a chunk that can be attributes: scalars, without the server's own.
 
-    The document's id stays where the chunk is of no file, since nothing else tells it then.
+    The document's id stays if the chunk is of no file, since nothing else names the document.
     """
     hidden = SET_BY_SERVER if "file_id" in metadata else SET_BY_SERVER - {"document_id"}
     return {

@@ -115,10 +115,10 @@ async def _contents(
 ) -> list[StoredContent]:
     """Return the text of a job's document, in pieces that join to all of it."""
     index = await stack.index(job.vector_db_id)
-    found = await read_document(
+    document = await read_document(
         index, job.document_id, WHOLE, include_embeddings=include_embeddings
     )
-    chunks = found.chunks if found else ()
+    chunks = document.chunks if document else ()
     audit.current().returns(job.vector_db_id, [chunk.chunk_id for chunk in chunks])
     return [
         StoredContent(
@@ -143,14 +143,14 @@ async def content(contents: ContentsOf) -> FileContentPage:
 
 def joining(chunks: Sequence[Chunk]) -> list[str]:
     """Return the texts of a document's chunks without what one repeats of the one before."""
-    found, reached = [], 0
+    texts, reached = [], 0
     for chunk in chunks:
         record = chunk.chunk_metadata
         if record is None or record.char_start is None:
-            found.append(chunk.content)
+            texts.append(chunk.content)
             continue
         text = chunk.content[record.repeated_characters or 0 :]
         gap = record.gap_before or "" if record.char_start >= reached else ""
-        found.append(gap + text[max(0, reached - record.char_start) :])
+        texts.append(gap + text[max(0, reached - record.char_start) :])
         reached = max(reached, record.char_start + len(text))
-    return found
+    return texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 from fastapi import APIRouter
@@ -56,8 +56,8 @@ async def create(request: CreateVectorStore, stack: StackOf, stores: StoresOf) -
 @router.get("", summary="List the vector stores")
 async def list_all(cursor: CursorOf, stack: StackOf, stores: StoresOf) -> Page[VectorStoreObject]:
     """Return vector stores, page by page. A vector DB registered through any API is a store."""
-    found, has_more = await stores.page(**cursor.model_dump())
-    data = [await shown(store, stack) for store in found]
+    page, has_more = await stores.page(**cursor.model_dump())
+    data = [await shown(store, stack) for store in page]
     return Page[VectorStoreObject](data=data, has_more=has_more, **ends(data))
 
 
@@ -85,7 +85,7 @@ async def delete(vector_store_id: PathId, stores: StoresOf) -> DeletedStore:
 async def created(
     request: CreateVectorStore, stack: Stack, stores: VectorStores, *, must_exist: bool = True
 ) -> tuple[VectorStore, list[Job]]:
-    """Create a store and queue its files; return both. Nothing is left where that fails."""
+    """Create a store and queue its files; return both. If that fails, nothing is left."""
     how = request.chunking_strategy
     files = [AttachFile(file_id=file_id, chunking_strategy=how) for file_id in request.file_ids]
     try:
@@ -96,11 +96,10 @@ async def created(
         raise
     if not files:
         return store, []
-    try:
+    async with AsyncExitStack() as undo:
+        undo.push_async_callback(stores.delete, store.identifier)
         jobs = await attach(stack, store.identifier, files, batch=True, must_exist=must_exist)
-    except BaseException:
-        await stores.delete(store.identifier)
-        raise
+        undo.pop_all()
     return store, jobs
 
 
@@ -125,7 +124,7 @@ def registration(request: CreateVectorStore, stack: Stack) -> VectorDBRegistrati
 
 
 def details(request: CreateVectorStore) -> dict[str, Any]:
-    """Return what a registration does not hold."""
+    """Return the fields that a registration lacks."""
     expires = request.expires_after
     return {
         "description": request.description,
@@ -157,8 +156,8 @@ async def shown(store: VectorStore, stack: Stack) -> VectorStoreObject:
     if not over:
         with suppress(NotFound):  # deleted meanwhile
             name = store.identifier
-            found = await stack.ingestion.counts(vector_db_id=name, files_only=True)
-            counts, usage = file_counts(found), await stack.ingestion.usage_bytes(name)
+            jobs = await stack.ingestion.counts(vector_db_id=name, files_only=True)
+            counts, usage = file_counts(jobs), await stack.ingestion.usage_bytes(name)
     days, vector_db = store.expires_after_days, store.vector_db
     return VectorStoreObject(
         id=store.identifier,

@@ -139,10 +139,10 @@ async def _chunks(
     """
     index = await stack.index(vector_db_id)
     if document_id:
-        found = await read_document(index, document_id, WHOLE)
-        if found is None:
+        document = await read_document(index, document_id, WHOLE)
+        if document is None:
             raise unknown_document(vector_db_id, document_id)
-        chunks = found.chunks
+        chunks = document.chunks
     else:
         chunks = await index.get_chunks(chunk_ids)
         if not chunks:
@@ -162,16 +162,16 @@ def _excerpt(
     Raises:
         NotFound: The document has at most `offset` chunks.
     """
-    found = [number for number, chunk in enumerate(chunks) if chunk.chunk_id in chunk_ids]
+    cited = [number for number, chunk in enumerate(chunks) if chunk.chunk_id in chunk_ids]
     if offset is None:
-        near = max(found[0] - CHUNKS_BEFORE, 0) if found else 0
+        near = max(cited[0] - CHUNKS_BEFORE, 0) if cited else 0
         offset = near if len(chunks) > CHUNKS_PER_PAGE else 0
     if offset >= len(chunks):
         raise NotFound(f"The document has <= {offset} chunks.", field="offset")
     shown = chunks[offset : offset + CHUNKS_PER_PAGE]
     marked = None
-    if found and found[0] < offset + len(shown) and found[-1] >= offset:
-        marked = max(found[0] - offset, 0), min(found[-1] - offset, len(shown) - 1)
+    if cited and cited[0] < offset + len(shown) and cited[-1] >= offset:
+        marked = max(cited[0] - offset, 0), min(cited[-1] - offset, len(shown) - 1)
     return _Excerpt(place, shown, offset, len(chunks), marked)
 
 

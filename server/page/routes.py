@@ -27,7 +27,7 @@ PLACES = {
     "models": "/v1/models",
     "vector_dbs": "/v1/vector-dbs",
 }
-"""Where things are, as `/` says it."""
+"""The addresses in the reply of `/`."""
 
 ASSETS = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 """Files of Swagger UI, from the package fastapi-swagger."""
@@ -149,8 +149,8 @@ class ReportList(BaseModel):
 @reports.get("", summary="List benchmark reports")
 async def list_reports(stack: StackOf) -> ReportList:
     """Return the reports in the data folder's `reports`, newest first."""
-    found = sorted(_reports(stack.home), key=lambda path: -path.stat().st_mtime)
-    return ReportList(data=[ReportInfo(name=p.parent.name, created=_time(p)) for p in found])
+    paths = sorted(_reports(stack.home), key=lambda path: -path.stat().st_mtime)
+    return ReportList(data=[ReportInfo(name=p.parent.name, created=_time(p)) for p in paths])
 
 
 @reports.get("/{name}", summary="Show a report", response_class=Response)

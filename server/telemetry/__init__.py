@@ -1,1 +1,1 @@
-"""What an operator sees of a running server: metrics, traces, logs, readiness."""
+"""A running server as its operator sees it: metrics, traces, logs, readiness."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""The id of the request that is being served; "" outside of one."""
+from corral.server.request import request_id
 
 FIELDS = ("method", "route", "status", "milliseconds")
-"""What a line of the access log brings with it as `extra`."""
+"""The `extra` attributes of a line of the access log."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -26,8 +24,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if found := request_id.get():
-            line["request_id"] = found
+        if current_id := request_id.get():
+            line["request_id"] = current_id
         line |= {name: value for name in FIELDS if (value := getattr(record, name, None))}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)

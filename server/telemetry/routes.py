@@ -23,7 +23,7 @@ router = APIRouter(tags=["Inspect"], route_class=NotFoundRoute, responses=ERRORS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_SECONDS = 2.0
-"""How long an answer about readiness is given again: anybody may ask, and backends are asked."""
+"""Seconds to reuse the state of the backends: readiness is a public route."""
 ASKING_SECONDS = 2.0
 """A provider that takes longer to say how it is cannot serve now: load balancers do not wait."""
 
@@ -63,8 +63,8 @@ class Readiness:
         """Return the state of every provider, the default of each kind first."""
         async with self._asking:
             if time.monotonic() >= self._asked_at + FRESH_SECONDS:
-                asked = await stack.providers(ASKING_SECONDS)
-                self._states = [_state(provider) for provider in asked]
+                statuses = await stack.providers(ASKING_SECONDS)
+                self._states = [_state(provider) for provider in statuses]
                 self._asked_at = time.monotonic()
         return self._states
 

@@ -29,7 +29,7 @@ class Place:
 
     @classmethod
     def of(cls, vector_db_id: str, chunk: Chunk) -> Self:
-        """Return the place of a chunk's document, or of the chunk where it has none."""
+        """Return the place of a chunk's document, or of the chunk if it has none."""
         document_id = chunk.document_id or ""
         return cls(vector_db_id, document_id, "" if document_id else chunk.chunk_id)
 

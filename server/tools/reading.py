@@ -38,36 +38,36 @@ from corral.server.tools.tool import ToolServices
 MAX_FETCHED_CHUNKS = 1000
 """Most chunks of one answer of `fetch`; a longer document comes in parts."""
 CHUNKS_PER_RESULT = 4
-"""How many chunks `search` looks at for each document that it returns."""
+"""Chunks that `search` looks at for each document that it returns."""
 SHOWN_IDS = 100
 """Most ids that an error lists."""
 
 
-async def search(services: ToolServices, asked: SearchArguments) -> SearchAnswer:
+async def search(services: ToolServices, arguments: SearchArguments) -> SearchAnswer:
     """Return the best documents, each with its best passage."""
-    names = await scope(services, asked.vector_db_ids)
+    names = await scope(services, arguments.vector_db_ids)
     if not names:
         return SearchAnswer(results=[])
-    k = min(asked.max_results * CHUNKS_PER_RESULT, services.limits.max_k)
-    found = await services.retrieval.search_many(
-        names, asked.query, k=k, mode=asked.mode, filters=asked.filters
+    k = min(arguments.max_results * CHUNKS_PER_RESULT, services.limits.max_k)
+    retrieved = await services.retrieval.search_many(
+        names, arguments.query, k=k, mode=arguments.mode, filters=arguments.filters
     )
     best: dict[Place, ContextHit] = {}
-    for each in found.hits:
+    for each in retrieved.hits:
         best.setdefault(Place.of(each.vector_db_id, each.hit.chunk), each)
-    kept = list(best.items())[: asked.max_results]
-    return SearchAnswer(results=[_result(services, place, each) for place, each in kept])
+    results = list(best.items())[: arguments.max_results]
+    return SearchAnswer(results=[_result(services, place, each) for place, each in results])
 
 
-async def fetch(services: ToolServices, asked: FetchArguments) -> FetchAnswer:
+async def fetch(services: ToolServices, arguments: FetchArguments) -> FetchAnswer:
     """Return a document's text, joined from its chunks without what they share."""
-    place = Place.parse(asked.id)
+    place = Place.parse(arguments.id)
     await scope(services, [place.vector_db_id])
-    page = Page(asked.offset, MAX_FETCHED_CHUNKS)
+    page = Page(arguments.offset, MAX_FETCHED_CHUNKS)
     chunks, metadata, count = await _read(services, place, page)
     metadata |= {"vector_db_id": place.vector_db_id, "chunk_count": count}
-    if asked.offset + len(chunks) < count:
-        metadata["next_offset"] = asked.offset + len(chunks)
+    if arguments.offset + len(chunks) < count:
+        metadata["next_offset"] = arguments.offset + len(chunks)
     return FetchAnswer(
         id=str(place),
         title=title_of(chunks[0]),
@@ -84,39 +84,41 @@ async def whole_text(services: ToolServices, place: Place) -> str:
     return document_text(chunks)
 
 
-async def rag_query(services: ToolServices, asked: QuestionArguments) -> QuestionAnswer:
+async def rag_query(services: ToolServices, arguments: QuestionArguments) -> QuestionAnswer:
     """Return a context within a token budget, with what its markers stand for."""
-    check_max_chunks(asked.max_chunks, services.limits, field="max_chunks")
-    names = await scope(services, asked.vector_db_ids)
+    check_max_chunks(arguments.max_chunks, services.limits, field="max_chunks")
+    names = await scope(services, arguments.vector_db_ids)
     if not names:
         return QuestionAnswer(context="", citations=[], token_count=0)
     config = RAGQueryConfig(
-        max_tokens_in_context=asked.max_tokens,
-        max_chunks=asked.max_chunks,
-        mode=asked.mode,
-        filters=asked.filters,
+        max_tokens_in_context=arguments.max_tokens,
+        max_chunks=arguments.max_chunks,
+        mode=arguments.mode,
+        filters=arguments.filters,
         citations=True,
     )
-    found = await services.rag_tool.query(asked.question, names, config)
-    said = found.metadata
+    result = await services.rag_tool.query(arguments.question, names, config)
+    metadata = result.metadata
     citations = [
         _citation(services, each, score)
-        for each, score in zip(said.get("citations", []), said.get("scores", []), strict=True)
+        for each, score in zip(
+            metadata.get("citations", []), metadata.get("scores", []), strict=True
+        )
     ]
     return QuestionAnswer(
-        context=found.text,
-        reason=None if found.text else _reason(said),
-        confidence=said.get("confidence"),
+        context=result.text,
+        reason=None if result.text else _reason(metadata),
+        confidence=metadata.get("confidence"),
         citations=citations,
-        token_count=said.get("token_count", 0),
+        token_count=metadata.get("token_count", 0),
     )
 
 
-def _reason(said: Mapping[str, Any]) -> EmptyBecause:
-    """Return why a context is empty."""
-    if said.get("reason") == "nothing_relevant":
+def _reason(metadata: Mapping[str, Any]) -> EmptyBecause:
+    """Return the reason for an empty context."""
+    if metadata.get("reason") == "nothing_relevant":
         return "nothing_relevant"
-    return "budget" if said.get("dropped_by_reason", {}).get("budget") else "nothing_found"
+    return "budget" if metadata.get("dropped_by_reason", {}).get("budget") else "nothing_found"
 
 
 async def list_vector_dbs(services: ToolServices, _: NoArguments) -> VectorDBSummaries:
@@ -125,10 +127,10 @@ async def list_vector_dbs(services: ToolServices, _: NoArguments) -> VectorDBSum
     return VectorDBSummaries(vector_dbs=[VectorDBSummary(**_about(each)) for each in known])
 
 
-async def get_vector_db(services: ToolServices, asked: NameArguments) -> VectorDBDetails:
+async def get_vector_db(services: ToolServices, arguments: NameArguments) -> VectorDBDetails:
     """Return a vector DB with its counts."""
-    await scope(services, [asked.vector_db_id])
-    index = await services.stack.index(asked.vector_db_id)
+    await scope(services, [arguments.vector_db_id])
+    index = await services.stack.index(arguments.vector_db_id)
     return VectorDBDetails(
         **_about(index.vector_db),
         provider_id=index.vector_db.provider_id,
@@ -166,9 +168,9 @@ async def scope(services: ToolServices, wanted: Sequence[str]) -> list[str]:
 
 
 def _usual(settings: ToolSettings, known: list[str]) -> list[str]:
-    """Return those of the operator's list that the caller's tenant has; without a list, all.
+    """Return the vector DBs of the operator's list that the tenant has; without a list, all.
 
-    The list may name other tenants' vector DBs, so what is not there is passed over in silence.
+    The list may name other tenants' vector DBs, so missing ones are ignored.
     """
     listed = dict.fromkeys(settings.vector_db_ids)
     chosen = [name for name in listed if name in known] if listed else known
@@ -200,10 +202,10 @@ async def _read(
             entry.returns(place.vector_db_id, [chunks[0].chunk_id])
             return chunks, dict(chunks[0].metadata), 1
     else:
-        found = await read_document(index, place.document_id, page)
-        if found is not None and found.chunks:
-            entry.returns(place.vector_db_id, [chunk.chunk_id for chunk in found.chunks])
-            return found.chunks, dict(found.metadata), found.chunk_count
+        document = await read_document(index, place.document_id, page)
+        if document is not None and document.chunks:
+            entry.returns(place.vector_db_id, [chunk.chunk_id for chunk in document.chunks])
+            return document.chunks, dict(document.metadata), document.chunk_count
     short = f", or it has <= {page.offset} chunks" if page.offset else ""
     raise NotFound(
         f"There is no document {str(place)!r}{short}.",

@@ -54,8 +54,11 @@ def arguments_schema(model: type[BaseModel]) -> Schema:
     """Return the JSON schema of a tool's arguments."""
     schema = model.model_json_schema()
     if "filters" in schema["properties"]:
-        told = schema["properties"]["filters"].get("description", "")
-        reference = {"anyOf": [{"$ref": "#/$defs/Filter"}, {"type": "null"}], "description": told}
+        description = schema["properties"]["filters"].get("description", "")
+        reference = {
+            "anyOf": [{"$ref": "#/$defs/Filter"}, {"type": "null"}],
+            "description": description,
+        }
         schema["properties"]["filters"] = reference
         schema["$defs"] = {**schema.get("$defs", {}), "Filter": FILTER}
     return schema
@@ -92,6 +95,6 @@ def _nullable(schema: Schema) -> Schema:
     if options is not None:
         null = [] if {"type": "null"} in options else [{"type": "null"}]
         return {**schema, "anyOf": [*options, *null]}
-    told = {"description": schema["description"]} if "description" in schema else {}
+    description = {"description": schema["description"]} if "description" in schema else {}
     inner = {key: value for key, value in schema.items() if key != "description"}
-    return {**told, "anyOf": [inner, {"type": "null"}]}
+    return {**description, "anyOf": [inner, {"type": "null"}]}

@@ -1,4 +1,4 @@
-"""What the tools that read take and return."""
+"""Arguments and answers of the tools that read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool is: a name, its arguments, its answer, and the function that does it."""
+"""A tool: a name, its arguments, its answer, and its function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from corral.server.routing import BaseUrlOf, RagToolOf, RetrievalOf, StackOf
 
 @dataclass(frozen=True, slots=True)
 class ToolServices:
-    """What a tool works with, as its caller may see it.
+    """The services of a tool, as its caller may see them.
 
     Attributes:
         stack: The vector DBs.
@@ -43,12 +43,12 @@ class ToolServices:
 
     @property
     def limits(self) -> Limits:
-        """What one call may ask for."""
+        """The limits of one call."""
         return self.stack.config.server.limits
 
     @property
     def settings(self) -> ToolSettings:
-        """What the operator says of the tools."""
+        """The operator's settings of the tools."""
         return self.stack.config.server.tools
 
 
@@ -59,7 +59,7 @@ async def _services(
 
 
 ToolServicesOf = Annotated[ToolServices, Depends(_services)]
-"""What the tools of a request work with, as its caller may see it."""
+"""The services of a request's tools, as its caller may see them."""
 
 
 A = TypeVar("A", bound=NullsAreDefaults)
@@ -105,7 +105,7 @@ class Tool(Generic[A]):
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """Have a refusal audited and counted, though the reply that tells of it is a 200."""
+    """Audit and count a refusal, although its reply is a 200."""
     try:
         yield
     except CorralError as error:

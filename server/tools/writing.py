@@ -52,28 +52,28 @@ class DeleteAnswer(BaseModel):
     chunk_count: int = Field(description="Number of chunks deleted.")
 
 
-async def insert(services: ToolServices, asked: InsertArguments) -> InsertAnswer:
+async def insert(services: ToolServices, arguments: InsertArguments) -> InsertAnswer:
     """Split, embed and store documents, all or none."""
-    [vector_db_id] = await scope(services, [asked.vector_db_id])
-    documents = [_document(each) for each in asked.documents]
+    [vector_db_id] = await scope(services, [arguments.vector_db_id])
+    documents = [_document(each) for each in arguments.documents]
     report = await services.stack.ingestion.insert(documents, vector_db_id)
     return InsertAnswer(chunks=report.chunks)
 
 
-async def delete(services: ToolServices, asked: DeleteArguments) -> DeleteAnswer:
+async def delete(services: ToolServices, arguments: DeleteArguments) -> DeleteAnswer:
     """Delete a document with all its chunks."""
-    [vector_db_id] = await scope(services, [asked.vector_db_id])
-    deleted = await delete_document(await services.stack.index(vector_db_id), asked.document_id)
+    [vector_db_id] = await scope(services, [arguments.vector_db_id])
+    deleted = await delete_document(await services.stack.index(vector_db_id), arguments.document_id)
     if not deleted:
-        raise unknown_document(vector_db_id, asked.document_id)
-    return DeleteAnswer(document_id=asked.document_id, chunk_count=deleted)
+        raise unknown_document(vector_db_id, arguments.document_id)
+    return DeleteAnswer(document_id=arguments.document_id, chunk_count=deleted)
 
 
 def _document(new: NewDocument) -> RAGDocument:
-    told = {"title": new.title, "url": new.url}
+    metadata = {"title": new.title, "url": new.url}
     fields = {
         "document_id": new.document_id,
         "content": {"type": "text", "text": new.text},  # never an address to fetch
-        "metadata": {key: value for key, value in told.items() if value},
+        "metadata": {key: value for key, value in metadata.items() if value},
     }
     return checked(RAGDocument, fields)

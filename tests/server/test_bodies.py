@@ -72,7 +72,7 @@ def test_other_bodies_are_not_cut(raw: bytes) -> None:
 
 def test_a_list_of_too_many_objects_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cutting costs memory for each object, so there is a bound."""
-    monkeypatch.setattr(bodies, "MOST_OBJECTS", 2)
+    monkeypatch.setattr(bodies, "MAX_OBJECTS", 2)
     assert cut(b'{"list": [{}, {}]}') is not None
     assert cut(b'{"list": [{}, {}, {}]}') is None
 

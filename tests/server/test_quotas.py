@@ -11,7 +11,7 @@ import pytest
 from corral.api.principal import Role
 from corral.providers.base.config import ServerSettings
 from corral.providers.base.server_config import RateLimits
-from corral.server.access.quotas import MOST_IDLE, Quotas, TooMany
+from corral.server.access.quotas import MAX_CALLERS, Quotas, TooMany
 
 from .harness import InProcess, message_of, run_config
 from .secured import Holder, holder, keys_of, nobody
@@ -98,7 +98,7 @@ def test_callers_are_forgotten_when_they_owe_nothing() -> None:
     quotas.admit("debtor", limits).count(100 * 1024 * 1024)
     running = quotas.admit("running", limits)
     with running:
-        for number in range(MOST_IDLE):
+        for number in range(MAX_CALLERS):
             quotas.admit(number, limits)
         clock.now += 61
         quotas.admit("one more", limits)
@@ -114,7 +114,7 @@ def test_callers_without_a_byte_limit_are_forgotten_too() -> None:
     """
     clock = Clock()
     quotas = Quotas(clock)
-    for number in range(MOST_IDLE):
+    for number in range(MAX_CALLERS):
         limits = RateLimits(mib_per_minute=1) if number % 2 else RateLimits()
         quotas.admit(number, limits).count(2 * 1024 * 1024)
     clock.now += 61

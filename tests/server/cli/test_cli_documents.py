@@ -68,7 +68,7 @@ def test_a_list_goes_on_where_it_is_told_to(filled: Corral, monkeypatch: Any) ->
 
     part = filled("documents", "list", "farm/1", "--after", "fences.md", "--limit", "2", "--json")
     assert [d["document_id"] for d in read(part)] == IDS[2:4]
-    monkeypatch.setattr(documents, "DOCUMENTS_AT_ONCE", 2)
+    monkeypatch.setattr(documents, "DOCUMENTS_LIMIT", 2)
     everything = read(filled("documents", "list", "farm/1", "--json"))
     assert [d["document_id"] for d in everything] == IDS
     three = read(filled("documents", "list", "farm/1", "--limit", "3", "--json"))
@@ -79,7 +79,7 @@ def test_all_chunks_of_a_document_are_shown(filled: Corral, monkeypatch: Any) ->
     """A document of more chunks than one answer holds is read on."""
     from corral.server.cli import documents
 
-    monkeypatch.setattr(documents, "CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(documents, "CHUNKS_LIMIT", 1)
     shown = read(filled("documents", "show", "farm/1", "fences.md", "--json"))
     assert len(shown["chunks"]) == shown["chunk_count"] >= 1
 

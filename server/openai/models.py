@@ -1,0 +1,79 @@
+"""The embedding models, as OpenAI's and Llama Stack's clients list them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from corral.api.errors import NotFound
+from corral.providers.stack.stack import Stack
+from corral.server.errors import ERRORS
+from corral.server.openai.routes import OpenAIRoute
+from corral.server.routing import PathId, StackOf
+
+router = APIRouter(prefix="/v1/models", tags=["Inspect"], route_class=OpenAIRoute, responses=ERRORS)
+
+
+class Model(BaseModel):
+    """An embedding model that vector DBs can be registered with.
+
+    Llama Stack and OpenAI use the same path; their clients ignore each other's fields.
+    """
+
+    id: str = Field(description="The identifier, for OpenAI's clients.")
+    object: Literal["model"] = "model"
+    created: int = Field(default=0, description="Always 0.")
+    owned_by: str = Field(description="The provider, for OpenAI's clients.")
+    identifier: str
+    provider_resource_id: str
+    provider_id: str
+    type: Literal["model"] = "model"
+    model_type: Literal["embedding"] = "embedding"
+    metadata: dict[str, Any] = Field(
+        description="`embedding_dimension`, `max_tokens` and whether it is the `default`."
+    )
+
+
+class ModelList(BaseModel):
+    """The embedding models."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+@router.get("", summary="List the embedding models")
+async def list_models(stack: StackOf) -> ModelList:
+    """Return the models that vector DBs can be registered with."""
+    return ModelList(data=_models(stack))
+
+
+@router.get("/{model_id:id}", summary="Show an embedding model")
+async def retrieve_model(model_id: PathId, stack: StackOf) -> Model:
+    """Return a model that vector DBs can be registered with."""
+    known_models = _models(stack)
+    for model in known_models:
+        if model.identifier == model_id:
+            return model
+    known = ", ".join(model.identifier for model in known_models)
+    raise NotFound(f"There is no model {model_id!r}.", hint=f"Known: {known}.", field="model_id")
+
+
+def _models(stack: Stack) -> list[Model]:
+    default = stack.default_model()
+    return [
+        Model(
+            id=info.model,
+            owned_by=provider_id,
+            identifier=info.model,
+            provider_resource_id=info.model,
+            provider_id=provider_id,
+            metadata={
+                "embedding_dimension": info.dimension,
+                "max_tokens": info.max_tokens,
+                "default": info.model == default,
+            },
+        )
+        for provider_id, info in stack.models()
+    ]
