@@ -127,7 +127,7 @@ def passages(hits: Sequence[ContextHit], neighbors: Neighbors) -> list[Passage]:
     Args:
         hits: Best first.
         neighbors: The chunks adjacent to the hits. Hits of a vector DB that is not a key are not
-            joined. Hits of the others are joined if they touch, directly or by neighbors.
+            joined. Hits of other vector DBs are joined if they, or their neighbors, are adjacent.
 
     Returns:
         Each hit is in exactly one passage. A passage has the rank of its best hit.

@@ -1,7 +1,7 @@
 """The plan of a query: the options of each step, decided and checked once.
 
 The request wins over the registration, the registration over the default. It also parses
-the question, so every later step reads checked values and none of the sources.
+the question, so every later step reads checked values, never the sources.
 """
 
 from __future__ import annotations

@@ -147,8 +147,8 @@ class Retrieval:
 
         All are searched at once. An option that is not given is the registration's. A query is
         embedded once for each model. Vector DBs with scores that compare are searched as one
-        (`corpus.py`): one vector DB with all their chunks would give the same answer. If some do
-        not compare, because of another model, metric, mode, ranker or analyzer, a hit's score is
+        (`corpus.py`): one vector DB with all their chunks would answer the same. If some do not
+        compare, because of another model, metric, mode, ranker or analyzer, a hit's score is
         multiplied by the confidence of its search, 0.5 if that is unknown. Ties are ordered by
         chunk id, then vector DB id.
 

@@ -9,11 +9,11 @@ from corral.providers.rerank.mmr import MMRReranker
 
 
 def reranker_for(rerank: MMRRerank | BM25Rerank, vector_db: VectorDB) -> Reranker:
-    """Return the re-ranker of a kind that needs no model; cheap, so one is made for each query.
+    """Return a re-ranker that needs no model; cheap enough to make one for each query.
 
     Args:
-        rerank: What a request or a registration asks for. `candidates` is the caller's to obey.
-        vector_db: Where the candidates are from: its language and field weights are BM25's.
+        rerank: Of a request or a registration. The caller applies `candidates`.
+        vector_db: The candidates' vector DB, with the language and field weights for BM25.
     """
     if isinstance(rerank, MMRRerank):
         return MMRReranker(rerank, vector_db)

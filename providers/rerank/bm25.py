@@ -1,9 +1,9 @@
-"""BM25 among the candidates of one query, whatever they were found by.
+"""BM25 among the candidates of one query, of any search mode.
 
-The formula, the analyzer and the weights of the fields are those of keyword search, see
-`ranking/bm25.py` and `ranking/fields.py`; the number of documents, their average length and
-the frequencies of terms are those of the candidates alone. So a word that all of them hold decides
-little, even where it is rare in the vector DB.
+The formula, the analyzer and the field weights are the same as in keyword search, see
+`text/bm25.py` and `text/fields.py`; the number of documents, their average length and the term
+frequencies are counted among the candidates alone. So a word that all candidates contain has little
+weight, even if it is rare in the vector DB.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from corral.providers.text.fields import chunk_terms
 
 @dataclass(frozen=True, slots=True)
 class CandidateBM25:
-    """What BM25 says of some candidates, in their order.
+    """The BM25 scores of candidates, in their order.
 
     Attributes:
-        raw_scores: float64, shape (n,), >= 0; 0 where no term of the query is.
-        matched_terms: For each, the terms of the query that it holds, in alphabetical order.
+        raw_scores: float64, shape (n,), >= 0; 0 for a candidate without a term of the query.
+        matched_terms: By candidate, the terms of the query that it contains, in alphabetical order.
     """
 
     raw_scores: NDArray[np.float64]
@@ -45,23 +45,23 @@ def candidate_bm25(
 ) -> CandidateBM25:
     """Return the BM25 of each candidate, with the candidates as the whole collection.
 
-    A term that the query repeats counts as often. Terms are added up in alphabetical order, so that
+    A repeated term of the query counts each time. Terms are added up in alphabetical order, so that
     equal texts have equal scores to the last bit.
 
     Args:
         query: The question's text.
         chunks: The candidates; not mutated.
-        vector_db: Its language and field weights decide what a match is.
+        vector_db: Has the language and the field weights.
         k1: Saturation of term frequency, >= 0.
-        b: How much long texts are discounted, in [0, 1].
+        b: Discount of long texts, in [0, 1].
 
     Returns:
-        Cost: linear in the text. 100 chunks of 200 words take 3 ms on one 2 GHz core once their
-        words were seen; a word that is new to the process costs up to 10 microseconds more.
+        Cost: linear in the text. 100 chunks of 200 words take 3 ms on one 2 GHz core; a word that
+        the process has not analyzed before costs up to 10 microseconds more.
     """
     words = analyzer(vector_db.language)
-    wanted = Counter(words.terms(query))
-    lengths, postings = _count(chunks, vector_db, sorted(wanted))
+    query_terms = Counter(words.terms(query))
+    lengths, postings = _count(chunks, vector_db, sorted(query_terms))
     scores = np.zeros(len(chunks), np.float64)
     matched: list[tuple[str, ...]] = [()] * len(chunks)
     for term, posting in postings.items():
@@ -70,7 +70,7 @@ def candidate_bm25(
         rows = np.fromiter(posting, np.int64, len(posting))
         frequencies = np.fromiter(posting.values(), np.float64, len(posting))
         weights = term_weight(frequencies, lengths[rows], float(lengths.mean()), k1=k1, b=b)
-        scores[rows] += wanted[term] * (idf(len(rows), len(chunks)) * weights)
+        scores[rows] += query_terms[term] * (idf(len(rows), len(chunks)) * weights)
         for row in posting:
             matched[row] += (term,)
     return CandidateBM25(scores, matched)
@@ -79,12 +79,12 @@ def candidate_bm25(
 class BM25Reranker(Reranker):
     """Orders candidates by BM25 among themselves; the score is s / (1 + s), as in keyword search.
 
-    Chunks without a word of the query have score 0 and stay in their order, after all others. Equal
-    scores above 0 are ordered by chunk_id.
+    Chunks without a word of the query have score 0 and come last, in their order. Equal scores
+    above 0 are ordered by chunk_id.
 
     Args:
         settings: k1 and b.
-        vector_db: Where the candidates are from.
+        vector_db: The candidates' vector DB.
     """
 
     def __init__(self, settings: BM25Rerank, vector_db: VectorDB) -> None:
@@ -99,23 +99,23 @@ class BM25Reranker(Reranker):
         *,
         embedding: NDArray[np.float32] | None = None,
     ) -> list[Hit]:
-        """Return the k best; see `Reranker.rerank`. The embedding is not looked at.
+        """Return the k best; see `Reranker.rerank`. The embedding is not used.
 
-        An explanation gets `bm25`, the raw score, and the matched terms where it had none.
+        An explanation gets `bm25`, the raw score, and the matched terms if it has none.
         """
         return await asyncio.to_thread(self._rerank, query, hits, k)
 
     def _rerank(self, query: str, hits: Sequence[Hit], k: int) -> list[Hit]:
         chunks = [hit.chunk for hit in hits]
-        found = candidate_bm25(
+        bm25 = candidate_bm25(
             query, chunks, self._vector_db, k1=self._settings.k1, b=self._settings.b
         )
-        raws = found.raw_scores.tolist()
+        raws = bm25.raw_scores.tolist()
         order = sorted(
             range(len(hits)),
             key=lambda row: (-raws[row], 0 if raws[row] else row, hits[row].chunk.chunk_id),
         )
-        return [_scored(hits[row], raws[row], found.matched_terms[row]) for row in order[:k]]
+        return [_scored(hits[row], raws[row], bm25.matched_terms[row]) for row in order[:k]]
 
 
 def _scored(hit: Hit, raw: float, terms: tuple[str, ...]) -> Hit:
@@ -125,11 +125,11 @@ def _scored(hit: Hit, raw: float, terms: tuple[str, ...]) -> Hit:
 
 
 def _count(
-    chunks: Sequence[Chunk], vector_db: VectorDB, wanted: Sequence[str]
+    chunks: Sequence[Chunk], vector_db: VectorDB, query_terms: Sequence[str]
 ) -> tuple[NDArray[np.float64], dict[str, dict[int, float]]]:
     """Return the chunks' lengths in terms, and by term the weighted frequency in each chunk."""
     words = analyzer(vector_db.language)
-    postings: dict[str, dict[int, float]] = {term: {} for term in wanted}
+    postings: dict[str, dict[int, float]] = {term: {} for term in query_terms}
     lengths = np.zeros(len(chunks), np.float64)
     for row, chunk in enumerate(chunks):
         terms = chunk_terms(chunk, vector_db.field_weights, words)

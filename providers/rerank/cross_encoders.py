@@ -25,7 +25,7 @@ class CrossEncoder(Protocol):
 
     Attributes:
         model: Its name.
-        score: What it gives: `sigmoid` for a logit, `as_is` for a number in [0, 1].
+        score: `sigmoid` if the model returns a logit, `as_is` for a number in [0, 1].
     """
 
     model: str
@@ -36,7 +36,7 @@ class LoadedModel(Protocol):
     """A loaded model. It blocks; one thread at a time calls it."""
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return what the model says of each text, shape (n,); higher fits better."""
+        """Return the model's score of each text, shape (n,); higher is better."""
 
 
 Source = TypeVar("Source", bound=CrossEncoder)
@@ -46,11 +46,11 @@ class LocalRerankProvider(RerankProvider, Generic[Source]):
     """Serves the models of the settings, each loaded at its first use, in one worker thread.
 
     Args:
-        provider_id: Its id in the configuration.
+        provider_id: The id in the configuration.
         models: From the settings.
-        load: Loads one; slow. Raises ConfigError or Unavailable.
-        check: Raises CorralError where a model's files are missing; quick.
-        batch_size: Texts of one computation.
+        load: Loads a model; slow. Raises ConfigError or Unavailable.
+        check: Raises CorralError if a model's files are missing; fast.
+        batch_size: Texts of one call of the model.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class LocalRerankProvider(RerankProvider, Generic[Source]):
         """Return the re-ranker of a configured model, loading it at the first call.
 
         Raises:
-            NotFound: It is not configured.
-            ConfigError: Its files are not there, or are something else.
-            Unavailable: The hub that has them cannot be reached.
+            NotFound: The model is not configured.
+            ConfigError: Its files are missing, or not of a model.
+            Unavailable: The hub with its files cannot be reached.
         """
         return await self._loading.model(model)
 
@@ -100,7 +100,7 @@ class LocalRerankProvider(RerankProvider, Generic[Source]):
 
 
 class LocalReranker(Reranker):
-    """One cross-encoder. It reads the chunks' `content`, no other field."""
+    """A cross-encoder. It reads only the chunks' `content`."""
 
     def __init__(
         self, source: CrossEncoder, model: LoadedModel, worker: ThreadPoolExecutor, batch_size: int
@@ -116,13 +116,13 @@ class LocalReranker(Reranker):
         *,
         embedding: NDArray[np.float32] | None = None,
     ) -> list[Hit]:
-        """Return the k best by the model's score, ties by chunk_id; the embedding is not read.
+        """Return the k best by the model's score, ties by chunk_id; the embedding is not used.
 
-        Batches of several questions take turns. An explanation gets `model` and `model_score`, what
-        it gave.
+        Batches of concurrent questions alternate. An explanation gets `model` and `model_score`,
+        the model's own number.
 
         Raises:
-            ProviderError: The model gave a number that is no score.
+            ProviderError: The model returned a number that is not a score.
         """
         raws: list[float] = []
         for start in range(0, len(hits), self._batch_size):
@@ -138,7 +138,7 @@ class LocalReranker(Reranker):
 
     def _score(self, raw: float) -> float:
         if self._source.score == "sigmoid" and math.isfinite(raw):
-            return 0.5 * (1.0 + math.tanh(raw / 2.0))  # the same, and cannot overflow
+            return 0.5 * (1.0 + math.tanh(raw / 2.0))  # Equals the sigmoid, and cannot overflow.
         if not 0.0 <= raw <= 1.0:
             raise ProviderError(
                 f"{self._source.model} gave the score {raw:g}.",

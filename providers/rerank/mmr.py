@@ -1,18 +1,17 @@
-"""Maximal marginal relevance: chunks that are relevant, and unlike what is already chosen.
+"""Maximal marginal relevance: chunks that are relevant, and differ from the chosen ones.
 
 Carbonell and Goldstein, "The Use of MMR, Diversity-Based Reranking for Reordering Documents and
-Producing Summaries", SIGIR 1998, section 2. One chunk after the other is chosen, each time the one
-with the largest
+Producing Summaries", SIGIR 1998, section 2. Chunks are chosen one by one, each time the chunk with
+the largest
 
     score = lambda * relevance + (1 - lambda) * (1 - redundancy)
 
-where redundancy is the similarity to the most similar chunk that is chosen already, and 0 for the
-first. Theirs is lambda * relevance - (1 - lambda) * redundancy: the constant 1 - lambda between the
-two changes no choice and makes a score in [0, 1]. A cosine counts as (1 + cos) / 2, as everywhere.
+Redundancy is the similarity to the most similar chosen chunk, and 0 for the first choice. The paper
+has lambda * relevance - (1 - lambda) * redundancy: the added constant 1 - lambda changes no choice
+and makes a score in [0, 1]. A cosine counts as (1 + cos) / 2, as everywhere.
 
-Scores never increase from one choice to the next. Redundancy only grows as more is chosen, so the
-score of each chunk that is left only falls; and the largest of fewer and smaller numbers is not
-larger than the one before.
+Scores never increase from one choice to the next. Redundancy only grows with each choice, so the
+scores of the remaining chunks only fall, and so does their maximum.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class MMRReranker(Reranker):
     """Chooses candidates by maximal marginal relevance; equal scores by chunk_id.
 
     Args:
-        settings: lambda, what relevance is, and BM25's parameters.
-        vector_db: Where the candidates are from.
+        settings: lambda, the kind of relevance, and BM25's parameters.
+        vector_db: The candidates' vector DB.
     """
 
     def __init__(self, settings: MMRRerank, vector_db: VectorDB) -> None:
@@ -64,18 +63,18 @@ class MMRReranker(Reranker):
     ) -> list[Hit]:
         """Return k hits in the order of their choice, scores never increasing.
 
-        Cost: 1 ms for 100 candidates of 384 dimensions on one 2 GHz core; BM25 comes on top of it
-        where relevance reads the text.
+        Cost: 1 ms for 100 candidates of 384 dimensions on one 2 GHz core, and BM25 if relevance is
+        `bm25` or `both`.
 
         Args:
-            query: Read where relevance is `bm25` or `both`.
-            hits: Each chunk with its embedding, on which redundancy rests.
-            k: How many to return, >= 1.
-            embedding: Shape (dimension,); needed where relevance is `embedding` or `both`.
+            query: Used if relevance is `bm25` or `both`.
+            hits: Each chunk has its embedding, for the redundancy.
+            k: Most hits, >= 1.
+            embedding: Shape (dimension,); needed if relevance is `embedding` or `both`.
 
         Raises:
-            InvalidEmbedding: The question's embedding is needed and is not there, or has another
-                dimension than the chunks'.
+            InvalidEmbedding: The question's embedding is needed and missing, or has another
+                dimension than the chunks' embeddings.
             ContractViolation: The index returned a chunk without its embedding.
         """
         return await asyncio.to_thread(self._rerank, query, hits, k, embedding)
@@ -85,7 +84,9 @@ class MMRReranker(Reranker):
     ) -> list[Hit]:
         if not hits:
             return []
-        ordered = sorted(hits, key=lambda hit: hit.chunk.chunk_id)  # so argmax decides ties by it
+        ordered = sorted(
+            hits, key=lambda hit: hit.chunk.chunk_id
+        )  # argmax then breaks ties by chunk_id
         rows = _unit_rows(ordered)
         parts: dict[str, FloatArray] = {}
         if self._settings.relevance != "bm25":
@@ -117,7 +118,7 @@ class MMRReranker(Reranker):
 
 
 def choose(relevance: FloatArray, rows: FloatArray, lambda_: float, k: int) -> list[_Choice]:
-    """Return up to k choices in their order; among equal scores the first row.
+    """Return up to k choices in their order; of equal scores the first row wins.
 
     Args:
         relevance: Shape (n,), in [0, 1].
@@ -129,7 +130,7 @@ def choose(relevance: FloatArray, rows: FloatArray, lambda_: float, k: int) -> l
         Cost: O(k n dimension), 10 microseconds a choice for 100 x 384.
     """
     worth = lambda_ * relevance
-    closest = np.full(len(relevance), -1.0)  # the largest cosine to a chosen one
+    closest = np.full(len(relevance), -1.0)  # The largest cosine to a chosen row.
     choices: list[_Choice] = []
     for _ in range(min(k, len(relevance))):
         # (1 - cos) / 2 is 1 minus the similarity (1 + cos) / 2.
@@ -142,17 +143,17 @@ def choose(relevance: FloatArray, rows: FloatArray, lambda_: float, k: int) -> l
 
 
 def _cosines(rows: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the cosines of rows of length 1 to another one.
+    """Return the cosines of rows of length 1 to another row.
 
-    Not by a matrix product: that rounds by position, so that equal embeddings would differ, and
-    waits for threads that a busy machine does not run.
+    A matrix product would round by position, so that equal embeddings would differ, and would wait
+    for threads that a busy machine does not run.
     """
     cosines: FloatArray = np.einsum("ij,j->i", rows, other)
     return cosines
 
 
 def _unit(number: float) -> float:
-    """Return a number in [0, 1] without what rounding has put beyond."""
+    """Clamp a number to [0, 1], against rounding errors."""
     return min(max(float(number), 0.0), 1.0)
 
 
@@ -174,10 +175,10 @@ def _unit_rows(hits: Sequence[Hit]) -> FloatArray:
 
 def _unit_query(embedding: NDArray[np.float32] | None, dimension: int) -> FloatArray:
     if embedding is None or embedding.shape != (dimension,):
-        found = "none" if embedding is None else f"shape {embedding.shape}"
+        given = "none" if embedding is None else f"shape {embedding.shape}"
         raise InvalidEmbedding(
             f"Re-ranking by mmr needs the question's embedding of {dimension} numbers (got "
-            f"{found}).",
+            f"{given}).",
             hint='With {"relevance": "bm25"} it needs none.',
             field="rerank.relevance",
         )

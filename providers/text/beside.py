@@ -1,8 +1,8 @@
-"""Terms beside the words: what symbols, numbers, identifiers, codes and emoji say as a whole.
+"""Terms beside the words: symbols, numbers, identifiers, codes and emoji as a whole.
 
-Words (`words.py`) are letters, marks and numbers, and all else separates them. That loses what
-tells C++ from C#, and parts what is written in one. The words stay, and beside them there are terms
-for
+Words (`words.py`) are letters, marks and numbers; other characters separate them. That loses the
+difference of C++ and C#, and splits identifiers and numbers. So a text has its words, and also
+terms for
 
 * *symbols that belong to a word*: `C++`, `C#`, `.NET`, `R&D`, `I/O`, `#tag`, `@name`, `-40`;
 * *numbers*, in one form for all their spellings: `1,102,900`, `1.102.900`, `1 102 900` and
@@ -14,8 +14,8 @@ for
   whole.
 
 In a term an ASCII symbol is its full-width twin, `c＋＋`: so no term holds a character that a query
-language reads. All rules but the two that join groups of digits by spaces look at what stands
-between white space; most of that is passed over by one scan (`_HINTS`).
+language reads. All rules except the two for groups of digits with spaces read a text part by part,
+between white space; one scan (`_HINTS`) skips most parts.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from corral.api.invisible import (
 )
 from corral.providers.text.words import normalized
 
-_MAX_PARTS = 8  # of a dotted name
+_MAX_PARTS = 8  # Of a dotted name.
 
 MIN_PREFIX = 7
-"""Shortest beginning of a code that finds it, in characters: what `git` abbreviates hashes to."""
+"""Shortest prefix of a code that is a term, in characters: as long as the hashes of `git log`."""
 
 _EVERY_PREFIX = 16  # up to here beginnings of every length are terms, then of every fourth length
 
@@ -46,11 +46,11 @@ POINT_LANGUAGES = frozenset(
     {"arabic", "burmese", "chinese", "english", "hindi", "irish", "japanese", "khmer", "korean"}
     | {"nepali", "simple", "tamil", "thai", "yiddish"}
 )
-"""Languages whose decimal sign is a point; that of the others is a comma."""
+"""Languages with a decimal point; all others have a decimal comma."""
 
 
 class Beside(NamedTuple):
-    """A term, what it was made of as it is written, and how often a query counts it."""
+    """A term, its spelling in the text, and its number in a query."""
 
     term: str
     written: str
@@ -59,7 +59,7 @@ class Beside(NamedTuple):
 
 # --- Where to look --------------------------------------------------------------------------------
 
-_SPACES = " \u00a0\u2007\u2009\u202f"  # what separates groups of digits
+_SPACES = " \u00a0\u2007\u2009\u202f"  # These separate groups of digits.
 _HIDDEN = f"{CONTROLS}{UNSEEN}{JOINERS}{STYLES}\ud800-\udfff"
 # Symbols beyond ASCII, and forms that NFKC makes ASCII symbols of. Too many do no harm.
 _HIGH = (
@@ -75,10 +75,10 @@ _OTHER_DIGITS = "\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef"
 
 
 def _hints(spaces: str, beyond: str) -> re.Pattern[str]:
-    """Return what finds the places that a rule may begin at, or end at, and the rest of the part.
+    """Return a pattern for the places at which a rule can apply, and the rest of the part.
 
-    It may find too many. It begins with a class of characters, which Python's scan is fast with,
-    and looks around only at those.
+    It can match at more places. It begins with a class of characters, for a fast scan, and looks
+    around only there.
     """
     return re.compile(
         f"[A-Z0-9+#&@$%./<=>^~|*{beyond}](?:"
@@ -109,14 +109,14 @@ _PHONE = re.compile(
 
 
 def hinted(text: str) -> tuple[str, list[str], list[int]]:
-    """Return where terms beside the words may be.
+    """Return the places of a text that can have terms beside the words.
 
     Returns:
-        The text that the rest is of: the one given, or without what a reader cannot see; the parts
-        between white space that a rule may apply to; and the places at which such a part ends and
-        digits in groups may go on, or a telephone number begins.
+        The text, without invisible characters if a part has one; the parts between white space to
+        which a rule can apply; and the places at which such a part ends and a group of digits can
+        follow, or a telephone number begins.
     """
-    found: list[str] = []
+    parts: list[str] = []
     joined: list[int] = []
     end, clean = 0, False
     plain = text.isascii()
@@ -134,13 +134,13 @@ def hinted(text: str) -> tuple[str, list[str], list[int]]:
             joined.append(place)
         if "0" <= text[end - 1] <= "9" and _NEXT_GROUP.match(text, end - 1):
             joined.append(end - 1)
-        found.append(text[start:end])
-    return text, found, joined
+        parts.append(text[start:end])
+    return text, parts, joined
 
 
 # --- What is there --------------------------------------------------------------------------------
 
-# Letters of scripts with spaces: in others, what is Latin is a word by itself.
+# Letters of scripts with spaces: in other scripts a Latin part is a word by itself.
 _L = "0-9A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u0370-\u052f\u1e00-\u1fff"
 _W = f"{_L}_"
 _AFFIXES = re.compile(
@@ -179,16 +179,16 @@ _MARKED = re.compile("[^\\W\\d].*[＋＃＆＊]|[＃＠].|^．[^\\W\\d]")
 _WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F) if not chr(code).isalnum()}
 
 
-# What most of the parts are in prose: no rule but those of numbers and of `%` applies to it.
+# Most parts of prose match this, and only the rules of numbers and of `%` apply to them.
 _SIMPLE = re.compile("[(\\[<=>~]?([0-9]{1,5})(?:\\.([0-9]{1,2}))?%?[)\\],.:;]*")
 
 
 class Rules:
-    """What stands beside the words of one language.
+    """The rules for terms beside the words, in one language.
 
     Args:
         words: Returns the terms of the words of a text.
-        terms: Returns those of one word of ASCII lower-case letters and digits.
+        terms: Returns the terms of one word of ASCII lower-case letters and digits.
         folded: Returns a text in one case and one form.
         language: Its English name.
     """
@@ -211,25 +211,25 @@ class Rules:
         self._decimal = "." if language in POINT_LANGUAGES else ","
 
     def of(self, token: str) -> tuple[Beside, ...]:
-        """Return the terms beside the words of a part between white space, as they follow."""
+        """Return the terms beside the words of a part between white space, in order."""
         if simple := _SIMPLE.fullmatch(token):
             percent = (Beside("％", "%"),) if "%" in token else ()
             return (*percent, *_fraction(*simple.groups())) if simple[2] else percent
-        found = [*self._symbols(token)]
+        terms = [*self._symbols(token)]
         plain = token if token.isascii() else "".join(map(_plain, normalized(token)))
         for rule, may_apply in self._gated:
             if may_apply(plain):
-                found += rule(plain)
-        if not found:
+                terms += rule(plain)
+        if not terms:
             return ()
-        distinct = {one.term: one for one in reversed(found) if one.term}
+        distinct = {one.term: one for one in reversed(terms) if one.term}
         return tuple(
             one if one.written in token else one._replace(written=token)
             for one in reversed(distinct.values())
         )
 
     def joined(self, text: str, places: Iterable[int]) -> Iterator[Beside]:
-        """Yield the numbers of a text whose groups are joined by spaces; see `hinted`."""
+        """Yield the numbers of a text that have groups with spaces between; see `hinted`."""
         for place in places:
             if text[place] == "+":
                 phone = _PHONE.match(text, place)
@@ -248,7 +248,7 @@ class Rules:
         return self._folded(text).translate(_WIDE)[:64]
 
     def _affixes(self, plain: str) -> Iterator[Beside]:
-        """Yield words with the symbols that belong to them, and operators that stand alone."""
+        """Yield words with the symbols that belong to them, and operators between spaces."""
         for match in _AFFIXES.finditer(plain):
             if match["more"]:
                 yield Beside(self._marked(match["name"] + match["sign"]), match[0])
@@ -404,7 +404,7 @@ def _is_compound(parts: list[str]) -> bool:
 
 
 def _is_part(symbol: str) -> bool:
-    """Return True for what means something in a sequence only."""
+    """Return True for a symbol that has a meaning in a sequence only."""
     return bool(re.match(f"[{_SKIN}\U0001f1e6-\U0001f1ff0-9#*\u20e3]", symbol))
 
 

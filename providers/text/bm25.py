@@ -4,9 +4,9 @@
 
 Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", section
 3.4 (Foundations and Trends in Information Retrieval 3(4), 2009), with the idf of Lucene's
-`BM25Similarity`, whose added 1 keeps the logarithm above zero for terms in more than half of the
-documents. Lucene has dropped the constant factor (k1 + 1), which changes no order; it stays
-here, as in the paper and in SQLite's `bm25()`, since the score of a hit depends on it.
+`BM25Similarity`: its added 1 keeps the logarithm above zero for terms in more than half of the
+documents. Lucene has dropped the constant factor (k1 + 1), which changes no order; Corral has it,
+like the paper and SQLite's `bm25()`, since the score of a hit depends on it.
 
 The sum splits into a part of the document and a part of the query. An engine that knows no BM25
 but sparse inner products therefore stores `term_weight` and queries with `idf`.
@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 K1 = 1.2
-"""How fast repeated occurrences of a term saturate (>= 0). Lucene's and SQLite's default."""
+"""Saturation of repeated occurrences of a term, >= 0. Lucene's and SQLite's default."""
 
 B = 0.75
-"""How much the length of a document counts, in [0, 1]. Lucene's and SQLite's default."""
+"""Weight of the length of a document, in [0, 1]. Lucene's and SQLite's default."""
 
 FloatArray = NDArray[np.float64]
 Numbers = NDArray[np.floating] | NDArray[np.integer]
@@ -36,7 +36,7 @@ def idf(document_frequency: int, count: int) -> float: ...
 @overload
 def idf(document_frequency: Numbers, count: int) -> FloatArray: ...
 def idf(document_frequency: int | Numbers, count: int) -> float | FloatArray:
-    """Return how much a term tells: ln(1 + (N - n + 0.5) / (n + 0.5)), > 0 and falling in n.
+    """Return the weight of a term: ln(1 + (N - n + 0.5) / (n + 0.5)), > 0 and falling in n.
 
     Args:
         document_frequency: n, the number of documents that hold the term, in [0, count]; a number
@@ -88,12 +88,12 @@ def term_weight(
     Args:
         frequency: f, how often the term occurs in the document, >= 0; a number, or an array of any
             shape.
-        length: Number of terms in the document, >= 0; a number, or, where `frequency` is an array,
-            an array that broadcasts with it.
+        length: Number of terms in the document, >= 0; a number, or, if `frequency` is an array, an
+            array that broadcasts with it.
         average_length: Mean number of terms of a document of the vector DB, > 0.
-        k1: Of a re-ranker; every index takes the constant. With k1 = 0, where only the presence
-            of a term counts, frequencies must be above 0.
-        b: Of a re-ranker; every index takes the constant.
+        k1: From a re-ranker; every index takes the constant. With k1 = 0 only the presence of a
+            term counts, and frequencies must be above 0.
+        b: From a re-ranker; every index takes the constant.
 
     Returns:
         A float, or float64 of the broadcast shape.
@@ -113,8 +113,8 @@ def greatest(terms: Iterable[tuple[int, int]], count: int) -> float:
     """Return the score that a query's terms cannot exceed: (k1 + 1) * sum of times * idf.
 
     A term that no document holds counts, too, with the largest idf: a document that answers the
-    query would hold it. Only callers leave such a term out if it stands beside the words of the
-    query (`Analyzer.analyze`): the words say the same.
+    query would hold it. Callers leave such a term out if it is a term beside the words of the query
+    (`Analyzer.analyze`), as the words have the same meaning.
 
     Examples:
         >>> round(greatest([(1, 0), (2, 3)], 10), 3)  # 2.2 * (ln 22 + 2 ln(1 + 7.5 / 3.5))

@@ -1,4 +1,4 @@
-"""Which texts of a chunk keyword search reads, and how much each of their terms counts."""
+"""The texts of a chunk that keyword search reads, and the weights of their terms."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from corral.api.chunks import Chunk
 from corral.providers.text.analyzer import Analyzer
 
 BESIDE_WEIGHT = 0.5
-"""How much a term beside the words (`beside.py`) counts, as a share of a word: a chunk with the
+"""Weight of a term beside the words (`beside.py`), relative to a word: a chunk with the
 word `user` ranks before one with `getUserById`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkTerms:
-    """What BM25 knows of one chunk.
+    """The input of BM25 from one chunk.
 
     Attributes:
         frequencies: By term, the sum over the fields of weight times count, above 0.

@@ -40,11 +40,11 @@ MIN_LENGTH = 4
 apart."""
 
 MAX_SIMILAR = 5
-"""Most terms that a query term stands for, itself included. With 3, 10 and 50 the table above is
+"""Most terms that count as one query term, itself included. With 3, 10 and 50 the table above is
 worse by up to 0.01."""
 
 MAX_TERMS = 32
-"""Query terms that similar ones are searched for; the rest of a longer query is found as it is
+"""Query terms with a search of similar terms; further terms of a query are searched as they are
 spelled. Each costs a pass over the vocabulary."""
 
 _BATCH = 8192
@@ -56,17 +56,17 @@ _WORD = re.compile(f"[^\\d{_SYMBOLS}{UNSPACED}]{{{MIN_LENGTH - 1},}}")
 def is_word(term: str) -> bool:
     """Return True for a term that belongs in a vocabulary of words that can be misspelled.
 
-    Numbers and codes are not: an edit makes another one of them. Nor are pairs of characters of
-    scripts without spaces, where a typo is another character.
+    Numbers and codes do not: an edit makes another number. Nor do pairs of characters of scripts
+    without spaces: a typo is another character there.
     """
     return _WORD.fullmatch(term) is not None
 
 
 def similarities(terms: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:
-    """Return how similar terms are to words, shape (terms, words): in [CUT, 1], or 0 if less.
+    """Return the similarities of terms to words, shape (terms, words): in [CUT, 1], or 0 if less.
 
     Similarity is 1 - d / max(length), d being the optimal string alignment distance: insertions,
-    deletions, substitutions and swaps of neighbors that turn one word into the other (Damerau: "A
+    deletions, substitutions and swaps of neighbors that make one word the other (Damerau: "A
     technique for computer detection and correction of spelling errors", CACM 7(3), 1964). Cost:
     O(terms x words), 10 x 40,000 in 5 ms.
     """
@@ -76,9 +76,9 @@ def similarities(terms: Sequence[str], words: Sequence[str]) -> NDArray[np.float
 
 
 class Vocabulary:
-    """Words of an index, in which similar ones are found. Safe to use from many threads.
+    """Words of an index, for a search of similar words. Safe to use from many threads.
 
-    It only grows: the caller passes over words that the index has no longer.
+    It only grows: the caller skips words that the index no longer has.
 
     For each word there is a signature, the set of its letters as bits (the code point modulo 64).
     An insertion or deletion changes at most one bit, a substitution two, a swap none; so most
@@ -93,7 +93,7 @@ class Vocabulary:
         self._table = _signatures([])
 
     def add(self, terms: Iterable[str]) -> None:
-        """Add terms; those that are there, and those that are no words, are ignored."""
+        """Add terms; ignore terms that are there already or are not words."""
         with self._lock:
             unseen = [term for term in dict.fromkeys(terms) if term not in self._seen]
             words = [term for term in unseen if is_word(term)]
@@ -111,29 +111,29 @@ class Vocabulary:
 
         Returns:
             For each term that can be misspelled (word, `similarities`, below 1), the most similar
-            first, ties by word; without the term itself. All of them: the caller takes the first
-            that it has chunks for. Cost: O(terms x words), 1 ms a term where there are 200,000.
+            first, ties by word; without the term itself. The caller takes the first ones that have
+            chunks. Cost: O(terms x words), 1 ms a term with 200,000 words.
         """
-        asked = [term for term in terms if len(term) >= MIN_LENGTH and is_word(term)]
-        return {term: self._similar(term, self._table) for term in asked[:MAX_TERMS]}
+        candidates = [term for term in terms if len(term) >= MIN_LENGTH and is_word(term)]
+        return {term: self._similar(term, self._table) for term in candidates[:MAX_TERMS]}
 
     def _similar(self, term: str, table: NDArray[np.void]) -> list[tuple[str, float]]:
         own = _signatures([term])[0]
         edits = np.floor((1 - CUT) * np.maximum(_LENGTHS, own["length"]) + 1e-9)
-        most = (2 * edits - np.abs(_LENGTHS - own["length"])).astype(np.int16)
+        limits = (2 * edits - np.abs(_LENGTHS - own["length"])).astype(np.int16)
         differing = np.bitwise_count(table["letters"] ^ own["letters"])
-        near = np.flatnonzero(differing <= most[table["length"]])
+        near = np.flatnonzero(differing <= limits[table["length"]])
         words = [self._words[place] for place in near.tolist()]
         scores = similarities([term], words)[0]
-        found = [(words[place], float(scores[place])) for place in np.flatnonzero(scores).tolist()]
-        return sorted((p for p in found if p[0] != term), key=lambda pair: (-pair[1], pair[0]))
+        pairs = [(words[place], float(scores[place])) for place in np.flatnonzero(scores).tolist()]
+        return sorted((p for p in pairs if p[0] != term), key=lambda pair: (-pair[1], pair[0]))
 
 
 def _signatures(words: Sequence[str]) -> NDArray[np.void]:
     """Return the set of letters, as bits, and the length of each word."""
     table = np.zeros(len(words), dtype=[("letters", np.uint64), ("length", np.int16)])
     if words:
-        codes = np.array(words).view(np.uint32).reshape(len(words), -1)  # 0 behind the end
+        codes = np.array(words).view(np.uint32).reshape(len(words), -1)  # 0 after the end
         bits = np.where(codes, np.uint64(1) << (codes & 63).astype(np.uint64), np.uint64(0))
         table["letters"] = np.bitwise_or.reduce(bits, axis=1)
         table["length"] = np.count_nonzero(codes, axis=1)

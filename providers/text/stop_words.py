@@ -2,11 +2,11 @@
 
 Articles, pronouns, prepositions, conjunctions, auxiliaries and question words: words so frequent
 that they cost a keyword index most of its time and say nothing about a text. The lists are short
-on purpose (content words such as "system" or "new" are searched for) and are kept here, not taken
-from a package: a package that changes its lists would change the terms of indexes on disk without
-`ANALYZER_VERSION` noticing. A language without a list has no stop words; its frequent words are
-then held down by their idf alone. Words are written as `text.py` folds them: NFKC, case-folded,
-with ASCII apostrophes, so the German `dass` also stands for its old spelling.
+on purpose (content words such as "system" or "new" are searched) and part of this module: a package
+that changes its lists would change the terms of indexes on disk without a new `ANALYZER_VERSION`.
+A language without a list has no stop words; its frequent words then have a low weight by their idf
+alone. Words are written as `words.py` folds them: NFKC, case-folded, with ASCII apostrophes, so the
+German `dass` includes its old spelling.
 """
 
 from __future__ import annotations
@@ -168,5 +168,5 @@ _CLITICS: dict[str, str] = {
 CLITICS: dict[str, frozenset[str]] = {
     language: frozenset(parts.split()) for language, parts in _CLITICS.items()
 }
-"""Language name -> what is dropped beside an apostrophe: `it's`, `l'eau`, `İstanbul'da`. Standing
-alone these are words like any other (`vitamin d`)."""
+"""Language name -> clitics, dropped next to an apostrophe: `it's`, `l'eau`, `İstanbul'da`. Alone
+these are ordinary words (`vitamin d`)."""

@@ -1,12 +1,12 @@
-"""Tokenizers: what a text costs, and its longest prefix within a cost.
+"""Tokenizers: the number of tokens of a text, and its longest prefix within a number.
 
 `cl100k` and `o200k` are OpenAI's byte-level BPE vocabularies; their tables come with the package
 `rs_bpe`, nothing is downloaded. `bytes` counts UTF-8 bytes, the only hard upper bound for every
-byte-level BPE, for models whose vocabulary is not here. `embedder` is the tokenizer of the vector
-DB's embedding model, where the model has one here.
+byte-level BPE, for models with another vocabulary. `embedder` is the tokenizer of the vector DB's
+embedding model, if the model has one in this process.
 
-Costs do not add up: two texts joined can cost a little less or more than the two alone, except at
-some seams (`seam`). Whoever has to keep a budget counts the joined text.
+Token counts do not add up: a joined text can have a few tokens less or more than its parts, except
+at some seams (`seam`). A token budget must be checked on the joined text.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ DEFAULT_TOKENIZER = "cl100k"
 EMBEDDER = "embedder"
 
 MAX_CHARACTERS_PER_TOKEN = 128
-"""The longest token of any vocabulary here is 128 spaces, so a text of more than 128 n characters
-costs more than n tokens. An embedder's tokenizer knows no bound (white space can be free, a long
-word one token); a text of more characters than that for each token is taken as too long all the
-same, and not read."""
+"""The longest token of a vocabulary here is 128 spaces, so a text of more than 128 n characters has
+more than n tokens. An embedder's tokenizer has no such limit (white space can be free, a long word
+one token); a text of more characters for each token still counts as too long, and is not read."""
 
-_CL100K_TOKENS = 100_256  # without its five special tokens, which stand for no text
-_READ_AT_ONCE = 6  # characters a token; English has 4
+_CL100K_TOKENS = 100_256  # Without the five special tokens, which have no text.
+_CHARACTERS_PER_TOKEN = 6  # The first guess; English has 4.
 
 
 class Tokenizer(Protocol):
@@ -41,31 +40,31 @@ class Tokenizer(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that a query calls it by."""
+        """The name in a query."""
 
     @property
     def adds_up(self) -> bool:
-        r"""Whether costs add up where `seam` says so: count(a + b) == count(a) + count(b)."""
+        r"""True if counts add up at each `seam`: count(a + b) == count(a) + count(b)."""
 
     def count(self, text: str) -> int:
-        """Return what the text costs, in tokens; 0 for an empty text."""
+        """Return the number of tokens of the text; 0 for an empty text."""
 
     def count_within(self, text: str, max_tokens: int) -> int | None:
-        """Return what the text costs if that is at most max_tokens, else None.
+        """Return the number of tokens of the text if it is at most max_tokens, else None.
 
-        It stops at the limit, so a long text that does not fit costs no more time than a short one.
+        Stops at the limit, so a long text that does not fit takes no more time than a short one.
         """
 
     def cut(self, text: str, max_tokens: int) -> str:
-        """Return the longest prefix that ends at a token boundary and costs <= max_tokens.
+        """Return the longest prefix that ends at a token boundary and has <= max_tokens tokens.
 
-        It is counted again by itself, never splits a character, and is empty for max_tokens < 1.
+        The prefix is counted by itself, never splits a character, and is empty for max_tokens < 1.
         """
 
     def nearly(self, text: str) -> Callable[[str], int]:
-        """Return what counts parts of a text to look for boundaries; `count` is exact.
+        """Return an approximate counter for parts of a text, for a search of boundaries.
 
-        A costly tokenizer reads the text once, and a part costs the tokens that end in it.
+        A slow tokenizer reads the text once, and a part has the tokens that end in it.
         """
 
 
@@ -74,10 +73,10 @@ def tokenizer(name: str = DEFAULT_TOKENIZER) -> Tokenizer:
 
     Args:
         name: `cl100k` (GPT-4 and its generation), `o200k` (GPT-4o and later), or `bytes`.
-            `embedder` names none by itself: see `own_tokenizer`.
+            For `embedder` see `own_tokenizer`.
 
     Raises:
-        InvalidRequest: There is none of that name.
+        InvalidRequest: The name is unknown.
     """
     if name not in _MAKERS:
         raise InvalidRequest(
@@ -91,19 +90,18 @@ def tokenizer(name: str = DEFAULT_TOKENIZER) -> Tokenizer:
 def own_tokenizer(tokens: TextTokenizer) -> Tokenizer:
     """Return the tokenizer of an embedding model under the name `embedder`.
 
-    It counts what the model counts, the marks around a text left out.
+    It counts as the model does, without the marks around a text.
     """
     return _Own(tokens)
 
 
 def decoded(tokens: Sequence[int]) -> str | None:
-    """Return the text of cl100k's tokens; None where a number is no token, or they are no text.
+    """Return the text of cl100k's tokens; None if a number is not a token, or they are not text.
 
-    Where the text was cut within a character, that character is left out: at most 3 tokens of an
-    end are a part of one.
+    A character that is cut at an end of the text is left out: at most 3 tokens at each end.
     """
     if not all(0 <= token < _CL100K_TOKENS for token in tokens):
-        return None  # the table reads beyond its end
+        return None  # The table would read beyond its end.
     table = openai.cl100k_base()
     for cut in sorted(product(range(4), repeat=2), key=sum):
         text: str | None = table.decode(list(tokens[cut[0] : len(tokens) - cut[1]]))
@@ -113,11 +111,11 @@ def decoded(tokens: Sequence[int]) -> str | None:
 
 
 def seam(left: str, right: str) -> bool:
-    r"""Return True if no token of a text can reach over the seam of its two parts.
+    r"""Return True if no token of a text can span the seam of its two parts.
 
-    That is so behind a line break, before an ASCII letter or digit, or `[`: in the expressions by
-    which cl100k and o200k split a text before they look for tokens, what ends with `\n` never goes
-    on with such a character, and no look-ahead goes beyond it.
+    That is so after a line break, before an ASCII letter or digit, or `[`. cl100k and o200k split a
+    text by a regular expression before they look for tokens: a piece that ends with `\n` never
+    continues with such a character, and no look-ahead goes beyond it.
     """
     first = right[:1]
     return left[-1:] == "\n" and (first == "[" or (first.isascii() and first.isalnum()))
@@ -150,7 +148,7 @@ class _BytePairs:
         if len(tokens) <= max_tokens:
             return text
         for end in range(min(furthest, len(tokens)), 0, -1):
-            prefix = self._table.decode(tokens[:end])  # None where it ends within a character
+            prefix = self._table.decode(tokens[:end])  # None if it ends within a character.
             if prefix is not None and safe.startswith(prefix) and self.count(prefix) <= max_tokens:
                 return text[: len(prefix)]
         return ""
@@ -182,7 +180,7 @@ class _Bytes:
 
 
 class _Own:
-    """The tokenizer of an embedding model, for which nothing is assumed but what it says."""
+    """The tokenizer of an embedding model, without assumptions on its tokens."""
 
     name = EMBEDDER
     adds_up = False
@@ -194,9 +192,9 @@ class _Own:
         return len(self._tokens.token_ends(text))
 
     def count_within(self, text: str, max_tokens: int) -> int | None:
-        # Of a long text a part is read first. Where that costs too much, the whole is not tried:
-        # at worst a chunk is passed over that would just have fit.
-        part = _READ_AT_ONCE * (max(max_tokens, 0) + 1)
+        # Count a part of a long text first. If the part has too many tokens, so has the text in
+        # nearly all cases; at worst a chunk is skipped that would just have fit.
+        part = _CHARACTERS_PER_TOKEN * (max(max_tokens, 0) + 1)
         while part < len(text):
             if self.count(text[:part]) > max_tokens:
                 return None
@@ -218,16 +216,16 @@ class _Own:
 
     def nearly(self, text: str) -> Callable[[str], int]:
         ends = self._tokens.token_ends(text)
-        found = 0  # one part mostly begins where the one before did
+        start = 0  # Most parts begin at the same place as the previous part.
 
         def count(part: str) -> int:
-            nonlocal found
-            if not text.startswith(part, found):
-                place = text.find(part, found)
-                found = max(text.find(part) if place < 0 else place, 0)
-                if not text.startswith(part, found):
+            nonlocal start
+            if not text.startswith(part, start):
+                place = text.find(part, start)
+                start = max(text.find(part) if place < 0 else place, 0)
+                if not text.startswith(part, start):
                     return self.count(part)
-            return bisect_right(ends, found + len(part)) - bisect_right(ends, found)
+            return bisect_right(ends, start + len(part)) - bisect_right(ends, start)
 
         return count
 

@@ -1,6 +1,6 @@
 """Words as an analyzer compares them: folded, in one spelling, cut at the borders of scripts.
 
-`text.py` says what becomes of them; a change here changes terms, see its `_RULES`.
+`analyzer.py` makes terms of them; a change here changes terms, see its `_RULES`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _JOINT = re.compile(f"[{_JOINTS}]+")
 
 def written(text: str) -> dict[str, list[str]]:
     """Return the distinct words of a text as they are written there, each with its distinct
-    parts: what hyphens, apostrophes and the borders of scripts separate.
+    parts, between hyphens, apostrophes and the borders of scripts.
     """
     pattern = _WORD_WITHOUT_MARKS if text.isascii() else _tables().written
     words = dict.fromkeys(word.strip(_JOINTS) for word in pattern.findall(text))
@@ -102,26 +102,26 @@ def is_spaced(word: str) -> bool:
 
 
 def characters(run: str) -> list[str]:
-    """Return the characters of a run without spaces, each what is read as one."""
-    found: list[str] = _tables().character.findall(run)
-    return found
+    """Return the characters of a run without spaces, as readers count them."""
+    read_as_one: list[str] = _tables().character.findall(run)
+    return read_as_one
 
 
 def segment(run: str) -> list[str]:
     """Return the characters of a run without spaces and the pairs of neighbors, in order.
 
-    A character is what is read as one: a letter with its marks and, where vowels and stacked
-    consonants are letters of their own, with these. Pairs come close to words and decide the
+    A character is a letter with its marks and, if vowels and stacked consonants are letters of
+    their own, with these. Pairs come close to words and decide the
     ranking; characters find words of one character (猫). nDCG@10 on XQuAD zh: pairs 0.963,
     characters 0.953, both 0.967. Single kana, and single letters of Thai, Lao and Khmer, are left
     out: they end words in nearly every text. Korean has spaces, but particles grow onto its nouns
     (서울, 서울은, 서울에서): the pair 서울 is in all of them.
     """
-    found = characters(run)
-    if len(found) == 1:
-        return found
+    letters = characters(run)
+    if len(letters) == 1:
+        return letters
     terms: list[str] = []
-    for first, second in zip_longest(found, found[1:], fillvalue=""):
+    for first, second in zip_longest(letters, letters[1:], fillvalue=""):
         if first not in _ENDINGS:
             terms.append(first)
         if second:
@@ -130,14 +130,14 @@ def segment(run: str) -> list[str]:
 
 
 def written_segments(run: str) -> list[str]:
-    """Return what `segment` finds, each as the run writes it: with what is invisible inside."""
+    """Return the segments of a run as it writes them, with invisible characters inside."""
     bare = _IGNORED.sub("", run)
-    found = segment(bare)
+    segments = segment(bare)
     if bare == run:
-        return found
-    spaces = f"[{_UNWRITTEN}]*"  # Thai and Khmer may hold one between any two words
-    patterns = (spaces.join(map(re.escape, one)) for one in found)
-    return [met[0] for pattern in patterns if (met := re.search(pattern, run))]
+        return segments
+    spaces = f"[{_UNWRITTEN}]*"  # Thai and Khmer can have one between any two words.
+    patterns = (spaces.join(map(re.escape, one)) for one in segments)
+    return [match[0] for pattern in patterns if (match := re.search(pattern, run))]
 
 
 # --- Spellings that differ between texts of one language ------------------------------------------
@@ -154,7 +154,7 @@ _SPELLINGS: dict[int, str | None] = {
 
 
 class _Tables(NamedTuple):
-    """What marks and digits of all scripts decide; ASCII needs none of it."""
+    """Patterns with the marks and digits of all scripts; ASCII texts do not need them."""
 
     marks: frozenset[str]
     word: re.Pattern[str]
@@ -168,11 +168,11 @@ class _Tables(NamedTuple):
 @cache
 def _tables() -> _Tables:
     """Make the tables when a text needs them, which takes longer than all other imports here."""
-    codes = range(0x80, 0x1F000)  # no other marks can be seen (tested)
+    codes = range(0x80, 0x1F000)  # No other marks are visible (tested).
     categories = zip(codes, map(unicodedata.category, map(chr, codes)), strict=True)
-    found = {code: name for code, name in categories if name in {"Mn", "Mc", "Nd"}}
-    digits = (code for code, name in found.items() if name == "Nd")
-    every = [code for code, name in found.items() if name != "Nd"]
+    names = {code: name for code, name in categories if name in {"Mn", "Mc", "Nd"}}
+    digits = (code for code, name in names.items() if name == "Nd")
+    every = [code for code, name in names.items() if name != "Nd"]
     # In a class, each letter is compared with all ranges beyond U+FFFF, a hundred of them.
     low = _ranges(code for code in every if code < 0x10000)
     high = _ranges(code for code in every if code >= 0x10000)
@@ -186,7 +186,7 @@ def _tables() -> _Tables:
         character=re.compile(
             "[\u0e40-\u0e44\u0ec0-\u0ec4]?\\w"  # Thai, Lao: with the vowel written before it
             "(?:[\u17d2\u1039]\\w"  # Khmer, Myanmar: with the letter stacked below it
-            "|[\u1000-\u102a\u103f]\u1037?\u103a"  # Myanmar: with what ends the syllable
+            "|[\u1000-\u102a\u103f]\u1037?\u103a"  # Myanmar: with the end of the syllable
             f"|[{low}]|{high_mark})*"
             "[\u0e30\u0e32\u0e45\u0eb0\u0eb2\u0ebd]*"  # Thai, Lao: with the vowels written after it
         ),
@@ -233,5 +233,5 @@ _ACCENTS = _accents()
 
 
 def without_accents(word: str) -> str:
-    """Return a word in the letters that people type where they type no accents."""
+    """Return a word without accents, as people type it."""
     return word.translate(_ACCENTS)

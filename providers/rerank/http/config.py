@@ -17,20 +17,20 @@ bills up to 100 documents as one search."""
 
 
 class HTTPRerankConfig(ServiceConfig):
-    """Which service, which of its models, and how its scores are to be read.
+    """The service, its models, and the form of its scores.
 
     Attributes:
         base_url: The part before `/rerank`.
-        dialect: Whose requests and answers the service speaks.
-        models: At least one. Sent to the service, except to `tei`, which serves one model and is
-            not told its name.
-        score: What the service's scores are. `as_is`: in [0, 1] already, as all four dialects
+        dialect: The form of the service's requests and answers.
+        models: At least one. Sent to the service, except to `tei`, which serves one model and takes
+            no name.
+        score: The form of the service's scores. `as_is`: in [0, 1] already, as all four dialects
             answer by default. `sigmoid`: raw logits, mapped by 1 / (1 + exp(-s)). `cosine`: in
             [-1, 1], as jina-reranker-v3 answers, mapped by (1 + s) / 2.
         batch_size: Most texts of one request; all requests of one re-ranking run at once. Default
             32 for `tei`, else 100.
-        timeout_seconds: Bound of one re-ranking; default 10, since somebody waits.
-        max_retries: Further attempts where a connection fails; default 1. An answer of any status
+        timeout_seconds: Limit of one re-ranking; default 10, since a user waits.
+        max_retries: Further attempts if a connection fails; default 1. An answer of any status
             is not tried again.
         retry_delay_seconds: Default 0.2.
     """

@@ -1,4 +1,4 @@
-"""What is sent to a re-ranking service and what it answers: two shapes, four dialects.
+"""The requests and answers of re-ranking services: two shapes, four dialects.
 
 * Cohere v2, Jina and vLLM take `{model, query, documents, top_n}` and answer
   `{results: [{index, relevance_score}]}`.
@@ -42,8 +42,8 @@ def decode_scores(config: HTTPRerankConfig, body: bytes, count: int) -> list[flo
         count: Texts that were sent.
 
     Raises:
-        ValueError: It is something else, has not one score for each text, or one that is no finite
-            number; the message says what and quotes nothing of it.
+        ValueError: The body has another form, not one score for each text, or a score that is not
+            a finite number. The message names the defect and quotes nothing.
     """
     name = "score" if config.dialect == "tei" else "relevance_score"
     try:
@@ -65,10 +65,10 @@ def mapped(config: HTTPRerankConfig, score: float) -> float:
     """Return a service's score in [0, 1].
 
     Raises:
-        ValueError: It is not in the range that the configuration tells.
+        ValueError: The score is not in the configured range.
     """
     if config.score == "sigmoid":
-        # Two forms of one function, each where its exponential cannot overflow.
+        # Two forms of the sigmoid: for each sign the one with an exponential below 1.
         grown = math.exp(-abs(score))
         return 1.0 / (1.0 + grown) if score >= 0 else grown / (1.0 + grown)
     lowest = -1.0 if config.score == "cosine" else 0.0

@@ -26,7 +26,7 @@ def create(provider_id: str, config: HTTPRerankConfig, home: Path) -> HTTPRerank
 
 
 class HTTPRerankProvider(RerankProvider):
-    """Serves the models that the operator listed, and no other, from the one configured service."""
+    """Serves only the configured models, from the configured service."""
 
     def __init__(self, provider_id: str, config: HTTPRerankConfig) -> None:
         super().__init__(provider_id)
@@ -84,15 +84,15 @@ class ModelReranker(Reranker):
         *,
         embedding: NDArray[np.float32] | None = None,
     ) -> list[Hit]:
-        """Return the k best by the model's score, ties by chunk_id; the embedding is not read.
+        """Return the k best by the model's score, ties by chunk_id; the embedding is not used.
 
-        All or nothing: the first request that fails cancels the others and is raised. An
-        explanation gets `model`, and `model_score`: the score as the service gave it.
+        The first request that fails cancels the rest, and its error is raised. An explanation gets
+        `model`, and `model_score`: the service's own score.
 
         Raises:
             Unavailable: The service cannot be reached, or is overloaded.
             ProviderTimeout: It did not answer within `timeout_seconds`.
-            ProviderError: It refused, or answered with something else than one score a text.
+            ProviderError: It refused, or did not answer with one score for each text.
         """
         texts = [hit.chunk.content for hit in hits]
         raws = await self._scores(query, texts)
@@ -102,7 +102,10 @@ class ModelReranker(Reranker):
             raise self._unusable(error, "Set `score` to what the model's scores are.") from None
         ranked = sorted(
             zip(hits, raws, scores, strict=True),
-            key=lambda each: (-each[1], each[0].chunk.chunk_id),  # logits tell what sigmoids hide
+            key=lambda each: (
+                -each[1],
+                each[0].chunk.chunk_id,
+            ),  # Sigmoids of large logits are equal.
         )
         return [
             rescored(hit, score, "model", model=self._model, model_score=raw)

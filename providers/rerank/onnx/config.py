@@ -13,18 +13,18 @@ from corral.providers.models.onnx import OnnxSource
 
 
 class CrossEncoder(OnnxSource):
-    """One model: where its files are (`OnnxSource`), and how its scores are to be read.
+    """A model: its files (`OnnxSource`), and the form of its scores.
 
     Attributes:
-        score: What the graph gives. `sigmoid`: a logit, mapped by 1 / (1 + exp(-s)), as nearly all
-            cross-encoders do. `as_is`: a number in [0, 1].
+        score: The form of the graph's output. `sigmoid`: a logit, as nearly all cross-encoders
+            give, mapped by 1 / (1 + exp(-s)). `as_is`: a number in [0, 1].
     """
 
     score: Literal["sigmoid", "as_is"] = "sigmoid"
 
 
 class OnnxRerankConfig(ProviderConfig):
-    """Which models, and how many threads may compute.
+    """The models, and the number of threads.
 
     Attributes:
         models: At least one.

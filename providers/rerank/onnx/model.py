@@ -42,7 +42,7 @@ class Model:
         self._tokenizer.no_padding()
         limit = read_json(folder / CONFIG).get("max_position_embeddings")
         longest = model.max_tokens or (limit if type(limit) is int and limit > 1 else 512)
-        # The question is read whole, and of the text what is left.
+        # The text is cut, not the question.
         self._tokenizer.enable_truncation(longest, strategy="only_second")
         self._longest = longest
         self._session = session_of(graph_file(model, folder), threads)
@@ -50,20 +50,20 @@ class Model:
         self.scores("a question", ["a text"])
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return what the model says of each text, shape (n,); higher fits better."""
-        asked, most = encodable(query), self._longest // 2
-        question = self._uncut.encode(asked, add_special_tokens=False)
-        if len(question.ids) > most:  # a question may take half of what is read
-            asked = asked[: question.offsets[most - 1][1]]
-        pairs = [(asked, encodable(text)) for text in texts]
+        """Return the model's score of each text, shape (n,); higher is better."""
+        question, limit = encodable(query), self._longest // 2
+        encoded = self._uncut.encode(question, add_special_tokens=False)
+        if len(encoded.ids) > limit:  # Leave half of the model's input to the text.
+            question = question[: encoded.offsets[limit - 1][1]]
+        pairs = [(question, encodable(text)) for text in texts]
         encodings = self._tokenizer.encode_batch(pairs)
         ids, mask = padded([encoding.ids for encoding in encodings], self._filler)
         types, _ = padded([encoding.type_ids for encoding in encodings])
-        found = run(self._session, self._output, ids, mask, types).reshape(len(texts), -1)
-        if found.shape[1] != 1:
+        scores = run(self._session, self._output, ids, mask, types).reshape(len(texts), -1)
+        if scores.shape[1] != 1:
             raise ConfigError(
-                f"inline::onnx-rerank: {self._name!r} gives {found.shape[1]} numbers for a text; "
+                f"inline::onnx-rerank: {self._name!r} gives {scores.shape[1]} numbers for a text; "
                 "a re-ranking model gives one.",
                 field="file",
             )
-        return found[:, 0]
+        return scores[:, 0]

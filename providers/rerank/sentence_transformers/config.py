@@ -11,18 +11,18 @@ from corral.providers.models.names import each_once
 
 
 class SavedCrossEncoder(SavedFiles):
-    """One model: a folder that the library saved, or what a hub has under the model's name.
+    """A model: a folder that the library saved, or the files of the model's name on a hub.
 
     Attributes:
-        score: What the model gives. `sigmoid`: a logit, mapped by 1 / (1 + exp(-s)), as nearly all
-            cross-encoders do. `as_is`: a number in [0, 1].
+        score: The form of the model's output. `sigmoid`: a logit, as nearly all cross-encoders
+            give, mapped by 1 / (1 + exp(-s)). `as_is`: a number in [0, 1].
     """
 
     score: Literal["sigmoid", "as_is"] = "sigmoid"
 
 
 class CrossEncoderConfig(LibraryConfig):
-    """Which models, and how many threads may compute.
+    """The models, and the number of threads.
 
     Attributes:
         batch_size: Texts of one computation, 1 to 1000; default 16.

@@ -24,7 +24,7 @@ class Model:
 
     Args:
         model: Its settings.
-        home: The data folder, where fetched files are kept.
+        home: The data folder, for downloaded files.
 
     Raises:
         ConfigError: The library cannot load it, a file is another one, or it gives no single number
@@ -39,20 +39,20 @@ class Model:
         self.scores("a question", ["a text"])
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return what the model says of each text, shape (n,); higher fits better."""
+        """Return the model's score of each text, shape (n,); higher is better."""
         torch.set_num_threads(self._threads)  # of this thread
-        asked = encodable(query)
-        pairs = [(asked, encodable(text)) for text in texts]
-        found = np.asarray(
+        question = encodable(query)
+        pairs = [(question, encodable(text)) for text in texts]
+        scores = np.asarray(
             self._library.predict(
                 pairs, batch_size=len(pairs), show_progress_bar=False, convert_to_numpy=True
             ),
             np.float32,
         ).reshape(len(texts), -1)
-        if found.shape[1] != 1:
+        if scores.shape[1] != 1:
             raise ConfigError(
-                f"inline::sentence-transformers-rerank: {self._name!r} gives {found.shape[1]} "
+                f"inline::sentence-transformers-rerank: {self._name!r} gives {scores.shape[1]} "
                 "numbers for a text; a re-ranking model gives one.",
                 field="model",
             )
-        return found[:, 0]
+        return scores[:, 0]

@@ -368,7 +368,7 @@ def test_terms_survive_fts5() -> None:
 
 def test_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that share an analyzer get what one thread gets, also while its memory is cleared."""
-    monkeypatch.setattr(text_module, "_MAX_REMEMBERED", 20)
+    monkeypatch.setattr(text_module, "_MAX_CACHED_WORDS", 20)
     endings = ("s", "ed", "ing", "er")
     words = [stem + ending for stem in ("walk", "talk", "jump", "play") for ending in endings]
     texts = [" ".join(f"{word}x{number} {word}" for word in words) for number in range(40)]
@@ -415,7 +415,7 @@ def test_stemmer_has_one_caller() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memories of words hold a bounded number of words, and no long one."""
-    monkeypatch.setattr(text_module, "_MAX_REMEMBERED", 10)
+    monkeypatch.setattr(text_module, "_MAX_CACHED_WORDS", 10)
     fresh = Analyzer("simple")
     for number in range(100):
         fresh.terms(f"word{number} " + "long" * 100 + " 中国人民大学图书馆")
