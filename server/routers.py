@@ -12,8 +12,10 @@ The gate, the quotas, the limits and the audit log apply to these routes as to C
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from typing import Any, TypeAlias
 
@@ -97,13 +99,19 @@ def installed_applications(routes: Sequence[APIRoute]) -> list[Application]:
     """
     applications: list[Application] = []
     served = list(routes)
-    for entry in sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda e: e.name):
+    for entry in _entry_points(tuple(sys.path)):
         application = _loaded(entry)
         if problem := _problem(application, served):
             raise _broken(entry, problem)
         applications.append(application)
         served += application.routes
     return applications
+
+
+@cache
+def _entry_points(_: tuple[str, ...]) -> list[metadata.EntryPoint]:
+    """Return the installed routers by name; the metadata of all packages is read once per path."""
+    return sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name)
 
 
 def _loaded(entry: metadata.EntryPoint) -> Application:

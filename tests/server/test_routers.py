@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from corral.api.errors import ConfigError
-from corral.api.principal import Role
+from corral.api.principal import UNRESTRICTED, Role
 from corral.server.app import create_app
 
 from .harness import InProcess, Json, run_config
@@ -184,6 +184,8 @@ def test_a_broken_router_is_named_at_startup(
 ) -> None:
     """The app is not made: the error names entry point, package value and what is wrong.
 
+    A command, which has an operator, works, so that one can look for the cause.
+
     If this fails: the server starts without the application, or one shadows another's routes.
     """
     install(source)
@@ -193,6 +195,7 @@ def test_a_broken_router_is_named_at_startup(
     assert "The router 'toy' is broken: corral_toy_router:APPLICATION" in message
     assert BROKEN[source] in message
     assert "Fix or uninstall its package." in message
+    create_app(run_config(), tmp_path / "home", UNRESTRICTED)
 
 
 def imported(path: Path) -> list[str]:
