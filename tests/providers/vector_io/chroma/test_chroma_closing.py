@@ -132,11 +132,11 @@ async def test_hooks_of_an_index_that_is_over(chroma_server: Server, tmp_path: P
         index = await provider.open_index(registered(), create=True)
         await index.add_chunks([Chunk(chunk_id="a", content="zebra")], [[1, 0]])
         await getattr(index, end)()
-        for work in (engine_of(index)._query_keyword("zebra", 1, None), engine_of(index)._count()):
+        for work in (engine_of(index).search_keyword("zebra", 1, None), engine_of(index).count()):
             with pytest.raises(refusal):
                 await work
         with pytest.raises(CorralError):
-            await engine_of(index)._query_vector(np.ones(2, dtype=np.float32), 1, None)
+            await engine_of(index).search_vector(np.ones(2, dtype=np.float32), 1, None)
         files = len(list((tmp_path / end).glob("*.db")))
         assert files == (1 if end == "close" else 0)
 

@@ -12,7 +12,7 @@ from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
 from corral.api.filters import Filter, parse_filter
 from corral.providers.concurrency import ThreadPool
-from corral.providers.vector_io.chroma import index as index_module
+from corral.providers.vector_io.chroma import engine as engine_module
 from corral.providers.vector_io.chroma import keyword
 from corral.providers.vector_io.chroma.engine import ChromaEngine
 from corral.providers.vector_io.chroma.keyword import Mirror, journal
@@ -197,7 +197,7 @@ async def test_a_chunk_that_goes_between_filter_and_search_is_no_error(
 
     If this fails: Chroma's refusal of an unknown id reaches the caller.
     """
-    monkeypatch.setattr(index_module, "FEW", 0)
+    monkeypatch.setattr(engine_module, "FEW", 0)
     write(collection, {"z": "zebra"})
     index = index_of(tmp_path, collection)
     real, calls = Mirror.passing, []
@@ -223,7 +223,7 @@ async def test_chunks_that_the_graph_has_lost_are_found(
 
     So does one in which few chunks pass the filter; the graph is not asked at all.
     """
-    monkeypatch.setattr(index_module, "FEW", few)
+    monkeypatch.setattr(engine_module, "FEW", few)
     collection = FakeCollection()
     write(collection, {f"c{number}": "zebra" for number in range(10)})
     for number in range(10):
@@ -245,7 +245,7 @@ async def test_ties_with_the_last_are_all_looked_at(tmp_path: Path) -> None:
     collection = FakeCollection()
     write(collection, {f"c{number:03}": "zebra" for number in reversed(range(500))})
     index = index_of(tmp_path, collection)
-    assert index_module.MARGIN < 400
+    assert engine_module.MARGIN < 400
     response = await index.query([1, 0], k=3, mode="vector")
     assert [chunk.chunk_id for chunk in response.chunks] == ["c000", "c001", "c002"]
     await index.close()

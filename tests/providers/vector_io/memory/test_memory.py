@@ -307,13 +307,13 @@ async def test_a_replace_that_finds_no_memory_leaves_the_old_version(
 async def test_a_count_sees_whole_writes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the middle of a replace, when the old chunks are gone, their number is still that of then.
 
-    If this fails: `_count` looks at what a write is changing.
+    If this fails: `count` looks at what a write is changing.
     """
     index = await filled({"a": "sheep", "b": "goat"})
     extend, counted = engine_of(index)._embeddings.extend, list[int]()
 
     def watched(*arguments: Any) -> Any:
-        counted.append(asyncio.run(engine_of(index)._count()))  # in the writer's thread
+        counted.append(asyncio.run(engine_of(index).count()))  # in the writer's thread
         return extend(*arguments)
 
     monkeypatch.setattr(engine_of(index)._embeddings, "extend", watched)

@@ -13,7 +13,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
 from corral.providers.vector_io.milvus.provider import MilvusProvider, create, create_remote
 
-from ..engines import engine_of
+from ..engines import engine_of, scratch_home
 from ..registrations import registration
 
 
@@ -31,7 +31,7 @@ def lite(folder: Path) -> MilvusProvider:
 def remote(uri: str, **options: Any) -> MilvusProvider:
     """Return a remote provider; it counts anew for each query unless asked otherwise."""
     options = {"statistics_max_age_seconds": 0, **options}
-    return create_remote("far", RemoteMilvusConfig(uri=uri, **options), Path())
+    return create_remote("far", RemoteMilvusConfig(uri=uri, **options), scratch_home())
 
 
 async def counting(

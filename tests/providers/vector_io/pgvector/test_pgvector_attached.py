@@ -20,6 +20,7 @@ from corral.providers.stack.stack import Stack
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.search.attached import AttachedEngine
 
+from ..engines import engine_of
 from .conftest import Server
 from .helpers import ask, ids, provider, vector_db
 
@@ -72,7 +73,7 @@ async def test_a_tenant_gets_no_table_by_its_name(server: Server) -> None:
     for tenant in ("", "acme"):
         db = vector_db(3).model_copy(update={"tenant": tenant})
         index = await provider(server, attach={db.identifier: SETTINGS}).open_index(db, create=True)
-        assert isinstance(index, AttachedEngine) is (tenant == "")
+        assert isinstance(engine_of(index), AttachedEngine) is (tenant == "")
         assert await index.count() == (0 if tenant else 5)
         await index.close()
 
@@ -148,7 +149,7 @@ async def test_provider_vector_db_id_names_the_attached_table(
     )
     stored = await stack.register(asked)
     assert stored.provider_resource_id == "their-docs"
-    assert isinstance(await stack.index("mine"), AttachedEngine)
+    assert isinstance(engine_of(await stack.index("mine")), AttachedEngine)
     wrong = {"vector_db_id": "other", "provider_vector_db_id": "their-dogs"}
     with pytest.raises(InvalidRequest, match=r"their-dogs.*It knows: their-docs") as caught:
         await stack.register(asked.model_copy(update=wrong))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from corral.api.embedding_index import EmbeddingIndex
@@ -14,6 +13,7 @@ from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.provider import QdrantProvider
 from corral.providers.vector_io.qdrant.provider import create_remote as create
 
+from ..engines import scratch_home
 from .qdrant_service import Service
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ async def with_provider(
 ) -> T:
     """Use a provider of the service and close it."""
     settings = {"url": service.url, "timeout_seconds": 30, "retries": 0, **settings}
-    provider = create("cluster", QdrantConfig(**settings), Path())
+    provider = create("cluster", QdrantConfig(**settings), scratch_home())
     try:
         return await use(provider)
     finally:

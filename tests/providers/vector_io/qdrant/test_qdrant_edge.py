@@ -21,7 +21,7 @@ from corral.api.testing.indexes import chunk, ids, raw_scores
 from corral.api.testing.oracle import bm25
 from corral.providers.text.analyzer import Analysis, QueryTerms
 from corral.providers.vector_io.kit.names import stored_name
-from corral.providers.vector_io.qdrant import index as index_module
+from corral.providers.vector_io.qdrant import engine as engine_module
 from corral.providers.vector_io.qdrant import keyword as keyword_module
 from corral.providers.vector_io.qdrant.edge import client as engine
 from corral.providers.vector_io.qdrant.edge import collection as edge
@@ -206,8 +206,8 @@ async def test_another_analyzer_finds_all_terms_anew(
     chunks = [chunk(f"c{n}", "Zebra crossing", part=n, document_id="d") for n in range(25)]
     await index.add_chunks(chunks, [[3.0, 4.0]] * 25)
     await index.close()
-    monkeypatch.setattr(index_module, "VERSION", VERSION + 1)
-    monkeypatch.setattr(index_module, "REINDEX_BATCH", 10)
+    monkeypatch.setattr(engine_module, "VERSION", VERSION + 1)
+    monkeypatch.setattr(engine_module, "REINDEX_BATCH", 10)
 
     class Shouting:
         """An analyzer of another release."""
@@ -354,7 +354,7 @@ async def test_a_newer_layout_is_refused_and_left_alone(
     index = await opened(tmp_path)
     await index.add_chunks([chunk("a", "zebra")], [[1, 0]])
     await index.close()
-    monkeypatch.setattr(index_module, "VERSION", VERSION - 1)
+    monkeypatch.setattr(engine_module, "VERSION", VERSION - 1)
     for _ in range(2):
         with pytest.raises(ConfigError, match="a newer Corral wrote this vector DB"):
             await opened(tmp_path)

@@ -17,7 +17,7 @@ from corral.api.scoring import Metric
 from corral.providers.vector_io.kit import codes as codes_module
 from corral.providers.vector_io.kit.codes import Codes
 from corral.providers.vector_io.sqlite import vectors as vectors_module
-from corral.providers.vector_io.store import index as sqlite_index
+from corral.providers.vector_io.store import engine as engine_module
 
 from ..engines import engine_of
 from .helpers import DIMENSION, found, open_index, some_chunks, vectors
@@ -238,5 +238,5 @@ async def test_however_the_legs_are_searched_the_answer_is_the_same(
     assert all(len(each.hits) == 7 for each in expected)
     for name in ("FEW_ROWS", "FEW_CHUNKS"):
         with monkeypatch.context() as patch:
-            patch.setattr(sqlite_index, name, -1)
+            patch.setattr(engine_module, name, -1)
             assert await answers() == expected

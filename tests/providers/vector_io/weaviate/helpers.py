@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from corral.api.chunks import Chunk
@@ -13,6 +12,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.provider import WeaviateProvider, create
 
+from ..engines import scratch_home
 from ..registrations import registration
 from .stand_in import StandIn
 
@@ -26,7 +26,9 @@ def configured(server: StandIn, **config: Any) -> WeaviateProvider:
     """Return a provider on the stand-in."""
     config = {"timeout_seconds": 30, **config}
     url = f"http://127.0.0.1:{server.http_port}"
-    return create("w1", WeaviateConfig(url=url, grpc_port=server.grpc_port, **config), Path())
+    return create(
+        "w1", WeaviateConfig(url=url, grpc_port=server.grpc_port, **config), scratch_home()
+    )
 
 
 @asynccontextmanager
