@@ -291,9 +291,9 @@ def test_a_backend_that_hangs_holds_its_own_slots_only(
 
     async def scenario() -> list[int]:
         answers = asyncio.Event()
-        far = await farm.app.state.stack.index("far")
-        for hook in ("_add", "_get", "_count"):
-            monkeypatch.setattr(far, hook, waiting_for(answers, getattr(far, hook)))
+        far = (await farm.app.state.stack.index("far")).engine
+        for call in ("add", "get", "count"):
+            monkeypatch.setattr(far, call, waiting_for(answers, getattr(far, call)))
         hanging = [asyncio.create_task(farm.http.post(path, json=body)) for _ in range(5)]
         await two.wait()
         quick: Json = {"vector_db_id": "near", "chunks": [{"content": "owl"}]}
