@@ -177,6 +177,6 @@ class Writers:
 
 
 def _written_at(payload: str) -> float:
-    """Return when a row was written; 0 where an earlier version of Corral did not say."""
+    """Return the time of a writer's last write, in seconds since the epoch."""
     _, _, seconds = payload.partition(" ")
-    return float(seconds or 0)
+    return float(seconds)

@@ -23,7 +23,7 @@ from corral.providers.vector_io.kit.names import stored_name
 from corral.providers.vector_io.pgvector.connections import Connection, Statement
 from corral.providers.vector_io.pgvector.filters import attributes
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 """Layout of the tables; a newer one is refused."""
 
 PREFIX = "corral_"
@@ -89,23 +89,6 @@ CREATE INDEX ON {chunks} (row) WHERE NOT indexed;
 CREATE INDEX ON {chunks} USING hash (document_id);
 CREATE INDEX ON {chunks} USING gin (attributes jsonb_path_ops);
 COMMENT ON TABLE {chunks} IS {comment};
-"""
-
-# The keyword index has moved out of the chunks; as one of no kind it is made anew. So is the index
-# on embeddings, which new chunks of a load no longer enter one by one.
-_UPGRADE = """
-SELECT FROM {state} FOR UPDATE;
-DROP TABLE IF EXISTS {terms}, {postings};
-ALTER TABLE {state} ADD COLUMN IF NOT EXISTS segments bigint[] NOT NULL DEFAULT '{{}}',
-    ADD COLUMN IF NOT EXISTS fresh int NOT NULL DEFAULT 0,
-    ADD COLUMN IF NOT EXISTS loaded bigint NOT NULL DEFAULT 0,
-    ADD COLUMN IF NOT EXISTS hnsw_below bigint NOT NULL DEFAULT 0;
-DROP INDEX IF EXISTS {schema}.{hnsw};
-UPDATE {state} SET hnsw_below = 0;
-ALTER TABLE {chunks} DROP COLUMN IF EXISTS terms, DROP COLUMN IF EXISTS length,
-    ADD COLUMN IF NOT EXISTS indexed boolean NOT NULL DEFAULT false;
-CREATE INDEX ON {chunks} (row) WHERE NOT indexed;
-UPDATE {state} SET schema_version = 2, keyword = '';
 """
 
 # Corral's role owns the tables and is not bound by the policy: it serves admins and all writes.
@@ -250,9 +233,6 @@ async def require_tables(connection: Connection, tables: Tables, *, create: bool
             f"The tables have schema version {version}, this Corral knows {SCHEMA_VERSION}.",
             hint="Upgrade Corral.",
         )
-    if version < SCHEMA_VERSION:
-        await connection.take_time()
-        await connection.execute(tables.sql(_UPGRADE))
 
 
 async def stored_tables(connection: Connection, *, schema: str) -> dict[str, str]:

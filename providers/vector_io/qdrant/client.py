@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from corral.providers.vector_io.qdrant.records import FoundPoint, Json, Point, PointId
 
 _VERSION = re.compile(r"version_([0-9]+)")
-_OF_A_KEY = re.compile(r"[nt]_[0-9a-f]{16}(_[0-9])?")
 
 
 def version_index(version: int) -> str:
@@ -24,11 +23,6 @@ def version_index(version: int) -> str:
 def versions(fields: Iterable[str]) -> list[int]:
     """Return the versions that wrote a collection with these indexes, ascending."""
     return sorted(int(found[1]) for field in fields if (found := _VERSION.fullmatch(field)))
-
-
-def obsolete(fields: Iterable[str]) -> list[str]:
-    """Return the fields whose indexes no version needs now: the first layout ordered each key."""
-    return sorted(field for field in fields if _OF_A_KEY.fullmatch(field))
 
 
 class Collection(ABC):

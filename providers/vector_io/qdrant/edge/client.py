@@ -13,7 +13,7 @@ import qdrant_edge as qdrant
 from corral.api.errors import ProviderError, Unavailable
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant.client import obsolete, version_index, versions
+from corral.providers.vector_io.qdrant.client import version_index, versions
 from corral.providers.vector_io.qdrant.records import (
     DENSE,
     INTEGER_INDEXES,
@@ -169,9 +169,9 @@ def upgrade(shard: qdrant.EdgeShard, version: int) -> None:
     for name, schema in schemas.items():
         if name not in there:
             shard.update(qdrant.UpdateOperation.create_field_index(name, schema))
-    earlier = [version_index(one) for one in versions(there) if one != version]
-    for name in [*obsolete(there), *earlier]:
-        shard.update(qdrant.UpdateOperation.delete_field_index(name))
+    for earlier in versions(there):
+        if earlier != version:
+            shard.update(qdrant.UpdateOperation.delete_field_index(version_index(earlier)))
 
 
 def count(shard: qdrant.EdgeShard, filter_: Json | None) -> int:

@@ -13,7 +13,7 @@ from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.undo import undone_on_failure_async
-from corral.providers.vector_io.qdrant.client import obsolete, version_index, versions
+from corral.providers.vector_io.qdrant.client import version_index, versions
 from corral.providers.vector_io.qdrant.records import (
     DENSE,
     INTEGER_INDEXES,
@@ -69,7 +69,6 @@ class ServerCollection(ServerReads):
     async def upgrade(self, version: int) -> None:
         """Bring the indexes up to date, and record the version in place of earlier ones."""
         there = (await self._info()).payload_schema
-        await self._drop_indexes(obsolete(there))
         for name, schema in _indexes(version).items():
             if name not in there or _has_graph(schema, there[name]):
                 await self._configure(

@@ -23,15 +23,6 @@ from .test_pgvector_storage import by_definition
 
 WORDS = [f"w{n}" for n in range(60)]
 SHARE = 1 / np.arange(1, 61) ** 1.2
-OF_VERSION_1 = """
-DROP TABLE {name}_terms, {name}_postings;
-ALTER TABLE {name}_state DROP COLUMN segments, DROP COLUMN fresh;
-ALTER TABLE {name} ADD COLUMN length int NOT NULL DEFAULT 1,
-    ADD COLUMN terms int[] NOT NULL DEFAULT '{{1}}';
-CREATE TABLE {name}_terms (term text PRIMARY KEY, id int, chunks bigint);
-CREATE TABLE {name}_postings (term int, block bigint, offsets smallint[]);
-UPDATE {name}_state SET schema_version = 1, length = 7;
-"""
 
 
 def zipfian(rng: np.random.Generator, numbers: list[int], longest: int = 25) -> list[Chunk]:
@@ -264,25 +255,3 @@ async def test_a_search_sees_one_state(server: Server, monkeypatch: pytest.Monke
         for mode in ("keyword", "hybrid"):
             answer = await index.query(embeddings(1)[0], "herd", k=3, mode=mode)
             assert ids(answer) == ["a"]
-
-
-async def test_tables_of_version_1_are_brought_up_to_date(server: Server) -> None:
-    """Opening makes the postings anew from the texts, headings included, and loses nothing.
-
-    If this fails: an upgrade loses the keyword index of a vector DB, or leaves half of it.
-    """
-    rng = np.random.default_rng(6)
-    chunks = zipfian(rng, list(range(80)))
-    db = vector_db(language="simple")
-    async with opened(server, db, drop=False) as index:
-        await index.add_chunks(chunks, embeddings(80))
-        right = await index.query(None, "w1 w5 w30", k=50, mode="keyword")
-    ask(server, OF_VERSION_1.format(name=f"corral.{Tables(db, '').name}"))
-    async with opened(server, db) as index:
-        assert await index.query(None, "w1 w5 w30", k=50, mode="keyword") == right
-        assert len(right.hits) > 20
-        await index.delete_chunks([one.chunk_id for one in chunks[:70]])
-        await index.add_chunks(chunks[:5], embeddings(5))
-        answer = await index.query(None, "w1 w5 w30", k=50, mode="keyword")
-        left = [*chunks[:5], *chunks[70:]]
-        assert scores_of(answer) == pytest.approx(by_definition("w1 w5 w30", left), abs=1e-6)
