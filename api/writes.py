@@ -42,7 +42,7 @@ class Write:
 
     @property
     def loose_ids(self) -> list[str]:
-        """Return the ids of chunks it changes outside the replaced documents."""
+        """The ids of the chunks that it changes outside the replaced documents."""
         loose = (c.chunk_id for c in self.chunks if c.document_id not in self.replaced)
         return [*loose, *self.deleted, *self.opened]
 
