@@ -131,7 +131,7 @@ class Step:
             cutoff; only list if there was no question.
         kept: Number of candidates after the step.
         removed: Number of candidates that the step removed.
-        detail: The step's setting, such as the name of a model; may be empty.
+        detail: Description of the step for users; may be empty.
     """
 
     name: str

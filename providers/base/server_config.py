@@ -1,4 +1,4 @@
-"""The sections of `server` about access and traces: what the server alone reads."""
+"""The sections of `server` about access and traces, which only the server reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.api.principal import Role, check_name
 Algorithm: TypeAlias = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"
 ]
-"""Signatures with a public key. `none`, and HMAC with it as a shared secret, are not among them."""
+"""Public-key signatures. `none` and HMAC with the public key as a secret are excluded."""
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
