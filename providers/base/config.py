@@ -215,7 +215,7 @@ class ServerSettings(Section):
 
 
 class RagSettings(Section):
-    """What the RAG tool may do."""
+    """Settings of the RAG tool."""
 
     allowed_url_hosts: list[str] = Field(
         default_factory=list,
@@ -230,13 +230,13 @@ class RagSettings(Section):
 
 
 class FileSettings(Section):
-    """What uploaded files may take."""
+    """Limits of uploaded files."""
 
     max_mib: float = Field(default=512, gt=0, description="Largest file.")
 
 
 class IngestionSettings(Section):
-    """How documents are worked off."""
+    """Processing of documents."""
 
     workers: int = Field(
         default=3, ge=1, le=64, description="Documents worked on at once, in each process."
