@@ -54,8 +54,8 @@ def read_share(tokenizer: TextTokenizer, text: str) -> float:
 
     A tokenizer keeps frequent words in long tokens and cuts the rest into letters: the tokenizer
     of a model without Chinese has no Chinese word. A letter or digit counts if its token has at
-    least three of them, or two letters of a script without case, whose letters carry more
-    information. A token that stays whole when it is written twice is not a vocabulary entry but an
+    least three of them, or two letters of a script without case, which carry more information. A
+    token that stays whole when it is written twice is not a vocabulary entry but an
     unknown word, and does not count.
 
     Returns:

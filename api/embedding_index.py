@@ -224,7 +224,7 @@ class EmbeddingIndex(ABC):
     ) -> list[str]:
         """Return the first ids of stored chunks that follow an id, in ascending order.
 
-        The order is that of code points, on every backend. To list all ids, call it again with the
+        Ids are ordered by code point, on every backend. To list all ids, call it again with the
         last id of each answer until one is shorter than `limit`. A chunk that exists throughout is
         listed exactly once, despite concurrent writes; an id remains a valid place to continue
         after a restart, and after its own chunk was deleted. An engine that cannot order by id
@@ -246,8 +246,9 @@ class EmbeddingIndex(ABC):
     async def documents(self, after: str = "", limit: int = 1000) -> list[DocumentCount]:
         """Return the documents that follow an id, ascending by code point, with chunk counts.
 
-        List all as with `chunk_ids`. Chunks whose metadata has no `document_id`, or an empty one,
-        belong to no document. An engine that cannot group reads every chunk for each answer.
+        List all as with `chunk_ids`. Chunks without a `document_id` in their metadata, or with an
+        empty one, belong to no document. An engine that cannot group reads every chunk for each
+        answer.
 
         Args:
             after: Any text; "" starts at the first document.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # Soft hyphen, zero-width and bidirectional controls, fillers, invisible operators, annotations,
-# tags, and variation selectors, each of which can hide a byte.
+# tags, and variation selectors (each can hide a byte).
 UNSEEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"

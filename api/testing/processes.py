@@ -106,7 +106,7 @@ _latest: SecondProcess | None = None
 
 def second_process(suite: type) -> SecondProcess:
     """Return the suite's idle process, or start a new one."""
-    global _latest  # noqa: PLW0603 - pytest's process keeps one, and ends that of the last suite
+    global _latest  # noqa: PLW0603 - one process per pytest run; it ends the last suite's
     if _latest is None or not _latest.serves(suite):
         end()
         _latest = SecondProcess(suite)

@@ -52,7 +52,7 @@ class Intent:
     Attributes:
         chunks: Chunks to store.
         embeddings: Shape (len(chunks), dimension).
-        replaced: Ids of documents whose other chunks are deleted.
+        replaced: Ids of documents to replace; their other chunks are deleted.
         deleted: Ids of chunks to delete; None if chunks are stored.
     """
 
