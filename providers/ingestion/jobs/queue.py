@@ -54,13 +54,13 @@ from corral.providers.ingestion.jobs.reader import (
 REMEDY = "Move it away and ingest again what had not been stored yet."
 
 MAX_ATTEMPTS = 5
-"""How often a job is begun without any headway before it fails."""
+"""Maximum attempts of a job without headway."""
 
 REPLACED = "A newer version of the document was submitted."
 
 RELABELING = 2
-"""The value of `storing` while a stored document gets other attributes. Such a job is never done
-again: that would store the document as it was submitted, and open it to whom it was closed since.
+"""The value of `storing` while a stored document gets other attributes. Such a job is never run
+again: that would restore the submitted document with its old acl.
 """
 
 OWN = "number = ? AND owner = ? AND status = 'running'"
