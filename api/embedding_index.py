@@ -31,8 +31,8 @@ class EmbeddingIndex(ABC):
     `delete` and `close` wait for running calls, up to `DRAIN_SECONDS`; a call that comes later
     raises NotFound.
 
-    An index reads and writes for one principal: unrestricted, or as `scoped_to` says. What the
-    principal may not see does not exist for it.
+    An index reads and writes for one principal: unrestricted, or as `scoped_to` says. Hidden
+    chunks do not exist for the principal.
     """
 
     @property
