@@ -1,7 +1,7 @@
 """The contract of Corral: types, abstract classes, score and filter semantics, errors.
 
 Nothing here does I/O or knows an engine; every other package may import this one and it imports
-none of them. What a provider author needs, all of it public:
+none of them. The public modules for provider authors:
 
 * `corral.api`: the names below, from whichever module they are in.
 * `corral.api.testing`: the conformance suite that a provider must pass.

@@ -1,4 +1,4 @@
-"""The options of context assembly: how a text within a token budget is made of what was found."""
+"""The options of context assembly, which turns search hits into a text within a token budget."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from corral.api.vector_dbs import ChunksPerDocument, Expand
 from corral.api.wire import Identifier, Strict
 
 Order: TypeAlias = Literal["score", "document", "edges"]
-"""How the chunks of a context follow each other.
+"""The order of the chunks in a context.
 
 * `score`: best first.
-* `document`: document by document, that of the best chunk first, and within a document as they
-  stand there.
-* `edges`: the best first, the second best last, and so on to the middle, which is where language
-  models overlook most. Liu et al.: "Lost in the Middle: How Language Models Use Long Contexts",
+* `document`: grouped by document, the document with the best chunk first, in document order.
+* `edges`: the best first, the second best last, and so on to the middle, where language models
+  overlook the most. Liu et al.: "Lost in the Middle: How Language Models Use Long Contexts",
   TACL 2024, section 2.3.
 """
 
@@ -25,7 +24,7 @@ VectorDBWeight: TypeAlias = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=
 
 
 class AssemblyOptions(Strict):
-    """How a context is made of the chunks that were found."""
+    """Options for building a context from the retrieved chunks."""
 
     order: Order = Field(
         default="score",

@@ -1,4 +1,4 @@
-"""The checks of what comes into an index: each returns the argument in its one form or refuses."""
+"""Checks for the arguments of an index: each returns the argument in canonical form or raises."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from corral.api.vector_dbs import VectorDB
 from corral.api.wire import is_unicode, strip_nul
 
 MAX_K = 1000
-"""Most hits of one query: what every engine can do; an agent's context holds far fewer."""
+"""Maximum hits of one query. Every engine can return these; an agent's context holds far fewer."""
 
 MAX_IDS = 100_000
-"""Most ids of one page of `chunk_ids`: 10 MB or so."""
+"""Maximum ids in one page of `chunk_ids`: about 10 MB."""
 
 MAX_QUERY_CHARACTERS = 200_000
-"""Longest query text; 20,000 words fit."""
+"""Maximum length of a query text: about 20,000 words."""
 
 AnyRanker = RRFRanker | WeightedRanker | MaxRanker
 _RANKER: TypeAdapter[AnyRanker] = TypeAdapter(Ranker)
@@ -48,9 +48,9 @@ def check_document_ids(document_ids: Collection[str]) -> frozenset[str]:
     """Return the ids of documents to replace.
 
     Raises:
-        InvalidRequest: They are one string, or one of them can be no id.
+        InvalidRequest: `document_ids` is a single string, or holds an impossible id.
     """
-    if isinstance(document_ids, str):  # it would be taken for a set of letters
+    if isinstance(document_ids, str):  # iterating it would yield characters, not ids
         raise InvalidRequest(
             "replace_documents must be a list of ids (got one string).",
             hint="Send a list of document ids.",
@@ -66,7 +66,7 @@ def check_document_ids(document_ids: Collection[str]) -> frozenset[str]:
 
 
 def check_after(after: object) -> str:
-    """Return the id after which to begin, cut before a NUL: no id holds one, so none lies between.
+    """Return the start of a page, cut before a NUL: no id contains NUL, so the page is the same.
 
     Raises:
         InvalidRequest: It is not a string, or not valid Unicode.
@@ -119,10 +119,10 @@ def check_query_text(text: object) -> str:
 
 
 def check_ranker(ranker: AnyRanker | dict[str, Any] | None) -> AnyRanker | None:
-    """Return the ranker that a request describes, None for none.
+    """Parse a request's ranker; None if the request has none.
 
     Raises:
-        InvalidRequest: An unknown type, an unknown key or a value out of range.
+        InvalidRequest: The type or a key is unknown, or a value is out of range.
     """
     if ranker is None or isinstance(ranker, RRFRanker | WeightedRanker | MaxRanker):
         return ranker
@@ -140,15 +140,15 @@ def check_ranker(ranker: AnyRanker | dict[str, Any] | None) -> AnyRanker | None:
 def check_matrix(
     vector_db: VectorDB, chunks: Sequence[Chunk], embeddings: ArrayLike | None
 ) -> NDArray[np.float32]:
-    """Return the embeddings of chunks, checked and in the index's form.
+    """Return the checked embeddings of chunks, in the form the index stores.
 
     Args:
-        vector_db: Where they are to be stored.
-        chunks: Each brings its own embedding where `embeddings` is None.
+        vector_db: The vector DB that will store them.
+        chunks: If `embeddings` is None, each chunk carries its own embedding.
         embeddings: Shape (len(chunks), dimension), or None.
 
     Returns:
-        Shape (len(chunks), dimension), float32; length 1 each where the vector DB normalizes.
+        Shape (len(chunks), dimension), float32; unit vectors if the vector DB normalizes.
 
     Raises:
         InvalidEmbedding: As `check_embeddings` says.
@@ -181,11 +181,11 @@ def check_matrix(
 
 
 def check_query_embedding(vector_db: VectorDB, embedding: ArrayLike | None) -> NDArray[np.float32]:
-    """Return the embedding of a query, checked and in the index's form, shape (dimension,).
+    """Return the checked embedding of a query in the index's form, shape (dimension,).
 
     Raises:
         InvalidEmbedding: As `check_embeddings` says.
-        InvalidRequest: There is none, or more than one.
+        InvalidRequest: The query has no embedding, or more than one.
     """
     if embedding is None:
         raise InvalidRequest(

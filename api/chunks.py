@@ -1,7 +1,7 @@
-"""Chunks: the unit that is stored, found and put into a context.
+"""Chunks: the unit of storage, search and context assembly.
 
-Wire names of Llama Stack (`content`, `metadata`, `chunk_metadata`, `chunk_id`) are also the names
-here, since the objects are the same ones.
+The field names are Llama Stack's wire names (`content`, `metadata`, `chunk_metadata`, `chunk_id`),
+because the same models go over the wire.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MAX_TIME = 253_402_300_799
 """The last second of the year 9999, in Unix seconds."""
 
 MAX_GAP = 256
-"""Most characters of white space that a chunk's record repeats of its document."""
+"""Maximum white-space characters before a chunk that its `gap_before` records."""
 
 
 MAX_HEADINGS = 16
-"""Most headings in a chunk's path."""
+"""Maximum headings in a chunk's path."""
 
 MAX_EMBEDDED_HEADINGS = 200
-"""Most characters of headings that are embedded before a chunk's content."""
+"""Maximum characters of headings that are embedded before a chunk's content."""
 
 
 class ChunkMetadata(Strict):
@@ -34,8 +34,8 @@ class ChunkMetadata(Strict):
 
     The fields from `position` on are ours: a chunk's place in its document, which context assembly
     needs to add adjacent chunks without repeating their overlap, and to cite. The RAG tool fills
-    them in; a chunk inserted without them has no neighbors. `char_start` and `char_end` count
-    characters of the document's text as it was parsed: `content` is exactly that span, behind the
+    them in; a chunk inserted without them has no neighbors. `char_start` and `char_end` are
+    offsets into the parsed text of the document: `content` is exactly that span, after the first
     `repeated_characters`.
     """
 
@@ -105,7 +105,7 @@ class ChunkMetadata(Strict):
 
 
 STORED = {"stored": True}
-"""Validation context for what Corral stored itself: an acl that an older version took is read."""
+"""Validation context for chunks that Corral stored: acls that an older version accepted pass."""
 
 
 def _checked(acl: list[str], info: ValidationInfo) -> list[str]:
@@ -113,7 +113,7 @@ def _checked(acl: list[str], info: ValidationInfo) -> list[str]:
 
 
 Acl = Annotated[list[str], AfterValidator(_checked)]
-"""Tokens that open a chunk: `user:NAME`, `group:NAME`, `tenant:NAME`, `tenant:*` (everybody)."""
+"""Tokens that allow reading: `user:NAME`, `group:NAME`, `tenant:NAME`, `tenant:*` (everyone)."""
 
 
 class Chunk(Strict):
@@ -163,9 +163,9 @@ class Chunk(Strict):
         chunk_metadata: ChunkMetadata | None,
         embedding: list[float] | None,
     ) -> Chunk:
-        """Return a chunk as an engine holds it; it was checked when it came.
+        """Return a chunk read from an engine, without validating it again.
 
-        Pydantic's `model_construct` takes five times as long, for each hit of a query.
+        Pydantic's `model_construct` takes five times as long, and a query builds every hit.
         """
         fields = {
             "content": content,
@@ -189,9 +189,9 @@ class Chunk(Strict):
 
 
 def embedded_text(chunk: Chunk) -> str:
-    """Return what an embedder reads of a chunk: the headings that it is under, then its content.
+    """Return the text of a chunk to embed: its heading path, then its content.
 
-    Headings that the content holds itself are left out. So are the outermost ones beyond
+    Headings that the content already contains are left out. So are the outermost ones beyond
     `MAX_EMBEDDED_HEADINGS` characters.
     """
     path = chunk.chunk_metadata.heading_path if chunk.chunk_metadata else None
@@ -209,8 +209,7 @@ def derive_chunk_id(document_id: str, content: str, position: int = 0) -> str:
 
     Args:
         document_id: The chunk's document, "" for none.
-        content: The chunk's text.
-        position: Its number in the document, from 0, where the caller splits the document itself;
+        position: The chunk's number in the document, from 0, if the caller splits the document;
             two equal passages of one document then stay two chunks.
     """
     key = f"{len(document_id)}:{document_id}:{position}:{content}"
@@ -218,5 +217,5 @@ def derive_chunk_id(document_id: str, content: str, position: int = 0) -> str:
 
 
 def last_of_each(chunks: Iterable[Chunk]) -> dict[str, int]:
-    """Map each chunk_id to the position of its last appearance: what an upsert in order leaves."""
+    """Map each chunk_id to the position of its last appearance, the one that an upsert keeps."""
     return {chunk.chunk_id: position for position, chunk in enumerate(chunks)}

@@ -1,15 +1,16 @@
-"""Confidence: how likely an answer is among what a search found, in [0, 1].
+"""Confidence: the probability that the hits of a search contain an answer, in [0, 1].
 
-A score orders the candidates of one query, and the best of them is near 1 even where nothing in the
-store answers. Confidence compares between queries. It is made of two numbers of the raw legs:
+A score orders the candidates of one query, and the best is near 1 even if nothing in the store
+answers. Confidence compares between queries. It combines two numbers of the raw legs:
 
-* the cosine of the best chunk, from 0 for what unrelated texts have under the model to 1,
-* its counterpart of the keyword leg: the best BM25 as a share of the greatest that this query could
-  have (`KeywordLeg.greatest`), in [0, 1].
+* the cosine of the best chunk, rescaled so that 0 is the model's cosine of unrelated texts,
+* the best BM25 score as a share of the maximum that this query allows (`KeywordLeg.greatest`), in
+  [0, 1].
 
-In hybrid mode both count, by their geometric mean, elsewhere the one whose leg ran. A logistic
-function, fitted to judged sets, makes a probability of it: at .5 a question that the store answers
-is as likely as one that it does not, where there are as many of both (RFC 0017 has the table).
+Hybrid mode takes their geometric mean; the other modes take the number of the leg that ran. A
+logistic function, fitted to judged sets, turns the result into a probability: at .5 a question that
+the store answers is as likely as one that it does not, if both are equally frequent (RFC 0017 has
+the table).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import math
 from dataclasses import dataclass
 
 EVEN_ODDS = 0.5
-"""The confidence at which an answer is as likely as none."""
+"""The confidence at which an answer is as likely as no answer."""
 
 _FITTED = {"both": (0.30, 17.0), "cosine": (0.46, 13.0), "share": (0.19, 16.0)}
-"""By what is known: the evidence of even odds, and the slope there."""
+"""By available evidence: the value at even odds, and the slope there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,9 @@ class Evidence:
 
     Attributes:
         cosine: Cosine of the best chunk, in [-1, 1]; None if the vector leg did not run.
-        keyword_share: The best keyword score as a share of the greatest that the query allows, in
-            [0, 1]; None where the keyword leg did not run, or cannot tell.
-        unrelated_cosine: What texts that have nothing to do with each other have under the model.
+        keyword_share: The best keyword score as a share of the maximum that the query allows, in
+            [0, 1]; None if the keyword leg did not run, or cannot tell.
+        unrelated_cosine: Cosine of unrelated texts under the model, in [-0.99, 0.99].
     """
 
     cosine: float | None = None
@@ -41,7 +42,7 @@ class Evidence:
 
     @property
     def confidence(self) -> float | None:
-        """How likely an answer was found, in [0, 1]; None where no leg can tell."""
+        """Probability that the hits contain an answer, in [0, 1]; None if no leg can tell."""
         if self.cosine is None:
             share = self.keyword_share
             return None if share is None else _probability("share", share)
@@ -53,7 +54,7 @@ class Evidence:
 
 
 UNKNOWN = Evidence()
-"""That of a search in which no leg can tell."""
+"""The evidence of a search in which no leg can tell."""
 
 
 def _probability(known: str, evidence: float) -> float:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 READ_AT_ONCE = 500
-"""Chunks that a walk over an index asks for at once."""
+"""Chunks per read when code walks over an index."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentCount:
-    """A document that is stored, and how many chunks it has."""
+    """A stored document and its number of chunks."""
 
     document_id: str
     chunks: int

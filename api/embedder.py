@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 
 READ_CHARACTERS = 1000
-"""Of a text, from its beginning, that `read_share` looks at."""
+"""Number of characters, from the start of a text, that `read_share` examines."""
 WELL_READ, WELL_READ_CASELESS = 0.87, 0.6
-"""Shares of a text's letters that a model keeps in parts of words if it knows the language, in
-scripts with and without case: English under MiniLM, Chinese under multilingual-e5-small."""
+"""Shares of a text's letters in long tokens, if the model knows the language, in scripts with and
+without case. Measured: English under MiniLM, Chinese under multilingual-e5-small."""
 
 
 class ModelInfo(BaseModel):
@@ -26,10 +26,10 @@ class ModelInfo(BaseModel):
 
     Attributes:
         model: Its name, as a vector DB registers it.
-        dimension: Numbers in an embedding.
+        dimension: Length of an embedding.
         max_tokens: Tokens of a text that the model reads; the rest is cut off. None: unknown.
-        unrelated_cosine: What texts that have nothing to do with each other have, in [-0.99, 0.99];
-            confidence counts from it. Some models put all texts close together.
+        unrelated_cosine: Cosine of unrelated texts, in [-0.99, 0.99], the zero point of
+            confidence. Some models put all texts close together.
     """
 
     model: str
@@ -39,27 +39,28 @@ class ModelInfo(BaseModel):
 
 
 class TextTokenizer(Protocol):
-    """How a model counts text. Safe to use from many threads at once."""
+    """A model's tokenizer. Safe to use from many threads at once."""
 
     def token_ends(self, text: str) -> Sequence[int]:
-        """Return where each token of a text ends, in characters of the text, never decreasing.
+        """Return the end offset of each token, in characters of the text, never decreasing.
 
-        All of the text is read, however long. Marks that the model puts around a text are no
-        tokens of it. A lone surrogate counts as one character.
+        The whole text is tokenized, whatever its length. The special tokens that the model adds
+        around a text are not included. A lone surrogate counts as one character.
         """
 
 
 def read_share(tokenizer: TextTokenizer, text: str) -> float:
-    """Return how much of a text a model reads: in [0, 1]; 1 in a language that it knows.
+    """Estimate the share of a text that a model can read, in [0, 1]; 1 in a language it knows.
 
-    A tokenizer keeps what its model has often seen in long pieces and cuts the rest into letters,
-    so that a model without Chinese has no Chinese word. What counts is in a piece of three letters
-    or digits, or of two letters of a script without case, where a letter says more. A piece that
-    stays whole when it is written twice is no entry of a vocabulary: it is an unknown word.
+    A tokenizer keeps frequent words in long tokens and cuts the rest into letters: the tokenizer
+    of a model without Chinese has no Chinese word. A letter or digit counts if its token has at
+    least three of them, or two letters of a script without case, which carry more information. A
+    token that stays whole when it is written twice is not a vocabulary entry but an
+    unknown word, and does not count.
 
     Returns:
-        The share of letters and digits that count, as a share of what counts in a text that a model
-        reads well. 1 for a text without any.
+        The share of letters and digits that count, divided by the share in a text that a model
+        reads well (`WELL_READ`). 1 for a text without letters and digits.
     """
     text = text[:READ_CHARACTERS]
     ends = tokenizer.token_ends(text)
@@ -96,12 +97,12 @@ class Embedder(ABC):
     """One embedding model. Safe to call from many tasks at once.
 
     Attributes:
-        info: The model.
-        marks: Tokens that the model puts around each text; they count for `info.max_tokens`.
-        tokenizer: The model's own, which a RAG query can name to count its budget (`embedder`).
-            None where it is not known here, as with a model behind an HTTP API.
-        traits: What decides on the embeddings beside the model's name and dimension, as far as it
-            is known here: digests of weights, pooling, prefixes. Empty values do not count.
+        info: The model's name, dimension and limits.
+        marks: Special tokens that the model adds to each text; they count for `info.max_tokens`.
+        tokenizer: The model's tokenizer, which a RAG query can name to count its budget
+            (`embedder`). None if unknown, as for a model behind an HTTP API.
+        traits: Further properties that determine the embeddings, as far as they are known: digests
+            of weights, pooling, prefixes. Empty values are ignored.
     """
 
     info: ModelInfo
@@ -111,29 +112,29 @@ class Embedder(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """What decides on the embeddings, as JSON: equal texts mean embeddings that compare."""
+        """Identity of the embeddings, as JSON; embeddings with equal fingerprints compare."""
         known = {name: value for name, value in self.traits.items() if value}
         parts = {"model": self.info.model, "dimension": self.info.dimension, **known}
         return json.dumps(parts, sort_keys=True, ensure_ascii=False)
 
     @property
     def window(self) -> int | None:
-        """Tokens of a text that the model reads, its marks left out; None: unknown."""
+        """Tokens of a text that the model reads, without its special tokens; None: unknown."""
         return None if self.info.max_tokens is None else self.info.max_tokens - self.marks
 
     def reads(self, text: str) -> float:
-        """Return how much of a text the model reads, as `read_share` says; 1 if unknown."""
+        """Return the share of a text that the model can read (`read_share`); 1 if unknown."""
         return 1.0 if self.tokenizer is None else read_share(self.tokenizer, text)
 
     @abstractmethod
     async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the embeddings of texts to be stored, shape (n, dimension), in their order.
+        """Return the embeddings of texts to store, shape (n, dimension), in the order of the texts.
 
-        An empty text is allowed and gets some finite embedding. Batching is the embedder's matter.
+        An empty text is allowed and gets some finite embedding. The embedder does the batching.
 
         Raises:
             Unavailable, ProviderTimeout: A remote model cannot be reached, or not in time.
-            ProviderError: It answered with something else than embeddings.
+            ProviderError: The answer does not consist of embeddings.
         """
 
     @abstractmethod

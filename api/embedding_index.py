@@ -1,7 +1,7 @@
 """The contract of an index: the chunks of one vector DB, whatever engine stores them.
 
-`EngineIndex` implements it for every engine. A provider writes an `Engine` and returns
-`EngineIndex(engine)`; only one that wants nothing of it implements this class itself.
+`EngineIndex` implements it for every engine. A provider implements `Engine` and returns
+`EngineIndex(engine)`; implement this class directly only to replace all of that.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class EmbeddingIndex(ABC):
     `delete` and `close` wait for running calls, up to `DRAIN_SECONDS`; a call that comes later
     raises NotFound.
 
-    An index reads and writes for one principal: unrestricted, or as `scoped_to` says. What the
-    principal may not see does not exist for it.
+    An index reads and writes for one principal: unrestricted, or as `scoped_to` says. Hidden
+    chunks do not exist for the principal.
     """
 
     @property
@@ -48,7 +48,7 @@ class EmbeddingIndex(ABC):
     @property
     @abstractmethod
     def has_term_statistics(self) -> bool:
-        """True if keyword scores compare with those of other vector DBs; see `term_statistics`."""
+        """True if keyword scores compare across vector DBs; see `term_statistics`."""
 
     @abstractmethod
     def scoped_to(self, principal: Principal) -> EmbeddingIndex:
@@ -64,7 +64,7 @@ class EmbeddingIndex(ABC):
 
     @abstractmethod
     def reconfigure(self, vector_db: VectorDB) -> None:
-        """Take over a changed registration: the same chunks, searched in another way."""
+        """Apply a changed registration: the chunks stay, new searches use its settings."""
 
     @abstractmethod
     async def add_chunks(
@@ -74,14 +74,14 @@ class EmbeddingIndex(ABC):
         *,
         replace_documents: Collection[str] = (),
     ) -> None:
-        """Store chunks, all or none; a chunk whose id exists already replaces it.
+        """Store chunks, all or none; a chunk replaces the stored chunk with the same id.
 
         Args:
             chunks: If several have one id, the last is stored. Not mutated.
             embeddings: Shape (len(chunks), dimension); row i belongs to chunks[i]. None takes
                 each chunk's own `embedding`.
-            replace_documents: Document ids whose other chunks are deleted in the same step, so
-                that a new version of a document replaces the old one.
+            replace_documents: Ids of documents; their other chunks are deleted in the same step,
+                so that a new version of a document replaces the old one.
 
         Raises:
             InvalidEmbedding: As `check_embeddings` says; nothing was stored.
@@ -115,7 +115,6 @@ class EmbeddingIndex(ABC):
         Other writes wait from the reading of the chunks until they are stored, so none is undone.
 
         Args:
-            document_id: The document's id.
             change: Returns the changed chunk, with the same id, text and document.
 
         Returns:
@@ -154,8 +153,8 @@ class EmbeddingIndex(ABC):
             fuzzy: Let the keyword leg find words with similar spelling too.
 
         Returns:
-            The hits, and in `confidence` how likely an answer is among the chunks that the query
-            could see, whatever the threshold is.
+            The hits, and in `confidence` the probability that the visible chunks contain an
+            answer, whatever the threshold is.
 
         Raises:
             UnsupportedMode, InvalidEmbedding, InvalidFilter, InvalidRequest: A bad argument.
@@ -173,8 +172,7 @@ class EmbeddingIndex(ABC):
             query: Its `filters` are the caller's; the scope of the principal is applied here.
             size: Maximum number of candidates, >= 1.
             statistics: For the keyword leg: the sum of `term_statistics` of several vector DBs,
-                this one included, so that raw scores compare with theirs. None ranks by the
-                index's own.
+                including this one, so that raw scores compare. None: the index's own statistics.
 
         Raises:
             InvalidFilter, InvalidRequest, ProviderError, ContractViolation: As for `query`.
@@ -188,7 +186,7 @@ class EmbeddingIndex(ABC):
 
     @abstractmethod
     async def term_statistics(self, query: IndexQuery) -> TermStatistics:
-        """Return the statistics by which BM25 ranks the chunks for a checked query.
+        """Return the BM25 statistics of the chunks for a checked query.
 
         Hidden chunks count, as in every BM25 score: rank by these numbers, but do not show them.
         All are 0 if the principal sees no chunk of the vector DB, so that hidden words do not
@@ -226,7 +224,7 @@ class EmbeddingIndex(ABC):
     ) -> list[str]:
         """Return the first ids of stored chunks that follow an id, in ascending order.
 
-        The order is that of code points, on every backend. To list all ids, call it again with the
+        Ids are ordered by code point, on every backend. To list all ids, call it again with the
         last id of each answer until one is shorter than `limit`. A chunk that exists throughout is
         listed exactly once, despite concurrent writes; an id remains a valid place to continue
         after a restart, and after its own chunk was deleted. An engine that cannot order by id
@@ -246,10 +244,11 @@ class EmbeddingIndex(ABC):
 
     @abstractmethod
     async def documents(self, after: str = "", limit: int = 1000) -> list[DocumentCount]:
-        """Return the first documents whose ids follow an id, ascending by code point, with counts.
+        """Return the documents that follow an id, ascending by code point, with chunk counts.
 
-        List all as with `chunk_ids`. Chunks whose metadata has no `document_id`, or an empty one,
-        belong to no document. An engine that cannot group reads every chunk for each answer.
+        List all as with `chunk_ids`. Chunks without a `document_id` in their metadata, or with an
+        empty one, belong to no document. An engine that cannot group reads every chunk for each
+        answer.
 
         Args:
             after: Any text; "" starts at the first document.
@@ -270,7 +269,7 @@ class EmbeddingIndex(ABC):
 
     @abstractmethod
     async def settle(self) -> None:
-        """Wait until background builds of the engine, such as that of a graph, have ended.
+        """Wait until the engine's background builds, such as of a graph, have ended.
 
         Searches need not wait, because they compare every embedding until then. Measurements must.
         """
@@ -280,7 +279,7 @@ class EmbeddingIndex(ABC):
         """Drop the whole index with all its data, after running calls have ended.
 
         Raises:
-            Forbidden: The principal is no admin.
+            Forbidden: The principal is not an admin.
             Unavailable: Calls still run after `DRAIN_SECONDS`; nothing was dropped.
             ProviderError: The backend failed; the index can still be used.
         """
@@ -289,7 +288,7 @@ class EmbeddingIndex(ABC):
     async def close(self) -> None:
         """Release connections and memory, after running calls have ended; the data stays.
 
-        It does nothing on an index that is scoped to a principal, since others use the same one.
+        It does nothing on an index that is scoped to a principal: other views share the engine.
         """
 
     @abstractmethod

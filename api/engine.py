@@ -1,4 +1,4 @@
-"""What a provider writes: the engine of an index, which `EngineIndex` searches and writes."""
+"""The interface that a provider implements: an engine, which `EngineIndex` calls."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ class Engine(ABC):
     Attributes:
         vector_db: The registration of the vector DB.
         has_term_statistics: True if the engine implements `term_statistics`, and ranks words by
-            the statistics that it is given. Its keyword scores then compare with those of other
-            vector DBs.
+            the statistics that it is given. Its keyword scores then compare across vector DBs.
     """
 
     has_term_statistics: bool = False
@@ -39,7 +38,7 @@ class Engine(ABC):
         self.vector_db = vector_db
 
     def reconfigure(self, vector_db: VectorDB) -> None:
-        """Take over a changed registration: the same chunks, searched in another way."""
+        """Apply a changed registration: the chunks stay, new searches use its settings."""
         self.vector_db = vector_db
 
     # --- to implement ------------------------------------------------------------------------
@@ -54,9 +53,9 @@ class Engine(ABC):
         """Upsert chunks, and delete the other chunks of the replaced documents, all or none.
 
         Args:
-            chunks: Without two of one id.
+            chunks: Chunks with distinct ids.
             embeddings: Shape (len(chunks), dimension); row i belongs to chunks[i].
-            replace_documents: Document ids.
+            replace_documents: Ids of documents; their chunks that are not in `chunks` are deleted.
         """
 
     @abstractmethod
@@ -94,7 +93,7 @@ class Engine(ABC):
 
     @abstractmethod
     async def drop(self) -> None:
-        """Delete all data of the vector DB and release what the engine holds."""
+        """Delete all data of the vector DB and release the engine's resources."""
 
     # --- optional ----------------------------------------------------------------------------
 
@@ -102,7 +101,7 @@ class Engine(ABC):
         """Release connections and memory; the stored data stays."""
 
     async def settle(self) -> None:  # noqa: B027 - optional: most engines build nothing later
-        """Wait until background builds, such as that of a graph, have ended."""
+        """Wait until background builds, such as of a graph, have ended."""
 
     async def search_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
@@ -131,7 +130,7 @@ class Engine(ABC):
         )
 
     async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
-        """Return the statistics by which BM25 ranks the chunks for this query.
+        """Return the BM25 statistics of the chunks for this query.
 
         Override it if `has_term_statistics` is True.
         """
@@ -149,7 +148,7 @@ class Engine(ABC):
     async def document_chunk_ids(self, document_id: str) -> Sequence[str]:
         """Return the ids of a document's chunks in any order.
 
-        Override it if the engine finds them without reading the others.
+        Override it if the engine need not read other documents' chunks.
         """
         every = self._passing("", None)
         return [chunk.chunk_id async for chunk in every if chunk.document_id == document_id]

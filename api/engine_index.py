@@ -1,4 +1,4 @@
-"""The one implementation of `EmbeddingIndex`: it has an engine.
+"""The only implementation of `EmbeddingIndex`: it wraps an engine.
 
 Every public method is written once, here: it checks its arguments, applies the scope of the
 principal, calls the engine, and checks the engine's answer.
@@ -61,7 +61,7 @@ class _Shared:
 
     Attributes:
         in_flight: Counts running calls.
-        write_lock: Held shared by unrestricted writes, exclusively by those that read first.
+        write_lock: Held shared by unrestricted writes, exclusively by writes that read first.
     """
 
     in_flight: InFlight
@@ -70,11 +70,11 @@ class _Shared:
 
 @final
 class EngineIndex(EmbeddingIndex):
-    """An index that has an engine.
+    """An index that wraps an engine.
 
     Args:
         engine: Stores and searches the chunks.
-        principal: Reads and writes are for it.
+        principal: The principal that the index reads and writes for; default: unrestricted.
         observer: Called after each write, before it is acknowledged.
         shared: The state of the index that this one is a view of; None for a new index.
     """
@@ -167,7 +167,7 @@ class EngineIndex(EmbeddingIndex):
             return 0
         count = 0
         write = Write(self.vector_db, self._principal, opened=chunk_ids, acl=given)
-        # Exclusively, or a chunk that is deleted at the same time would come back.
+        # The lock is exclusive; otherwise a chunk deleted at the same time would come back.
         async with observed(self._observer, write), self._writing():
             count = await view.set_acl(chunk_ids, given)
         return count  # noqa: RET504 - `observed` may end the block early: a rebuild writes instead

@@ -33,11 +33,10 @@ class CorralError(Exception):
     """Base of all deliberate errors: a message, and a hint that says what to do about it.
 
     Args:
-        message: What was asked and what was found instead. One sentence, no user text beyond
-            names that the caller sent as names.
-        hint: What to do about it; empty when the message already says so.
-        field: The request field that is to blame, as a dotted path (`query_config.max_chunks`),
-            or None.
+        message: The problem and the actual value. One sentence, no user text beyond names that
+            the caller sent as names.
+        hint: The remedy; empty if the message already says it.
+        field: The invalid request field, as a dotted path (`query_config.max_chunks`), or None.
     """
 
     retryable = False
@@ -65,11 +64,11 @@ class InvalidFilter(InvalidRequest):
 
 
 class Expired(InvalidRequest):
-    """The vector store has expired: its chunks are gone, and only its name is left."""
+    """The vector store has expired: its chunks were deleted, only its name remains."""
 
 
 class TooLarge(InvalidRequest):
-    """What was sent is larger than the operator allows."""
+    """The input is larger than the operator allows."""
 
 
 class UnsupportedMode(InvalidRequest):
@@ -91,7 +90,7 @@ class Forbidden(CorralError):
 
 
 class NotFound(CorralError):
-    """Something was named that does not exist."""
+    """A named object does not exist."""
 
 
 class Conflict(CorralError):
@@ -120,7 +119,7 @@ class MissingDependency(ConfigError):
     """A package or a model is not installed; `command` is the exact way to install it.
 
     Args:
-        what: What needs it, for example `inline::minilm`.
+        what: The component that needs it, for example `inline::minilm`.
         package: The missing package or model.
         command: The shell command that installs it.
     """
@@ -131,7 +130,7 @@ class MissingDependency(ConfigError):
 
 
 class ProviderError(CorralError):
-    """A backend answered with an error. The message names the provider, never its data."""
+    """A backend answered with an error. The message names the provider and contains no data."""
 
 
 class Unavailable(ProviderError):

@@ -6,13 +6,13 @@ engine's own language and applies it *before* taking the top k; `matches` is wha
 
 Meaning, everywhere:
 
-* A metadata value is seen as a set: a list holds its elements, a scalar itself, a missing key or
-  null nothing. Nested objects cannot be compared and count as missing.
-* `eq` holds when the set contains the value, `in` when it contains one of them, which it never does
-  of an empty list; `gt`, `gte`, `lt`, `lte` hold when one element compares so. `ne` and `nin` are
-  exactly `not eq` and `not in`, so a missing key matches them.
-* Types do not mix: 1 equals 1.0 but neither "1" nor true. Ordering compares numbers with numbers
-  and strings with strings, these by code point.
+* A metadata value is treated as a set: the elements of a list, one scalar, or the empty set for a
+  missing key or null. Nested objects cannot be compared and count as missing.
+* `eq` holds if the set contains the value, `in` if it contains one of the values (never for an
+  empty list); `gt`, `gte`, `lt`, `lte` hold if one element compares so. `ne` and `nin` are exactly
+  `not eq` and `not in`, so a missing key matches them.
+* Types do not mix: 1 equals 1.0 but neither "1" nor true. Ordering compares numbers with numbers,
+  and strings with strings by code point.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ COMPARISONS: tuple[ComparisonType, ...] = get_args(ComparisonType)
 COMPOUNDS: tuple[CompoundType, ...] = get_args(CompoundType)
 
 MAX_DEPTH = 8
-"""Deepest nesting of and / or; deeper ones only serve to exhaust a parser."""
+"""Maximum nesting of and / or; deeper filters only serve to exhaust a parser."""
 MAX_NODES = 256
-"""Most comparisons and combinations in one filter."""
+"""Maximum comparisons and combinations in one filter."""
 MAX_VALUES = 1000
-"""Most values of one `in` or `nin`."""
+"""Maximum values of one `in` or `nin`."""
 LARGEST_INTEGER = 2**63 - 1
 """Largest integer that every engine compares exactly (a signed 64-bit number)."""
 
@@ -71,14 +71,14 @@ Filter: TypeAlias = Comparison | Compound
 
 
 class _Malformed(ValueError):
-    """What is wrong with a filter, and where in it."""
+    """A defect in a filter and the path to it."""
 
     def __init__(self, path: str, wrong: str, hint: str) -> None:
         super().__init__(f"malformed filter, {wrong}")
         self.path, self.wrong, self.hint = path, wrong, hint
 
     def refusal(self, field: str) -> InvalidFilter:
-        """Return the error of a filter that stands at `field`."""
+        """Return the error for a filter in the request field `field`."""
         path = field + self.path
         return InvalidFilter(
             f"Malformed filter at {path}: {self.wrong}.", hint=self.hint, field=path
@@ -86,19 +86,19 @@ class _Malformed(ValueError):
 
 
 def parse_filter(data: Any) -> Filter | None:
-    """Check a filter as it came over the wire and return its parsed form, None for none.
+    """Parse and check a filter from the wire; return None for no filter.
 
     Examples:
         >>> parse_filter({"type": "gte", "key": "year", "value": 2020})
         Comparison(type='gte', key='year', value=2020)
 
     Args:
-        data: None, a parsed filter (returned as it is), or a JSON object.
+        data: None, a parsed filter (returned unchanged), or a JSON object.
 
     Raises:
-        InvalidFilter: Anything malformed, too deep (8), too large (256 nodes, 1000 values), an
-            integer beyond 64 bits, or a number that is not finite; its field is the path to the bad
-            node, from `filters` down.
+        InvalidFilter: The filter is malformed, too deep (8) or too large (256 nodes, 1000 values),
+            or holds an integer beyond 64 bits or a number that is not finite. The error's field is
+            the path to the bad node, starting with `filters`.
     """
     if data is None or isinstance(data, Comparison | Compound):
         return data
@@ -109,10 +109,10 @@ def parse_filter(data: Any) -> Filter | None:
 
 
 def refused_filter(finding: Mapping[str, Any], field: str) -> InvalidFilter | None:
-    """Return the error of one of pydantic's findings if it is about a `WireFilter`, else None.
+    """Return the error for a pydantic finding if it concerns a `WireFilter`, else None.
 
     Args:
-        finding: Of `ValidationError.errors()`, with its context.
+        finding: An item of `ValidationError.errors()`, with its context.
         field: The filter's field in the request.
     """
     error = finding.get("ctx", {}).get("error")
@@ -124,7 +124,7 @@ def _validated(data: Any) -> Filter:
 
 
 def as_json(filter_: Filter) -> dict[str, Any]:
-    """Return a filter as it goes over the wire; `parse_filter` reads it back."""
+    """Return a filter in its wire format, which `parse_filter` reads."""
     if isinstance(filter_, Compound):
         return {"type": filter_.type, "filters": [as_json(part) for part in filter_.filters]}
     value = list(filter_.value) if isinstance(filter_.value, tuple) else filter_.value
@@ -137,7 +137,7 @@ WireFilter: TypeAlias = Annotated[
     PlainSerializer(as_json),
     WithJsonSchema({"type": "object", "additionalProperties": True}),
 ]
-"""A filter as a field of a model: parsed once, with the model; JSON when it is dumped."""
+"""A filter as a model field: validation parses it, dumping returns the wire format."""
 
 
 class _Parser:
@@ -145,7 +145,7 @@ class _Parser:
         self.nodes = 0
 
     def node(self, data: Any, path: str, depth: int) -> Filter:
-        """Return what stands at a path, parsed."""
+        """Parse the node at a path."""
         self.nodes += 1
         if self.nodes > MAX_NODES:
             raise _bad(path, f"the filter has more than {MAX_NODES} nodes", "Use in or nin.")
@@ -164,7 +164,7 @@ class _Parser:
     def compound(
         self, data: Mapping[str, Any], kind: CompoundType, path: str, depth: int
     ) -> Compound:
-        """Return an and or an or."""
+        """Parse an `and` or `or` filter."""
         _only_keys(data, ("type", "filters"), path)
         parts = data.get("filters")
         if not isinstance(parts, list | tuple) or not parts:
@@ -179,7 +179,7 @@ class _Parser:
         )
 
     def comparison(self, data: Mapping[str, Any], kind: ComparisonType, path: str) -> Comparison:
-        """Return a comparison of one key."""
+        """Parse a comparison."""
         _only_keys(data, ("type", "key", "value"), path)
         key = data.get("key")
         if not isinstance(key, str) or not strip_nul(key):
@@ -219,7 +219,7 @@ def matches(filter_: Filter | None, metadata: Mapping[str, Any]) -> bool:
 
 
 def elements(value: Any) -> Iterator[Scalar]:
-    """Yield what a filter sees of one metadata value: the elements of a list, or the scalar.
+    """Yield the values that a filter compares: the elements of a list, or the scalar.
 
     Integers beyond 64 bits become floats, as engines store them. Null, objects and nested lists
     yield nothing.
@@ -277,7 +277,7 @@ def _only_keys(data: Mapping[str, Any], known: tuple[str, ...], path: str) -> No
 
 
 def _name(value: Any) -> str:
-    """Return what a value is, in JSON's words."""
+    """Return the JSON name of a value's type."""
     name = type(value).__name__
     return {"NoneType": "nothing", "list": "an array", "dict": "an object"}.get(name, name)
 

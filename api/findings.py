@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in the words of a message, over HTTP and in Python."""
+"""Error messages for pydantic's validation errors, over HTTP and in Python."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Location = tuple[str | int, ...]
 Json = dict[str, Any]
 
 OURS = ("value_error", "assertion_error")
-"""Kinds of findings of our own validators, which say themselves what was found."""
+"""Error types raised by our own validators; their messages already include the bad value."""
 
 MAX_QUOTED = 64
-"""Most characters of a name that a message quotes."""
+"""Maximum characters of a name that a message quotes."""
 
 _CHOICES = ("enum", "literal_error", "union_tag_invalid")
 _WORDS = {
@@ -50,13 +50,13 @@ _WORDS = {
     "union_tag_invalid": "{discriminator} must be one of {expected_tags}",
     "union_tag_not_found": "{discriminator} is missing",
 }
-"""What to say of pydantic's kinds of findings that people meet; others keep its words."""
+"""Messages for pydantic's common error types; all other types keep pydantic's message."""
 
 
 def said(finding: Mapping[str, Any]) -> str:
-    """Return what one of `ValidationError.errors()` says, without pydantic's name for its kind.
+    """Return the message for an item of `ValidationError.errors()`.
 
-    Where several findings are told as one, `words` says it.
+    If several findings were merged into one, its key `words` holds the message.
     """
     if told := finding.get("words"):
         return str(told)
@@ -66,7 +66,7 @@ def said(finding: Mapping[str, Any]) -> str:
     if words := _WORDS.get(finding["type"]):
         given = finding.get("input")
         units = "characters" if isinstance(given, str) else "items"
-        length = limits.get("actual_length")  # None where pydantic did not count to the end
+        length = limits.get("actual_length")  # None if pydantic stopped counting early
         if length is None:
             length = len(given) if isinstance(given, Sized) else "more"
         return words.format_map({**limits, "units": units, "length": length})
@@ -74,19 +74,19 @@ def said(finding: Mapping[str, Any]) -> str:
 
 
 def first_finding(error: ValidationError, *above: str) -> tuple[str, str]:
-    """Return where the first finding is, a dotted path below `above`, and what it says.
+    """Return the dotted path, below `above`, and the message of the first finding.
 
-    Without what was given: that may be a secret or a user's text.
+    The message leaves out the input, which may be a secret or a user's text.
     """
     first = error.errors(include_url=False, include_input=False)[0]
     return ".".join(map(str, (*above, *first["loc"]))), said(first)
 
 
 def sent_location(finding: Mapping[str, Any], data: Any) -> Iterator[str | int]:
-    """Yield the parts of a finding's location that are in what was sent.
+    """Yield the parts of a finding's location that exist in the request body.
 
-    Pydantic's tags and class names are not, even where a field has the tag's name; a missing field
-    is not either, but it is the point.
+    Skip pydantic's union tags and class names, even if a field has the tag's name. A missing field
+    does not exist in the body, but is yielded: it is what the finding is about.
     """
     tagged = None
     for number, part in enumerate(finding["loc"], start=1):
@@ -104,19 +104,19 @@ def _is_tag(data: Any, part: str | int) -> bool:
 
 
 def holds(data: Any, part: str | int) -> bool:
-    """Return True if a list has an item of this number, or a mapping one of this name."""
+    """Return True if a list has an item with this index, or a mapping has this key."""
     if isinstance(part, int):
         return isinstance(data, list | tuple) and part < len(data)
     return isinstance(data, Mapping) and part in data
 
 
 def sentence(path: str, finding: Mapping[str, Any], value: Any) -> str:
-    """Return one of `ValidationError.errors()` as a sentence that says what was found.
+    """Return an item of `ValidationError.errors()` as a sentence that includes the bad value.
 
     Args:
-        path: The field; empty where the finding is about several of them.
-        finding: What pydantic says.
-        value: What was found there.
+        path: The field's path; empty if the finding concerns several fields.
+        finding: The item, with `type` and `msg`.
+        value: The value at `path`.
     """
     kind, words = finding["type"], said(finding)
     if not path:
@@ -134,7 +134,7 @@ def sentence(path: str, finding: Mapping[str, Any], value: Any) -> str:
 
 
 def _described(value: Any, kind: str) -> str:
-    """Describe what was found; quote text only if a name from a list was expected."""
+    """Describe a bad value; quote text only if a name from a list was expected."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -148,7 +148,7 @@ def _described(value: Any, kind: str) -> str:
 
 
 def unknown_key(location: Location, known: Sequence[str]) -> str:
-    """Return the sentence about a key that is not known, with the nearest one that is."""
+    """Return a message for an unknown key that suggests the nearest valid key."""
     near = difflib.get_close_matches(str(location[-1]), known, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     listed = f" Known here: {', '.join(known)}." if known else ""
@@ -156,7 +156,7 @@ def unknown_key(location: Location, known: Sequence[str]) -> str:
 
 
 def path_of(location: Location) -> str:
-    """Return a location as people write it: `documents[0].content`."""
+    """Return a location as a path such as `documents[0].content`."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part[:255]}"
@@ -177,7 +177,7 @@ def known_values(model: type[BaseModel], location: Location, data: Any) -> list[
 
 
 def _nodes(model: type[BaseModel], location: Location, data: Any) -> list[Json]:
-    """Return the schemas at a location of a body; what is missing there has some, too."""
+    """Return the schemas at a location of a body, even if the body has no value there."""
     schema = _schema(model)
     nodes = list(_alternatives(schema, data, schema))
     for part in location:
@@ -200,7 +200,7 @@ def _child(node: Json, part: str | int) -> Json | None:
 
 
 def _alternatives(node: Json, data: Any, schema: Json) -> Iterator[Json]:
-    """Yield the object and list schemas that a node stands for and that fit the body's `type`."""
+    """Resolve a schema node; yield its alternatives that fit the body's `type`."""
     if "$ref" in node:
         yield from _alternatives(schema["$defs"][node["$ref"].rsplit("/", 1)[-1]], data, schema)
         return

@@ -1,23 +1,23 @@
-"""Fusion: two ranked lists of chunks become one. Pure functions; every provider uses these.
+"""Fusion: merges two ranked lists of chunks. Pure functions, used by every provider.
 
-Fusion reads ranks and scores, never text (that is re-ranking). Three ways:
+Fusion reads ranks and scores, never text (re-ranking does). There are three methods:
 
 * `rrf`, reciprocal rank fusion: sum over the legs of weight / (rank_constant + rank), divided by
   its maximum (sum of weights) / (rank_constant + 1), so that 1.0 means first in every leg.
   Cormack, Clarke, Buettcher: "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
-  Learning Methods", SIGIR 2009, section 2; rank_constant 60 is theirs.
+  Learning Methods", SIGIR 2009, section 2; the paper also suggests rank_constant 60.
 * `weighted`, a convex combination: alpha * vector + (1 - alpha) * keyword of the legs' scores,
   as they are or normalized first.
   Bruch, Gai, Ingber: "An Analysis of Fusion Functions for Hybrid Retrieval", TOIS 2023, section 4.
-  With z-scores it is the default (RFC 0004). Where no alpha is named, a vector leg whose model
-  cannot read the query counts less (RFC 0019).
+  With z-scores it is the default (RFC 0004). If the ranker has no alpha, the vector leg counts less
+  for a query that the embedding model cannot read (RFC 0019).
 * `max`: each leg's score scaled by its weight, the best leg wins.
 
-Weight 0 switches a leg off, in each of them: it is not searched, and what only it would find is not
-in the answer.
+In all three, weight 0 switches a leg off: it is not searched, and the answer lacks the chunks that
+only this leg would find.
 
-Ranks are competition ranks (ties share one), and equal fused scores are ordered by chunk_id, so
-equal input gives equal output.
+Ranks are competition ranks (tied chunks share a rank), and equal fused scores are ordered by
+chunk_id, so equal input gives equal output.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from corral.api.rankers import (
 from corral.api.scoring import SINGLE_PRECISION_SLACK, competition_ranks
 
 
-@dataclass(slots=True)  # not frozen: hundreds are made for a query, each in a third of the time
+@dataclass(slots=True)  # not frozen: a query makes hundreds, and freezing triples the cost
 class LegHit:
-    """One leg's opinion of a chunk.
+    """A chunk's rank and scores in one leg.
 
     Attributes:
         rank: Competition rank in the leg, from 1.
         score: The leg's score in [0, 1].
-        raw_score: What the engine computed, higher better: cosine, inner product, minus the L2
+        raw_score: The engine's score, higher is better: cosine, inner product, minus the L2
             distance, or BM25.
     """
 
@@ -60,22 +60,21 @@ class Explanation:
     """How a chunk's score was computed from its legs.
 
     Attributes:
-        legs: By leg name, the legs that found the chunk.
-        contributions: By leg name, weight times normalized: that leg's share of the fused score
-            (they add up to it, except under `max`, where the larger one is it); empty in a
-            single-leg search.
-        matched_terms: Index terms of the query that the chunk holds, where the engine can say.
-        weights: By leg name, what the leg counts in this fusion; empty in a single-leg search.
-        normalized: By leg name, the leg's opinion as it is fused, in [0, 1]; empty as above.
-        asked: By leg, what it counts as the ranker says, before its spread: alpha and the rest to
-            1; of both legs, and empty where scores are not standard scores of both.
-        spreads: By leg, how far its best is from its floor, in standard deviations; empty as
-            `asked`. `weights` are asked times spread, scaled to sum 1.
-        query_ranks: Its rank for each of several queries, None where one did not find it; empty
-            where there was one query.
-        rerank: What the score of a re-ranked chunk is made of, by name; empty without re-ranking.
-        matched_words: Distinct words of the content, as written there, that have a matched term,
-            from its first 100,000 characters; empty where no explanation was asked for.
+        legs: By leg name, the chunk's rank and scores in each leg that returned it.
+        contributions: By leg name, weight times normalized score. The fused score is their sum,
+            under `max` the larger of them. Empty in a single-leg search.
+        matched_terms: Index terms of the query that the chunk contains, if the engine reports them.
+        weights: By leg name, the leg's weight in this fusion; empty in a single-leg search.
+        normalized: By leg name, the leg's score as fused, in [0, 1]; empty in a single-leg search.
+        asked: By leg name, the ranker's weight before it is multiplied by the spread: alpha and
+            1 - alpha. For both legs; empty unless both legs' scores are z-scores.
+        spreads: By leg name, the distance from the leg's floor to its best score, in standard
+            deviations; empty if `asked` is. `weights` are asked times spread, scaled to sum 1.
+        query_ranks: The chunk's rank for each of several queries, None if a query did not return
+            it; empty for a single query.
+        rerank: The parts of a re-ranked chunk's score, by name; empty without re-ranking.
+        matched_words: Distinct words of the content, as written, that match a term, from its first
+            100,000 characters; empty unless the request has `explain`.
     """
 
     legs: Mapping[LegName, LegHit]
@@ -103,7 +102,7 @@ Leg: TypeAlias = Sequence[tuple[str, float, float]]
 """(chunk_id, score, raw_score), best first."""
 
 Terms: TypeAlias = Mapping[str, tuple[str, ...]]
-"""By chunk_id, the query's index terms that the chunk holds."""
+"""By chunk_id, the query's index terms that the chunk contains."""
 
 NO_TERMS: Terms = {}
 
@@ -113,7 +112,7 @@ _Weights: TypeAlias = Mapping[LegName, float]
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """The weight of each leg, and what its opinions of its chunks are worth, in [0, 1].
+    """The weight of each leg, and the normalized scores of its chunks (`worth`), in [0, 1].
 
     `asked` and `spreads` are as in `Explanation`.
     """
@@ -140,11 +139,11 @@ def fuse(
         [('b', 0.992), ('a', 0.5)]
 
     Args:
-        ranker: The way to fuse and its parameters.
-        legs: By name, each leg's hits, best first, chunk ids unique within a leg. An absent leg
-            is an empty one, and so is one whose weight is 0.
-        k: How many are wanted; None for all.
-        terms: By chunk_id, what its explanation tells as `matched_terms`.
+        ranker: The fusion method and its parameters.
+        legs: By name, each leg's hits, best first, chunk ids unique within a leg. A leg that is
+            absent or has weight 0 counts as empty.
+        k: Maximum number of hits; None for all.
+        terms: By chunk_id, the `matched_terms` of its explanation.
 
     Returns:
         Hits with scores in [0, 1]. Cost: O(n log n) in the number of candidates.
@@ -200,7 +199,7 @@ def _explanations(
 def single_leg(name: LegName, leg: Leg, terms: Terms = NO_TERMS) -> list[FusedHit]:
     """Return one leg's hits in the form of `fuse`, by raw score, ties by chunk_id.
 
-    By raw score, because two large ones can have one score, where float64 ends.
+    Two large raw scores can round to the same float64 score; the raw score still orders them.
     """
     hits = [
         FusedHit(
@@ -217,8 +216,8 @@ def single_leg(name: LegName, leg: Leg, terms: Terms = NO_TERMS) -> list[FusedHi
 def merge_ranked(lists: Sequence[Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
     """Fuse any number of (id, score) lists by rank; return (id, RRF score in [0, 1]), best first.
 
-    For the answers to several wordings of one question. An id that is first in every list scores
-    1; ties are ordered by id.
+    It merges the answers to several wordings of one question. An id that is first in every list
+    scores 1; ties are ordered by id.
 
     Examples:
         >>> merge_ranked([[("a", 0.9), ("b", 0.5)], [("a", 0.8)]])[0]
@@ -233,7 +232,7 @@ def merge_ranked(lists: Sequence[Sequence[tuple[str, float]]]) -> list[tuple[str
         for (identifier, _), rank in zip(ranked, ranks, strict=True):
             total[identifier] = total.get(identifier, 0.0) + 1 / (RANK_CONSTANT + rank)
     best = (len(lists) or 1) / (RANK_CONSTANT + 1)
-    scores = ((i, min(1.0, s / best)) for i, s in total.items())  # a sum of nine rounds above it
+    scores = ((i, min(1.0, s / best)) for i, s in total.items())  # a rounded sum can exceed 1
     return sorted(scores, key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -256,7 +255,7 @@ def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:
     weight = {name: ranker.weight(name) for name in LEGS}
     if ranker.normalization == "raw":
         return _Share(weight, _scores(found))
-    # Where one leg found nothing, what the other says counts as ever.
+    # If one leg is empty, the other keeps its weight.
     spreads = _spreads(found) if ranker.normalization == "z_score" and all(found.values()) else {}
     asked = weight if spreads else {}
     if spreads:
@@ -267,22 +266,22 @@ def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:
 
 
 def _stretched(name: LegName, leg: Leg, normalization: str) -> list[float]:
-    """Return the share of the way from the leg's floor to its best of each chunk, in [0, 1]."""
+    """Return each chunk's score scaled so that the leg's floor is 0 and its best score is 1."""
     raws = _raws(leg)
     low, high = _floor(name, leg, normalization), max(raws, default=0.0)
-    if _is_flat(low, high):  # one candidate, or all equal: each is the best of its leg
+    if _is_flat(low, high):  # one candidate, or equal scores: each is the best of its leg
         return [1.0] * len(raws)
     return [(raw - low) / (high - low) for raw in raws]
 
 
 def _spreads(found: _Found) -> dict[LegName, float]:
-    """Return the spread of each leg, by which its weight is multiplied, and then scaled to sum 1.
+    """Return the factor of each leg's weight; the products are then scaled to sum 1.
 
-    A z-score is (score - mean) / deviation. Taken from the floor instead of the mean, which moves
-    all candidates of a leg alike, it is `spread` times the min-max score, and 0 for a chunk that
-    the leg did not find. So the combination of z-scores is that of min-max scores under these
-    weights, and stays in [0, 1]. A leg with fewer candidates than the other is filled up with its
-    floor: what it did not find is what it tells its few candidates apart from.
+    A z-score is (score - mean) / deviation. Measured from the floor instead of the mean, which
+    shifts all candidates of a leg equally, it is `spread` times the min-max score, and 0 for a
+    chunk that the leg did not return. So combining z-scores equals combining min-max scores under
+    these weights, and the result stays in [0, 1]. A leg with fewer candidates than the other is
+    padded with its floor, the score of the chunks that it did not return.
     """
     size = max(map(len, found.values())) + 1
     return {name: _spread(name, leg, size) for name, leg in found.items()}
@@ -300,13 +299,15 @@ def _spread(name: LegName, leg: Leg, size: int) -> float:
 
 
 def _is_flat(low: float, high: float) -> bool:
-    """Return True if rounding alone explains that two raw scores differ: stretched, it would count
-    as much as the best and the worst."""
+    """Return True if two raw scores may differ by rounding only.
+
+    Scaling would turn such a difference into 0 and 1.
+    """
     return high - low <= SINGLE_PRECISION_SLACK * max(abs(low), abs(high))
 
 
 def _floor(name: LegName, leg: Leg, normalization: str) -> float:
-    """Return the raw score that counts as nothing: BM25's own zero, or the last candidate's."""
+    """Return the raw score that is scaled to 0: zero for BM25 z-scores, else the lowest score."""
     if normalization == "z_score" and name == "keyword":
         return 0.0
     return min(_raws(leg), default=0.0)

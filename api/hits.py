@@ -1,4 +1,4 @@
-"""What a search finds: a hook's candidates, and the hits of an answer."""
+"""The results of a search: an engine's candidates, and the hits of an answer."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from corral.api.confidence import UNKNOWN, Evidence
 from corral.api.fusion import Explanation
 
 
-@dataclass(slots=True)  # not frozen: hundreds are made for a query, each in a third of the time
+@dataclass(slots=True)  # not frozen: a query makes hundreds, and freezing triples the cost
 class Candidate:
-    """What a provider's hook returns for one chunk.
+    """An engine's result for one chunk.
 
     Attributes:
-        chunk_id: The chunk.
-        raw_score: Finite, higher is better. Vector: the cosine, where the embeddings are
-            normalized or the metric is cosine; else the inner product or minus the L2 distance.
-            Keyword: BM25, above 0.
-        chunk: The chunk itself where the engine has it at hand; otherwise it is fetched later,
-            for the chunks that are in the answer.
-        matched_terms: The query's index terms in the chunk, where the engine can say.
+        chunk_id: The chunk's id.
+        raw_score: Finite, higher is better. Vector: the cosine if the embeddings are normalized
+            or the metric is cosine; else the inner product or minus the L2 distance. Keyword:
+            BM25, above 0.
+        chunk: The chunk, if the engine has already read it; None: it is fetched later, if it is
+            in the answer.
+        matched_terms: The query's index terms in the chunk, if the engine reports them.
     """
 
     chunk_id: str
@@ -34,13 +34,14 @@ class Candidate:
 
 
 class KeywordLeg(list[Candidate]):
-    """What a keyword hook found, with the score that nothing could exceed.
+    """The candidates of a keyword search, with the maximum possible score.
 
     Args:
         candidates: Best first.
         greatest: The largest raw score that the query's terms allow: for BM25 (k1 + 1) times the
-            sum of their idf, those that no chunk holds included; 0 for a query without a term. A
-            hook that returns a plain sequence knows none, and its leg says nothing of confidence.
+            sum of their idf, including terms that no chunk contains; 0 for a query without a term.
+            An engine that returns a plain sequence has no maximum, and its keyword leg does not
+            contribute to confidence.
     """
 
     def __init__(self, candidates: Iterable[Candidate], greatest: float) -> None:
@@ -50,7 +51,7 @@ class KeywordLeg(list[Candidate]):
 
 @dataclass(frozen=True, slots=True)
 class TermStatistics:
-    """The numbers of BM25 for the chunks that one query ranks: a vector DB's, or several's.
+    """The BM25 statistics of the chunks that a query ranks, in one or several vector DBs.
 
     Attributes:
         count: Number of chunks.
@@ -74,8 +75,8 @@ class TermStatistics:
         """Return the number of chunks that contain a term, in [0, count].
 
         Args:
-            own: The number in the searched vector DB at the time of the search. It counts if it is
-                larger: chunks may have been written since these statistics were read.
+            own: The number in the searched vector DB at the time of the search. The larger number
+                wins: chunks may have been written since these statistics were read.
         """
         return min(self.count, max(own, self.holding.get(term, 0)))
 
@@ -85,7 +86,7 @@ class TermStatistics:
 
     @staticmethod
     def total(parts: Sequence[TermStatistics]) -> TermStatistics:
-        """Return the statistics of several vector DBs together."""
+        """Return the sum of the statistics of several vector DBs."""
         holding, similar = Counter[str](), Counter[str]()
         for part in parts:
             holding.update(part.holding)
@@ -100,8 +101,8 @@ class Leg:
 
     Attributes:
         candidates: Best first, ties by chunk_id.
-        evidence: Of the vector leg the cosine of the best chunk, of the keyword leg the best score
-            as a share of the greatest possible, as `Evidence` has them; None if unknown.
+        evidence: For the vector leg, the cosine of the best chunk; for the keyword leg, the best
+            score as a share of the maximum. As in `Evidence`; None if unknown.
     """
 
     candidates: Sequence[Candidate]
@@ -117,20 +118,20 @@ class Hit:
     explanation: Explanation
 
     def _repr_html_(self) -> str:
-        """Return it as a notebook shows it."""
+        """Return the hit as HTML for a notebook."""
         return _table([self])
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step of a search did to the candidates.
+    """The effect of one step of a search on the candidates.
 
     Attributes:
         name: retrieve, filter, query_syntax, queries, min_confidence, rerank, score_threshold or
-            cutoff; list, alone, if there was no question.
-        kept: How many candidates are left.
-        removed: How many the step took away.
-        detail: By what.
+            cutoff; only list if there was no question.
+        kept: Number of candidates after the step.
+        removed: Number of candidates that the step removed.
+        detail: Description of the step for users; may be empty.
     """
 
     name: str
@@ -145,10 +146,10 @@ class QueryChunksResponse:
 
     Attributes:
         hits: Best first.
-        steps: What each step did; filled where more than the index alone was at work.
-        notes: What the caller has to know, such as that a re-ranker was not reached.
-        evidence: What the legs say of whether an answer was found, whatever the threshold.
-        reason: Why there is no hit: `nothing_relevant` where the confidence was too low.
+        steps: The effect of each step; empty for a query that only the index processed.
+        notes: Messages for the caller, such as that a re-ranker could not be reached.
+        evidence: The evidence that the hits contain an answer, whatever the threshold.
+        reason: The reason for no hits: `nothing_relevant` if the confidence was too low.
     """
 
     hits: list[Hit] = field(default_factory=list)
@@ -159,9 +160,9 @@ class QueryChunksResponse:
 
     @property
     def confidence(self) -> float | None:
-        """How likely an answer was found, in [0, 1]; unlike a score it compares between queries.
+        """Probability that the hits contain an answer, in [0, 1]; None if no leg can tell.
 
-        None where no leg can tell.
+        Unlike a score, it compares between queries.
         """
         return self.evidence.confidence
 
@@ -176,7 +177,7 @@ class QueryChunksResponse:
         return [hit.score for hit in self.hits]
 
     def _repr_html_(self) -> str:
-        """Return the hits as a notebook shows them."""
+        """Return the hits as HTML for a notebook."""
         about = [*self.notes] if self.hits else [*self.notes, "Nothing found."]
         if self.confidence is not None:
             about.append(f"Confidence: {self.confidence:.2f}")
@@ -184,11 +185,11 @@ class QueryChunksResponse:
 
 
 SHOWN_CHARACTERS = 300
-"""Most characters of a chunk in a table of hits."""
+"""Maximum characters of a chunk in a table of hits."""
 
 
 def _table(hits: Sequence[Hit]) -> str:
-    """Return hits as an HTML table; everything that a document holds is escaped."""
+    """Return hits as an HTML table; all text of a document is escaped."""
     head = "<tr><th>#</th><th>score</th><th>document</th><th>text</th></tr>"
     rows = [_row(rank, hit) for rank, hit in enumerate(hits, start=1)]
     return f"<table>{head}{''.join(rows)}</table>" if rows else ""

@@ -26,7 +26,7 @@ from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
 
 MAX_SEARCHES = 4
-"""Maximum number of searches for one query, while other writers replace chunks before the read."""
+"""Maximum searches for one query, while concurrent writers replace chunks before they are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class IndexQuery:
 
     Attributes:
         vector: Shape (dimension,); None in keyword mode.
-        filters: The caller's, within the scope of the principal.
+        filters: The caller's filter, narrowed to the scope of the principal.
     """
 
     mode: SearchMode
@@ -66,7 +66,7 @@ async def answer(view: ScopedEngine, query: IndexQuery) -> QueryChunksResponse:
         above = [hit for hit in ranked if hit.score >= query.threshold]
         hits = await _hits(view, above, candidates, query.include_embeddings)
         if len(hits) == len(above):
-            break  # else the next search finds the chunks that replaced the deleted ones
+            break  # otherwise, search again for the chunks that replaced the deleted chunks
     return QueryChunksResponse(hits, evidence=evidence)
 
 
@@ -125,7 +125,7 @@ async def vector_leg(view: ScopedEngine, query: IndexQuery, size: int) -> Leg:
 async def keyword_leg(
     view: ScopedEngine, query: IndexQuery, size: int, statistics: TermStatistics | None
 ) -> Leg:
-    """Return at most `size` candidates of the keyword leg, ranked by given statistics if any."""
+    """Return at most `size` candidates of the keyword leg, ranked by the statistics if given."""
     provider = view.engine.vector_db.provider_id
     with span("engine", provider=provider, mode="keyword", k=size) as traced:
         by = () if statistics is None else (statistics,)
@@ -139,9 +139,9 @@ def _share(scope: Scope, leg: Sequence[Candidate], *, alone: bool) -> float | No
     """Return the best keyword score as a share of the maximum score; None if unknown.
 
     Args:
-        alone: True if the keyword leg is the only evidence: a query without a word then has 0.
+        alone: True if the keyword leg is the only evidence; a query without a word then has 0.
     """
-    # The maximum score uses statistics of all chunks, which would leak hidden ones.
+    # The maximum score uses statistics of all chunks, which would leak hidden chunks.
     if not scope.is_whole or not isinstance(leg, KeywordLeg):
         return None
     if leg.greatest <= 0 and not alone:
@@ -166,7 +166,7 @@ async def _hits(
     candidates: dict[str, Candidate],
     include_embeddings: bool,
 ) -> list[Hit]:
-    """Return the hits with their chunks, without those deleted or hidden since the search."""
+    """Return the hits with their chunks, except chunks deleted or hidden since the search."""
     wanted = [candidates[hit.chunk_id] for hit in ranked]
     chunks = await view.chunks_of(wanted, include_embeddings)
     return [

@@ -1,4 +1,4 @@
-"""Where vector DBs, their indexes and the models are found, by name."""
+"""Lookup of vector DBs, their indexes and the models by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from corral.api.vector_dbs import VectorDB
 
 
 class Library(Protocol):
-    """Where vector DBs, their indexes and the models are found; `Stack` is one."""
+    """Looks up vector DBs, their indexes and the models; `Stack` implements it."""
 
     async def vector_db(self, vector_db_id: str) -> VectorDB:
         """Return a registered vector DB, or raise NotFound naming the id."""
@@ -19,7 +19,7 @@ class Library(Protocol):
     async def index(self, vector_db_id: str) -> EmbeddingIndex:
         """Return the index of a registered vector DB, or raise NotFound naming the id.
 
-        Its `vector_db` is the registration as it stands now.
+        Its `vector_db` is the current registration.
         """
 
     async def embedder(self, model: str) -> Embedder:
@@ -29,4 +29,4 @@ class Library(Protocol):
         """Return the embedder of a vector DB, or raise Conflict if it is not the registered one."""
 
     async def reranker(self, model: str) -> Reranker:
-        """Return the re-ranker of a model, or raise InvalidRequest naming those there are."""
+        """Return the re-ranker of a model, or raise InvalidRequest naming the configured models."""

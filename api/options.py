@@ -1,4 +1,4 @@
-"""The options of a query: how chunks are found and ordered, and how a context is made of them.
+"""The options of a query: how to retrieve and order chunks.
 
 Set any option at registration or per request; the request wins.
 """
@@ -29,10 +29,10 @@ from corral.api.wire import Storable, Strict
 M = TypeVar("M", bound=BaseModel)
 
 MAX_QUERIES = 8
-"""Most further phrasings of one question."""
+"""Maximum additional wordings of one question."""
 
 MaxChunks: TypeAlias = Annotated[int, Field(ge=1, le=MAX_K)] | Literal["auto"]
-"""How many chunks: a number, or `auto`, which is ceil(sqrt(chunks in the vector DB))."""
+"""Number of chunks, or `auto` for ceil(sqrt(chunks in the vector DB))."""
 
 
 class HybridSearchWeights(Strict):
@@ -88,7 +88,7 @@ class RankingOptions(Strict):
         """Return the requested re-ranking, None for the registered one.
 
         Raises:
-            ValueError: One of `model` and the ranker neural is there without the other.
+            ValueError: The request has `model` without the ranker neural, or vice versa.
         """
         if (self.model is not None) != (self.ranker == "neural"):
             raise ValueError(
@@ -100,10 +100,10 @@ class RankingOptions(Strict):
         return NoRerank() if self.ranker == "none" else None
 
     def fusion(self) -> RRFRanker | WeightedRanker | None:
-        """Return the ranker that is asked for, None for the registered one.
+        """Return the requested ranker, None for the registered one.
 
         Raises:
-            ValueError: The options ask for two.
+            ValueError: The options select two rankers.
         """
         given = self.hybrid_search
         leg_weights = self.weights
@@ -220,7 +220,7 @@ def checked(model: type[M], fields: Mapping[str, Any]) -> M:
 
     Raises:
         InvalidFilter: A filter is malformed.
-        InvalidRequest: Another field is; the message names it.
+        InvalidRequest: Another field is invalid; the message names it.
     """
     try:
         return model.model_validate(fields)

@@ -1,7 +1,7 @@
-"""Principals: who asks, and the tokens that open chunks to them.
+"""Principals: the callers of an index, and the tokens that let them read chunks.
 
 A chunk's `acl` is a list of tokens, such as `group:sales`. A principal reads a chunk if it holds
-one of them; an admin reads every chunk. `EmbeddingIndex` applies that, and nothing else does.
+one of them; an admin reads every chunk. Only `EmbeddingIndex` enforces this.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ from corral.api.invisible import JOINERS, STYLES, clean_text
 TOKEN_KINDS = ("user", "group", "tenant")
 
 MAX_NAME_LENGTH = 255
-"""Longest name of a user, group or tenant, in characters."""
+"""Maximum length of the name of a user, group or tenant, in characters."""
 
 EVERYONE = "tenant:*"
 """The token that every principal holds."""
 
 ACL_KEY = "corral:acl"
-"""Where a stored chunk's metadata holds its acl; `scope.py` puts it in and takes it out. No user's
-metadata, filter or field weight may name it."""
+"""The metadata key of a stored chunk's acl; `scope.py` adds and removes it. A user's metadata,
+filters and field weights must not name it."""
 
 MAX_ACL = 64
-"""Most tokens of one chunk."""
+"""Maximum tokens in the acl of one chunk."""
 MAX_GROUPS = 500
-"""Most groups of a principal: its tokens become one comparison of a filter."""
+"""Maximum groups of a principal: its tokens become one comparison of a filter."""
 
 
 class Role(StrEnum):
-    """What a principal may do, each role including the one before it."""
+    """The permissions of a principal; each role includes the role before it."""
 
     READER = "reader"
     WRITER = "writer"
     ADMIN = "admin"
 
     def includes(self, other: Role) -> bool:
-        """Return True if this role may do what the other may."""
+        """Return True if this role has all permissions of the other."""
         order = list(Role)
         return order.index(self) >= order.index(other)
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks.
+    """The caller of an index: a user or program with a role.
 
     Args:
-        tenant: The organization, "" for none. What belongs to another tenant does not exist for
-            this principal; within its own, the acl decides.
+        tenant: The organization, "" for none. Data of another tenant does not exist for this
+            principal; within its own tenant, the acl decides.
         user: The person or program, "" for none.
-        groups: The user's groups, `MAX_GROUPS` at most.
+        groups: The user's groups, at most `MAX_GROUPS`.
         role: reader, writer or admin. An admin reads every chunk of its tenant, whatever its acl.
-        key_id: The API key it came with, for the audit log; "" for none.
+        key_id: Id of the API key of the request, for the audit log; "" for none.
 
     Raises:
-        ValueError: `check_name` refuses a name, a group is "", or there are too many groups.
+        ValueError: `check_name` rejects a name, a group is "", or there are too many groups.
     """
 
     tenant: str = ""
@@ -87,7 +87,7 @@ class Principal:
     ) -> Self:
         """Return a principal from Corral's own files, without checking its names.
 
-        An older version accepted names that `check_name` refuses now; their tokens stay valid.
+        An older version accepted names that `check_name` now rejects; their tokens stay valid.
         """
         principal = object.__new__(cls)
         for name, value in zip(cls.__slots__, (tenant, user, groups, role, key_id), strict=True):
@@ -95,7 +95,7 @@ class Principal:
         return principal
 
     def tokens(self) -> frozenset[str]:
-        """Return the tokens it holds: of its user, groups and tenant, and `tenant:*`."""
+        """Return its tokens: one each for the user, groups and tenant, and `tenant:*`."""
         held = {f"group:{name}" for name in self.groups} | {EVERYONE}
         held |= {f"user:{self.user}"} if self.user else set()
         held |= {f"tenant:{self.tenant}"} if self.tenant else set()
@@ -108,7 +108,7 @@ class Principal:
 
     @property
     def is_operator(self) -> bool:
-        """True for an admin of the default tenant: who sees what is everyone's."""
+        """True for an admin of the default tenant, who sees data shared by all tenants."""
         return not self.tenant and self.role is Role.ADMIN
 
     def may(self, role: Role) -> bool:
@@ -121,7 +121,7 @@ def check_acl(tokens: Iterable[str]) -> list[str]:
 
     Raises:
         ValueError: A token is none of `user:NAME`, `group:NAME`, `tenant:NAME` and `tenant:*`,
-            `check_name` refuses its name, or there are more than `MAX_ACL`.
+            `check_name` rejects its name, or there are more than `MAX_ACL`.
     """
     found = sorted(set(tokens))
     for token in found:
@@ -141,7 +141,7 @@ def check_acl(tokens: Iterable[str]) -> list[str]:
 
 
 _HIDDEN = re.compile(f"[{STYLES}\u2800]|[{JOINERS}]$")
-"""Characters that `clean_text` keeps, but with which two names could look the same."""
+"""Characters that `clean_text` keeps, but that can make two names look the same."""
 
 
 def check_name(name: str) -> None:
@@ -169,4 +169,4 @@ def check_name(name: str) -> None:
 
 
 UNRESTRICTED = Principal(role=Role.ADMIN)
-"""Who asks in process, on the command line of this machine, and under `server.auth: none`."""
+"""The principal of calls in process, on the local command line, and under `server.auth: none`."""

@@ -1,7 +1,7 @@
-"""What a provider is: a spec found by entry point, a config, and a factory imported late.
+"""Providers: a spec discovered by entry point, a config, and a lazily imported factory.
 
-A provider package registers a `ProviderSpec` under the entry-point group `corral.providers`; the
-built-in ones come through the same door. Listing specs imports no engine.
+A provider package registers a `ProviderSpec` under the entry-point group `corral.providers`, as the
+built-in providers do. Listing specs imports no engine.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Support = Literal["no", "emulated", "native"]
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a vector_io provider can do; every field defaults to "cannot".
+    """The capabilities of a vector_io provider; every field defaults to "cannot".
 
-    One value serves the gate that refuses a registration, the conformance suite, `/v1/providers`,
-    `corral providers` and the README's table.
+    The check at registration, the conformance suite, `/v1/providers`, `corral providers` and the
+    README's table all read this value.
 
     Attributes:
-        vector, keyword, hybrid: `native` in the engine, `emulated` by Corral beside it, or `no`.
+        vector, keyword, hybrid: `native` in the engine, `emulated` by Corral, or `no`.
         metrics: The metrics that it can search with `normalize: false`.
         filter_operators: The filter types that it applies before the top k.
         max_dimension: Largest embedding; 0 for none.
@@ -52,7 +52,7 @@ class Capabilities:
         persistent: True if chunks outlive the process.
         concurrent_processes: True if several processes may use one vector DB at once.
         transactional: True if a killed process leaves no half-written call.
-        fuzzy: True if keyword search can also find words spelled nearly like the query's.
+        fuzzy: True if keyword search can also find words spelled similarly to the query's words.
     """
 
     vector: Support = "no"
@@ -89,26 +89,26 @@ ENGINE_DEFAULTS = Capabilities(
     max_dimension=16_000,
     persistent=True,
 )
-"""What most engines can do, so that `replace(ENGINE_DEFAULTS, exact=True)` says what differs."""
+"""The capabilities of most engines; use `replace(ENGINE_DEFAULTS, exact=True)` for differences."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderSpec:
-    """How a provider type is named, configured and built.
+    """The name, configuration and factory of a provider type.
 
     Attributes:
-        api: What it implements.
+        api: The kind of provider.
         provider_type: `inline::name` (in this process) or `remote::name` (a service).
-        description: One line for people.
+        description: One line for users.
         config: `package.module:Class`, a pydantic model that forbids unknown keys.
         factory: `package.module:function`, called with (provider_id, config, home) and returning
             the provider. Imported when the provider is first used.
-        requires: Distributions that it imports, each looked for before the factory is imported.
-        extra: The extra of corral-rag that installs them; "" where the core has all.
-        then_run: A command that installs what no extra can, such as a model's weights.
-        capabilities: For vector_io.
-        default_ranker: For vector_io: how hybrid results are fused where a registration names no
-            ranker; None takes the contract's, z-scores.
+        requires: Distributions that it imports; each is checked before the factory is imported.
+        extra: The extra of corral-rag that installs them; "" if the core package suffices.
+        then_run: A command that installs further requirements, such as a model's weights.
+        capabilities: Capabilities of a vector_io provider.
+        default_ranker: For vector_io: fuses hybrid results if a registration names no ranker; None
+            takes the default ranker, z-scores.
     """
 
     api: Api
@@ -129,15 +129,15 @@ class ProviderSpec:
 
 
 class ProviderConfig(BaseModel):
-    """Base of provider configs: unknown keys are refused, names hold units."""
+    """Base of provider configs: unknown keys are rejected, field names include units."""
 
-    # No input in errors: it may be a secret.
+    # Errors leave out the input, which may be a secret.
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The state of a provider; `message` says why not, or what lags, without secrets."""
+    """The state of a provider; `message` gives the reason for an error or a lag, no secrets."""
 
     status: Literal["OK", "Error"]
     message: str = ""
@@ -151,26 +151,26 @@ class Provider(ABC):
 
     @abstractmethod
     async def health(self) -> Health:
-        """Return OK if the provider can serve now, else why not. Never raises."""
+        """Return OK if the provider can serve now, else Error with the reason. Never raises."""
 
     async def close(self) -> None:  # noqa: B027 - optional: many providers hold nothing
-        """Release what the provider holds."""
+        """Release the provider's resources."""
 
 
 Registered: TypeAlias = Callable[[], Awaitable[Collection[VectorDB]]]
-"""Returns the registered vector DBs, of every provider, and those that are being registered."""
+"""Returns the vector DBs of every provider that are registered or being registered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Data in an engine that no registration holds.
+    """Data in an engine that belongs to no registration.
 
     Attributes:
         name: Name of the file, folder, table or collection.
         drop: Deletes it with everything in it.
-        vector_db_id: The id that it was made for, where the engine knows.
-        installation: `VectorDB.installation` of what it was made for, as the engine records it;
-            "" if unknown.
+        vector_db_id: The id of its vector DB, if the engine records it.
+        installation: `VectorDB.installation` of its vector DB, as the engine records it; "" if
+            unknown.
     """
 
     name: str
@@ -191,23 +191,23 @@ class VectorIOProvider(Provider):
         same id, or by another installation, shares no data with the earlier one.
 
         Args:
-            vector_db: Its registration; the whole settings are the index's to use.
-            create: Whether it is being registered and must be made; idempotent, and nothing
-                remains when it fails.
+            vector_db: The registration; the index may use all its settings.
+            create: True if the vector DB is being registered: create the index. Idempotent; a
+                failed call leaves nothing behind.
 
         Raises:
             InvalidRequest: The engine cannot hold such a vector DB (create only).
-            NotFound: It was created once, but its data is gone from the engine (without `create`).
+            NotFound: The engine no longer has the data of the index (without `create`).
             Unavailable, ProviderTimeout: The engine cannot be reached.
         """
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
-        """Return the data of this provider's making that no registration holds, by name.
+        """Return the data that this provider made and that no registration uses, ordered by name.
 
-        A process that is killed between making an index and registering it leaves such data. What
-        is not certainly Corral's is left out. Where several installations share an engine, the
-        vector DBs of the others are in the list, each with its `installation`. None by default:
-        nothing outlives the process.
+        A process that is killed between making an index and registering it leaves such data. Data
+        that may not be Corral's is left out. If several installations share an engine, the list
+        includes the vector DBs of the other installations, each with its `installation`. Empty by
+        default, for engines without data that outlives the process.
 
         Args:
             registered: Called once, after the engine was read.
@@ -218,9 +218,9 @@ class VectorIOProvider(Provider):
         return []
 
     def resources(self) -> Collection[str]:
-        """Return what `provider_vector_db_id` may name: existing things that can be attached.
+        """Return the valid values of `provider_vector_db_id`: existing tables to attach.
 
-        None by default: the provider names its own storage.
+        Empty by default: the provider names its own storage.
         """
         return ()
 
@@ -230,7 +230,7 @@ class EmbeddingProvider(Provider):
 
     @abstractmethod
     def models(self) -> list[ModelInfo]:
-        """Return the models that the operator configured. Loads none of them."""
+        """Return the models that the operator configured, without loading them."""
 
     @abstractmethod
     async def embedder(self, model: str) -> Embedder:
@@ -242,11 +242,11 @@ class EmbeddingProvider(Provider):
 
 
 class RerankProvider(Provider):
-    """Serves models that read a question and a text together and say how well they fit."""
+    """Serves models that read a question and a text together and score the match."""
 
     @abstractmethod
     def models(self) -> list[str]:
-        """Return the names of the models that the operator configured. Loads none of them."""
+        """Return the names of the models that the operator configured, without loading them."""
 
     @abstractmethod
     async def reranker(self, model: str) -> Reranker:
@@ -259,25 +259,24 @@ class RerankProvider(Provider):
 
 
 class InferenceProvider(Provider):
-    """Serves language models; they rewrite questions, where a query asks for it."""
+    """Serves language models, which rewrite questions for queries that request it."""
 
     @abstractmethod
     def models(self) -> list[str]:
-        """Return the names of the models that the operator configured. Loads none of them."""
+        """Return the names of the models that the operator configured, without loading them."""
 
     @abstractmethod
     async def chat(self, model: str, prompt: str) -> str:
-        """Return what a model of `models()` answers to a prompt: text that nobody has checked.
+        """Return the answer of a model of `models()` to a prompt, as unchecked text.
 
         Args:
-            model: Its name.
-            prompt: One message of a user.
+            prompt: One user message.
 
         Returns:
-            The answer as it came, possibly empty; of a length that the operator has bounded.
+            The unmodified answer, possibly empty, up to the length that the operator configured.
 
         Raises:
             NotFound: The model is not configured.
-            Unavailable, ProviderTimeout: It cannot be reached, or not in time.
-            ProviderError: It refused, or answered with something else than a text.
+            Unavailable, ProviderTimeout: The model cannot be reached, or not in time.
+            ProviderError: The model refused, or did not answer with text.
         """

@@ -33,17 +33,17 @@ TEMPLATE_FIELDS = ("index", "chunk.content", "metadata")
 """The only names that a chunk template can reach."""
 
 MAX_TEMPLATE_FIELDS = 16
-"""Most fields of a template: each is filled with a whole text."""
+"""Maximum fields of a template: each is replaced by a whole text."""
 
 
 def template_parts(template: str) -> list[str]:
     """Return a chunk template as text, field, text, field, ..., text.
 
-    `{{` and `}}` are braces. A field is looked up by its name among `TEMPLATE_FIELDS` and is never
-    evaluated, as `str.format` would, so it cannot reach attributes.
+    `{{` and `}}` are literal braces. A field must be one of `TEMPLATE_FIELDS` and, unlike with
+    `str.format`, is never evaluated, so it cannot reach attributes.
 
     Raises:
-        ValueError: A brace has no partner, or a field is unknown or has a format.
+        ValueError: A brace is unmatched, or a field is unknown or has a format.
     """
     parts = [""]
     try:
@@ -67,11 +67,11 @@ def template_parts(template: str) -> list[str]:
 
 
 def check_template(template: str) -> str:
-    """Return the template if it holds `{index}` and `{chunk.content}`, and no unknown field.
+    """Return the template if it contains `{index}` and `{chunk.content}`, and no unknown field.
 
     Raises:
-        ValueError: A required field is missing, or as `template_parts`; or there are more than
-            `MAX_TEMPLATE_FIELDS`.
+        ValueError: A required field is missing, `template_parts` rejects the template, or it has
+            more than `MAX_TEMPLATE_FIELDS` fields.
     """
     fields = template_parts(template)[1::2]
     for name in ("index", "chunk.content"):
@@ -89,7 +89,7 @@ def _bounded(name: str, fields: int) -> None:
 _ADDRESS = re.compile(r"\s*https?://[^\s<>\"{}|\\^`]+\s*", re.IGNORECASE)
 
 MAX_URL_LENGTH = 4096
-"""Longest address of a document, in characters; a `data:` URI is bounded by the body instead."""
+"""Maximum length of a document's address, in characters; a `data:` URI may fill the body."""
 
 
 class URL(Strict):
@@ -148,27 +148,27 @@ class RAGDocument(Strict):
 
 
 class DefaultQueryGenerator(Strict):
-    """The question as it is: texts of a message joined by `separator`."""
+    """Use the question unchanged: the texts of its message, joined by `separator`."""
 
     type: Literal["default"] = "default"
     separator: str = Field(default=" ", max_length=100)
 
 
 QUERY_TEMPLATE_FIELD = re.compile(r"\{\{\s*(?:query|messages)\s*\}\}|\{(?:query|messages)\}")
-"""The one thing that a query generator's template can name, in our spelling and in Jinja's."""
+"""The only field of a query generator's template, in our spelling and in Jinja's."""
 
 _OTHER_JINJA = re.compile(r"\{[{%#]")
 
 
 def check_query_template(template: str) -> str:
-    """Return the template if it names the question, and asks for nothing that it cannot get.
+    """Return the template if it contains the question and no other field.
 
-    It is filled by plain replacement and is never run. What looks like another expression, a
-    statement or a comment of Jinja is refused, since it would reach the model as it stands.
+    The question is inserted by plain replacement; the template is never executed. Other Jinja
+    expressions, statements and comments are rejected, because they would reach the model unchanged.
 
     Raises:
-        ValueError: The question is not named, or more than `MAX_TEMPLATE_FIELDS` times, or
-            something else is.
+        ValueError: The template lacks the question, has it more than `MAX_TEMPLATE_FIELDS` times,
+            or has another expression.
     """
     if not QUERY_TEMPLATE_FIELD.search(template):
         raise ValueError("template must contain {query} or {messages} for the question")
@@ -209,8 +209,8 @@ THEIR_FIELDS = (
 class RAGQueryConfig(RetrievalOptions, AssemblyOptions, NullsAreDefaults):
     """How a RAG query retrieves and assembles; `model_dump()` is exactly what the wire takes.
 
-    `THEIR_FIELDS` are Llama Stack's and are always dumped. The rest are ours, and are dumped only
-    where they differ from their default, so that other servers of this wire are not upset.
+    `THEIR_FIELDS` are Llama Stack's and are always dumped. The other fields are ours, and are
+    dumped only if they differ from their default, so that other servers accept the config.
     """
 
     query_generator_config: QueryGenerator = DefaultQueryGenerator()
@@ -247,15 +247,14 @@ class RAGQueryConfig(RetrievalOptions, AssemblyOptions, NullsAreDefaults):
 
 
 class RAGQueryResult(Strict):
-    """A context and what is in it.
+    """A context and its metadata.
 
     Attributes:
-        content: The context's text items; joined as they are, they cost at most
-            `max_tokens_in_context` tokens. None where nothing was found or nothing fits.
+        content: The context's text items; concatenated, they have at most `max_tokens_in_context`
+            tokens. None if no chunk was retrieved or none fits.
         metadata: `document_ids`, `chunks`, `scores`, `vector_db_ids`: parallel lists of exactly
-            the chunks in the content; `included_chunks`, which says why each is there, and
-            `dropped_chunks`, which says why others are not; and `token_count`, `max_tokens`,
-            `dropped`, `dropped_by_reason`.
+            the chunks in the content; `included_chunks` and `dropped_chunks`, with the reason for
+            each chunk; and `token_count`, `max_tokens`, `dropped`, `dropped_by_reason`.
     """
 
     content: list[TextItem] | None = None
@@ -263,11 +262,11 @@ class RAGQueryResult(Strict):
 
     @property
     def text(self) -> str:
-        """The context as one string; empty where nothing was found or nothing fits."""
+        """The context as one string; empty if no chunk was retrieved or none fits."""
         return "".join(item.text for item in self.content or ())
 
     def _repr_html_(self) -> str:
-        """Return the context as a notebook shows it, with its tokens; its text is escaped."""
+        """Return the context and its token count as HTML for a notebook; the text is escaped."""
         tokens, most = (self.metadata.get(name, 0) for name in ("token_count", "max_tokens"))
         about = f"{tokens} of {most} tokens" if self.text else "Nothing found."
         style = "white-space: pre-wrap; text-align: left"

@@ -1,4 +1,4 @@
-"""Rankers: which fusion joins the legs of a hybrid query, and its parameters; see `fusion.py`."""
+"""Rankers: the fusion methods of a hybrid query and their parameters; see `fusion.py`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ LegName = Literal["vector", "keyword"]
 LEGS: tuple[LegName, ...] = ("vector", "keyword")
 
 MIN_CANDIDATES = 40
-"""Fewest candidates that a leg hands to fusion: below it, a chunk that is second-best in both
-legs can be missed for small k."""
+"""Minimum candidates of a leg for fusion: with fewer, a chunk that is second-best in both legs can
+be missed for small k."""
 MIN_WEIGHTED_CANDIDATES = 100
-"""The same where scores are normalized: their spread is estimated from the candidates."""
+"""Minimum candidates of a leg if scores are normalized: their spread is estimated from them."""
 RANK_CONSTANT = 60.0
-"""`rank_constant` where a ranker names none, and where lists are merged by rank."""
+"""Default `rank_constant`, also used to merge lists by rank."""
 DEFAULT_ALPHA = 0.55
-"""The vector leg's share where none is named and the model reads the query well."""
+"""Default alpha, the vector leg's share, for a query that the embedding model reads well."""
 LEAST_ALPHA = 0.05
-"""The vector leg's share where the model reads nothing: it is still searched, and it is all there
-is where no word is shared."""
+"""The vector leg's share if the model cannot read the query. The leg is still searched: it finds
+chunks even if no chunk contains a word of the query."""
 MAX_CANDIDATES = 10_000
-"""Most candidates that a request may ask of a leg."""
+"""Maximum candidates of a leg that a request may set."""
 
 
 class LegWeights(Strict):
@@ -60,24 +60,24 @@ class _Ranker(Strict):
     fewest: ClassVar[int] = MIN_CANDIDATES
 
     def leg_size(self, k: int) -> int:
-        """Return how many candidates each leg is asked for when k hits are wanted."""
+        """Return the number of candidates to request from each leg for k hits."""
         return max(k, self.candidates or max(2 * k, self.fewest))
 
     @abstractmethod
     def weight(self, leg: LegName) -> float:
-        """Return what a leg counts, >= 0."""
+        """Return the weight of a leg, >= 0."""
 
     @property
     def adapts(self) -> bool:
-        """Whether the weights depend on how much of a query the embedding model reads."""
+        """True if the weights depend on the share of the query that the embedding model reads."""
         return False
 
     def reading(self, share: float) -> Self:
-        """Return the ranker of a query of which the model reads so much, in [0, 1]."""
+        """Return the ranker for a query if the model reads this share of it, in [0, 1]."""
         return self
 
     def counted(self) -> list[LegName]:
-        """Return the legs that count: weight 0 switches one off, and it is not searched."""
+        """Return the legs with a weight above 0; the others are not searched."""
         return [leg for leg in LEGS if self.weight(leg) > 0]
 
 
@@ -110,7 +110,7 @@ class RRFRanker(_Ranker):
 
 
 class _Weights(Strict):
-    """What a weighted ranker may be sent in the place of `alpha`."""
+    """The alternative to `alpha` in a request's weighted ranker."""
 
     weights: LegWeights
 
@@ -123,8 +123,8 @@ def _show_weights(schema: dict[str, Any]) -> None:
 class WeightedRanker(_Ranker):
     """Weighted sum of the legs' scores; alpha 1 is the vector leg alone, 0 the keyword leg alone.
 
-    Instead of `alpha` a request may send `weights`, of which only the ratio matters: alpha is the
-    vector leg's share of their sum.
+    Instead of `alpha` a request may send `weights`; only their ratio matters: alpha is the vector
+    leg's share of their sum.
     """
 
     model_config = ConfigDict(json_schema_extra=_show_weights)
@@ -153,25 +153,25 @@ class WeightedRanker(_Ranker):
             return data
         if data.get("alpha") is not None:
             raise ValueError("alpha and weights mean the same; send one of them")
-        # Of a model with that field, so that a finding names it.
+        # Validate a model that has the field `weights`, so that a finding's location includes it.
         weights = _Weights.model_validate({"weights": data["weights"]}).weights
         rest = {key: value for key, value in data.items() if key not in ("weights", "alpha")}
         return {**rest, "alpha": weights.vector / (weights.vector + weights.keyword)}
 
     def weight(self, leg: LegName) -> float:
-        """Return alpha for the vector leg, and what is left to 1 for the other."""
+        """Return alpha for the vector leg, 1 - alpha for the keyword leg."""
         alpha = DEFAULT_ALPHA if self.alpha is None else self.alpha
         return alpha if leg == "vector" else 1.0 - alpha
 
     @property
     def adapts(self) -> bool:
-        """Whether no alpha is named; a named one stays."""
+        """True if alpha is not set; an explicit alpha never changes."""
         return self.alpha is None
 
     def reading(self, share: float) -> Self:
-        """Return the ranker of a query of which the model reads so much, in [0, 1].
+        """Return the ranker for a query if the model reads this share of it, in [0, 1].
 
-        A model that cannot read a query orders chunks by chance.
+        A model that cannot read a query orders chunks at random.
         """
         if not self.adapts:
             return self
@@ -179,9 +179,9 @@ class WeightedRanker(_Ranker):
 
 
 class MaxRanker(_Ranker):
-    """The better of the two weighted scores. Weights are at most 1, so the score stays in [0, 1].
+    """The larger of the two weighted scores. Weights are at most 1, so the score stays in [0, 1].
 
-    The keyword default 0.7 is that of the browser co-pilot whose design this follows.
+    The keyword default 0.7 comes from the browser co-pilot that inspired this design.
     """
 
     type: Literal["max"] = "max"
@@ -199,6 +199,6 @@ class MaxRanker(_Ranker):
 
 
 Ranker: TypeAlias = Annotated[RRFRanker | WeightedRanker | MaxRanker, Field(discriminator="type")]
-"""How hybrid results are fused: `{"type": "rrf" | "weighted" | "max", ...}`."""
+"""The fusion of hybrid results: `{"type": "rrf" | "weighted" | "max", ...}`."""
 
 DEFAULT_RANKER = WeightedRanker()

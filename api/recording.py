@@ -1,7 +1,7 @@
-"""What a query tells the record of its request, such as a server's audit log.
+"""Records the question and the answer of a request, for example for a server's audit log.
 
-It holds what no span shows: the question and the ids of the chunks in the answer. A record belongs
-to the task that sets it and to the tasks that it starts.
+A record gets data that spans omit: the question and the ids of the chunks in the answer. It belongs
+to the task that sets it and to the tasks that this task starts.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ class Record(Protocol):
     """Receives questions and answers; must not raise."""
 
     def asks(self, question: str, vector_db_ids: Sequence[str] = ()) -> None:
-        """Add a question, and the vector DBs that are searched for it."""
+        """Add a question and the vector DBs to search."""
 
     def returns(self, vector_db_id: str, chunk_ids: Iterable[str]) -> None:
-        """Add chunks of a vector DB that the answer holds."""
+        """Add chunks of a vector DB that the answer contains."""
 
 
 record: ContextVar[Record | None] = ContextVar("corral_record", default=None)
-"""The record of the current request, None if nothing set it."""
+"""The record of the current request, or None."""
 
 
 def record_question(question: str, vector_db_ids: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Re-rankers: they read the text of candidates and order them again (fusion reads no text)."""
+"""Re-rankers, which reorder candidates by their text (fusion reads no text)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _BM25(_Rerank):
 
 
 class MMRRerank(_BM25):
-    """Maximal marginal relevance: relevant to the query, but unlike the chunks already picked."""
+    """Maximal marginal relevance: prefer chunks unlike those already selected."""
 
     type: Literal["mmr"] = "mmr"
     lambda_: float = Field(
@@ -56,7 +56,7 @@ class MMRRerank(_BM25):
 
 
 class BM25Rerank(_BM25):
-    """Re-rank the candidates by BM25, whatever leg found them."""
+    """Re-rank the candidates of both legs by BM25."""
 
     type: Literal["bm25"] = "bm25"
 
@@ -84,7 +84,7 @@ class NoRerank(Strict):
 Rerank: TypeAlias = Annotated[
     MMRRerank | BM25Rerank | ModelRerank | NoRerank, Field(discriminator="type")
 ]
-"""The second ordering of the best chunks: `{"type": "mmr" | "bm25" | "model" | "none", ...}`."""
+"""The re-ranking of the best chunks: `{"type": "mmr" | "bm25" | "model" | "none", ...}`."""
 
 
 class Reranker(ABC):
@@ -99,16 +99,16 @@ class Reranker(ABC):
         *,
         embedding: NDArray[np.float32] | None = None,
     ) -> list[Hit]:
-        """Return the k best of the hits (all, if fewer), best first, with new scores in [0, 1].
+        """Return the k best hits (all, if fewer), best first, with new scores in [0, 1].
 
-        Each hit's explanation gets `rerank`: what the new score is made of.
+        Each hit's explanation gets `rerank`, the parts of the new score.
 
         Args:
-            query: The question's text.
+            query: Text of the question.
             hits: Candidates, best first; not mutated.
-            k: How many to return, >= 1.
-            embedding: The question's embedding, shape (dimension,), for those that need it; the
-                hits then carry theirs.
+            k: Maximum number of hits to return, >= 1.
+            embedding: The question's embedding, shape (dimension,), for re-rankers that need it;
+                the hits then include their embeddings.
 
         Raises:
             Unavailable, ProviderTimeout: A remote model cannot be reached, or not in time.

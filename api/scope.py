@@ -1,11 +1,11 @@
-"""The scope of a principal in one vector DB: which chunks it sees, and which it may write.
+"""The scope of a principal in one vector DB: the chunks that it may read and write.
 
-An acl is stored in the chunk's metadata under a key of its own, so that every engine keeps it and
-filters by it as by any other key: no provider has code for it. This module puts it in and takes it
-out; `EmbeddingIndex` calls it in its public methods and nobody else does.
+An acl is stored in the chunk's metadata under a reserved key, so that every engine stores it and
+filters by it like any other key; providers need no code for it. This module adds and removes it.
+Only the public methods of `EmbeddingIndex` use this module.
 
-Stored is a list: the tokens, and the mark that there is an acl. A chunk without the mark, which
-each chunk is that was stored before there were acls, has the vector DB's default.
+The stored value is a list: the tokens, and a marker that the chunk has an acl. A chunk without the
+marker, such as every chunk stored before acls existed, has the vector DB's default.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from corral.api.principal import ACL_KEY, Principal, Role, check_acl
 _GIVEN = "given"  # has no colon, so it is not a token
 
 HAS_DEFAULT = Comparison("ne", ACL_KEY, _GIVEN)
-"""Passes chunks without an acl of their own. An engine that is slow to negate may know it."""
+"""Passes chunks without an acl of their own. Engines that negate slowly may special-case it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one principal may do in one vector DB.
+    """The permissions of one principal in one vector DB.
 
     Args:
-        principal: Who asks.
-        default_acl: The vector DB's, for chunks without an acl of their own.
+        principal: The caller.
+        default_acl: The acl of chunks without their own.
     """
 
     principal: Principal
@@ -51,16 +51,16 @@ class Scope:
 
     @property
     def sees_default(self) -> bool:
-        """True if chunks without an acl of their own are in it."""
+        """True if the scope includes chunks without an acl of their own."""
         return self.is_whole or not self.tokens.isdisjoint(self.default_acl)
 
     # --- reading -----------------------------------------------------------------------------
 
     def narrowed(self, filters: Filter | None) -> Filter | None:
-        """Return the filter that passes what a user's filter passes, within the scope.
+        """Return a user's filter narrowed to the scope.
 
         Raises:
-            InvalidFilter: The user's filter names the reserved key.
+            InvalidFilter: The user's filter uses the reserved key.
         """
         if filters is not None:
             _check_filter(filters)
@@ -70,7 +70,7 @@ class Scope:
         return Compound("and", (seen, filters))
 
     def visible(self) -> Filter | None:
-        """Return the filter that passes the chunks in the scope, None for all."""
+        """Return a filter for the chunks in the scope, None for all chunks."""
         if self.is_whole:
             return None
         held = Comparison("in", ACL_KEY, tuple(sorted(self.tokens)))
@@ -78,7 +78,7 @@ class Scope:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Let `scope_of_call` return this scope to the hooks that are called inside."""
+        """Let `scope_of_call` return this scope to the engine methods called in this context."""
         token = _SCOPE.set(None if self.is_whole else self)
         try:
             yield
@@ -86,16 +86,16 @@ class Scope:
             _SCOPE.reset(token)
 
     def sees(self, chunk: Chunk) -> bool:
-        """Return True if a chunk, as an engine holds it, is in the scope."""
+        """Return True if a chunk, in its stored form, is in the scope."""
         if self.is_whole:
             return True
         held = frozenset(elements(chunk.metadata.get(ACL_KEY)))
         return not self.tokens.isdisjoint(held) or (self.sees_default and _GIVEN not in held)
 
     def shown(self, chunk: Chunk) -> Chunk:
-        """Return a chunk of an engine as its user sees it: the acl is a field, for writers only.
+        """Return a stored chunk as the caller sees it: with the acl as a field, for writers only.
 
-        An acl names people and groups, which is nothing for readers.
+        An acl names people and groups, so readers do not get it.
         """
         if ACL_KEY not in chunk.metadata:
             return chunk
@@ -119,9 +119,9 @@ class Scope:
         """Return an acl that the principal may give a chunk, in canonical form.
 
         Raises:
-            InvalidRequest: It is malformed.
-            Forbidden: It holds a token that the principal does not, or would hide the chunk from
-                its own writer.
+            InvalidRequest: The acl is malformed.
+            Forbidden: The acl has a token that the principal does not hold, or would hide the
+                chunk from its own writer.
         """
         try:
             given = None if acl is None else check_acl(acl)
@@ -140,10 +140,10 @@ class Scope:
         return given
 
     def all_stored(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Return chunks as `stored` does; errors as there.
+        """Return the stored form of many chunks; errors as for `stored`.
 
-        Many chunks may come as a sequence that makes each as it is read. Where none changes, they
-        are not held together.
+        `chunks` may be a lazy sequence that builds each chunk when it is read. If no chunk changes,
+        the sequence itself is returned, so that the chunks never are in memory all at once.
         """
         numbered = enumerate(chunks)
         if isinstance(chunks, list | tuple) or not self.sees_default:
@@ -153,11 +153,11 @@ class Scope:
         return [self.stored(chunk, f"chunks[{place}]") for place, chunk in enumerate(chunks)]
 
     def stored(self, chunk: Chunk, place: str) -> Chunk:
-        """Return a chunk as an engine is to hold it.
+        """Return the stored form of a chunk.
 
         Args:
             chunk: Not mutated.
-            place: What it is called in the request, for errors.
+            place: The chunk's path in the request, such as `chunks[0]`, for errors.
 
         Raises:
             InvalidRequest: Its metadata has the reserved key, or its acl is malformed.
@@ -175,23 +175,23 @@ _SCOPE: ContextVar[Scope | None] = ContextVar("scope", default=None)
 
 
 def scope_of_call() -> Scope | None:
-    """Return the scope of the call that a reading hook serves, None where nothing is hidden.
+    """Return the scope of the current call, None if no chunk is hidden.
 
-    For engines that can apply it a second time, as PostgreSQL by row-level security. The filter
-    that the hook gets applies it already.
+    The filter passed to the engine already applies the scope. An engine can use this to enforce it
+    a second time, such as PostgreSQL with row-level security.
     """
     return _SCOPE.get()
 
 
 def links_of(chunk: Chunk) -> list[str]:
-    """Return the ids of the chunks beside a chunk, as far as its record names them."""
+    """Return the ids of the adjacent chunks that a chunk's record names."""
     record = chunk.chunk_metadata
     named = (record.previous_chunk_id, record.next_chunk_id) if record else ()
     return [link for link in named if link is not None]
 
 
 def linked(chunk: Chunk, known: Collection[str]) -> Chunk:
-    """Return a chunk whose record names no chunk beside it but these."""
+    """Return a chunk without the links to adjacent chunks that are not in `known`."""
     record = chunk.chunk_metadata
     if record is None or all(link in known for link in links_of(chunk)):
         return chunk

@@ -1,4 +1,4 @@
-"""An engine behind the scope of one principal: what is hidden from it does not exist for it."""
+"""An engine limited to one principal's scope: chunks outside do not exist for it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ScopedEngine:
     async def visible(self, stored: Sequence[Chunk]) -> list[Chunk]:
         """Return the visible chunks as the reader sees them, without links to hidden chunks.
 
-        A link is the id of an adjacent chunk, which may be made of its text.
+        A link is the id of an adjacent chunk, which may be a hash of that chunk's text.
         """
         visible = [self.scope.shown(chunk) for chunk in stored if self.scope.sees(chunk)]
         if self.scope.is_whole:

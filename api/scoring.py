@@ -1,7 +1,7 @@
-"""What a score means: in [0, 1], finite, higher is better, for every provider, metric and mode.
+"""Scores: in [0, 1], finite, higher is better, for every provider, metric and mode.
 
-Providers hand over *raw* relevance (higher is better, unbounded); this module is the only place
-that turns it into a score, so that a `score_threshold` means the same everywhere.
+Providers return *raw* relevance (higher is better, unbounded); only this module converts it into a
+score, so that a `score_threshold` means the same everywhere.
 
 | leg     | metric                     | raw                      | score              |
 |---------|----------------------------|--------------------------|--------------------|
@@ -12,10 +12,9 @@ that turns it into a score, so that a `score_threshold` means the same everywher
 
 On unit vectors the inner product is the cosine and the squared L2 distance is 2 - 2 cos, so the
 three metrics give the same score. A cosine within `SINGLE_PRECISION_SLACK` of 1 counts as 1, on
-every engine, so that an embedding finds itself with the score 1.
+every engine, so that an embedding matches itself with the score 1.
 
-s / (1 + s) is the bounded form that PostgreSQL documents for text ranks as normalization 32
-(PostgreSQL manual, section 12.3.3).
+s / (1 + s) is PostgreSQL's normalization 32 of text ranks (PostgreSQL manual, section 12.3.3).
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from numpy.typing import ArrayLike, NDArray
 from corral.api.errors import InvalidEmbedding
 
 LARGEST_COMPONENT = 1e15
-"""Largest absolute value of an embedding's component: its square still fits a float32."""
+"""Largest absolute value of an embedding's component; its square still fits a float32."""
 
 SINGLE_PRECISION_SLACK = 1e-5
 """Bound of the rounding error of a single-precision product, relative to the vectors' lengths;
 measured below 1e-6 at 384 dimensions and below 6e-6 at 16,000."""
 
 ROWS_AT_ONCE = 1024
-"""Rows that are checked at a time: copies in double precision take memory."""
+"""Rows to check at a time, which bounds the memory of the double-precision copy."""
 
 
 class Metric(StrEnum):
-    """Similarity of two embeddings. With normalized embeddings all three rank alike."""
+    """Similarity of two embeddings. With normalized embeddings all three rank identically."""
 
     COSINE = "cosine"
     L2 = "l2"
@@ -59,10 +58,10 @@ def vector_score(raw: float, metric: Metric = Metric.COSINE, *, normalized: bool
         0.25
 
     Args:
-        raw: Cosine in [-1, 1] where `normalized` or the metric is cosine; otherwise minus the L2
+        raw: Cosine in [-1, 1] if `normalized` or the metric is cosine; otherwise minus the L2
             distance (<= 0), or the inner product (any finite number).
         metric: The metric of the vector DB.
-        normalized: Whether its embeddings are unit vectors (the default registration).
+        normalized: True if the embeddings are unit vectors, the default registration.
     """
     if normalized or metric is Metric.COSINE:
         return min(1.0, max(0.0, (1.0 + raw) / 2.0))
@@ -75,10 +74,10 @@ def vector_score(raw: float, metric: Metric = Metric.COSINE, *, normalized: bool
 
 
 def whole_cosine(cosine: float) -> float:
-    """Return a cosine that engines computed in single precision; 1 if it may be 1.
+    """Round a single-precision cosine up to 1 if it differs from 1 by rounding only.
 
-    An embedding of length 1 has that length within rounding only, and engines round on. Without
-    this a text would be found by itself with a score below 1, and not pass `score_threshold: 1`.
+    Otherwise a query with a chunk's own text could score below 1 and fail `score_threshold: 1`,
+    because both the length of a unit vector and the engine's product are rounded.
 
     Examples:
         >>> whole_cosine(0.99999998)
@@ -94,16 +93,16 @@ def keyword_score(raw: float) -> float:
         >>> keyword_score(3.0)
         0.75
 
-    It is raw / (1 + raw), written so that rounding never gives the better one the lower score: each
-    step here is monotone, while in the quotient numerator and denominator are rounded apart.
+    The formula is raw / (1 + raw), rewritten so that rounding never reverses two scores: each step
+    here is monotone, but the quotient's numerator and denominator would be rounded separately.
     """
     return 1.0 / (1.0 + 1.0 / raw) if raw > 0 else 0.0
 
 
 def competition_ranks(scores: Sequence[float]) -> list[int]:
-    """Give each of some scores, sorted from best to worst, its rank from 1; equal scores share one.
+    """Return the rank, from 1, of each score in a descending list; equal scores share a rank.
 
-    SQL's `rank()`, not `row_number()`, so that ties do not depend on chance.
+    It is SQL's `rank()`, not `row_number()`, so that ties do not depend on chance.
 
     Examples:
         >>> competition_ranks([0.9, 0.7, 0.7, 0.1])
@@ -127,16 +126,16 @@ def check_embeddings(
     """Check embeddings and return them as a C-contiguous float32 array of shape (n, dimension).
 
     Args:
-        embeddings: Shape (n, dimension), any real dtype. It is not modified.
+        embeddings: Shape (n, dimension), any real dtype. Not mutated.
         dimension: The dimension registered with the vector DB.
         metric: The metric registered with the vector DB.
-        normalize: Whether to scale each row to length 1 (the default, so that a provider may use
-            its cheapest operator).
-        field: The request's name for the embeddings, for the error.
+        normalize: True to scale each row to length 1 (default), so that a provider can use its
+            cheapest operator.
+        field: The request field of the embeddings, for errors.
 
     Raises:
-        InvalidEmbedding: Not numbers, wrong shape, NaN, infinity, a component beyond 1e15, or a
-            zero vector where a direction is needed (cosine, or `normalize`).
+        InvalidEmbedding: The input is not numeric, has the wrong shape, NaN, infinity or a
+            component beyond 1e15, or a zero vector under cosine or with `normalize`.
     """
     try:
         given = _as_array(embeddings)
@@ -161,12 +160,12 @@ def check_embeddings(
 def _checked_rows(
     given: NDArray[Any], first: int, dimension: int, metric: Metric, normalize: bool, field: str
 ) -> NDArray[np.float32]:
-    """Return some rows as `check_embeddings` does; `first` is the number of the first one."""
-    # A copy in double precision: a huge number must be seen before float32 makes it infinite.
+    """Return a block of checked rows; `first` is the number of its first row."""
+    # Copy in double precision, to detect huge numbers before float32 turns them into infinity.
     array = np.array(given, dtype=np.float64, ndmin=2)
     _check_values(array, first, dimension, field)
     if normalize:
-        with np.errstate(invalid="ignore"):  # a zero row becomes NaN, which the next step refuses
+        with np.errstate(invalid="ignore"):  # a zero row becomes NaN; the next step rejects it
             array /= np.abs(array).max(axis=1, keepdims=True)  # first, so that tiny rows survive
             array /= np.linalg.norm(array, axis=1, keepdims=True)
     result = np.ascontiguousarray(array, dtype=np.float32)
@@ -176,9 +175,9 @@ def _checked_rows(
 
 
 def _as_array(embeddings: ArrayLike) -> NDArray[Any]:
-    """Return embeddings as an array, of a list one row at a time.
+    """Return embeddings as an array; convert a list of lists row by row.
 
-    One call would hold the interpreter until all numbers are read, and with it every other thread.
+    A single call would hold the interpreter lock, and block all threads, until it ends.
     """
     if isinstance(embeddings, list) and embeddings and isinstance(embeddings[0], list):
         return np.stack([np.asarray(row) for row in embeddings])
@@ -186,7 +185,7 @@ def _as_array(embeddings: ArrayLike) -> NDArray[Any]:
 
 
 def _check_directions(array: NDArray[np.float32], first: int, field: str) -> None:
-    """Refuse rows without a direction, as an engine that computes in float32 sees them."""
+    """Reject rows that are zero in float32, the precision of the engines."""
     without = ~(np.linalg.norm(array, axis=1) > 0)
     if without.any():
         row = first + int(np.flatnonzero(without)[0])

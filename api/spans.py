@@ -1,12 +1,12 @@
-"""Spans: what each room on a query's road does and how long, for metrics and traces that watch.
+"""Spans: the name, duration and attributes of each stage of a query, for metrics and traces.
 
     with span("embed", model="all-MiniLM-L6-v2") as seen:
         ...
         seen["texts"] = 3
 
-Nobody watches unless `watched_by` says so, and a span costs about a microsecond then. Watchers
-belong to the task that set them and to the tasks that it starts, so that two servers in one process
-do not count each other's work.
+Without watchers (see `watched_by`), a span costs about a microsecond. Watchers belong to the task
+that set them and to the tasks that this task starts, so that two servers in one process do not
+count each other's spans.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from types import TracebackType
 from typing import Protocol, TypeAlias
 
 Attributes: TypeAlias = dict[str, str | int | float]
-"""What a span knows of its work. Ids of documents and of chunks are never among it."""
+"""The attributes of a span. They never include ids of documents or chunks."""
 
 TEXT = "text"
-"""The attribute that holds what a user wrote; a watcher drops it unless the operator wants it."""
+"""The attribute with a user's text; watchers drop it unless the operator enables it."""
 
 
 class Watcher(Protocol):
-    """Told of every span where it watches; must not raise."""
+    """Receives the start and end of spans; must not raise."""
 
     def entered(self, span: span) -> None:
-        """Note that a span begins."""
+        """Handle the start of a span."""
 
     def left(self, span: span, error: BaseException | None) -> None:
-        """Note that a span has ended, with its `seconds` and `attributes`."""
+        """Handle the end of a span, which now has its `seconds` and `attributes`."""
 
 
 _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
@@ -40,7 +40,7 @@ _watchers: ContextVar[tuple[Watcher, ...]] = ContextVar("watchers", default=())
 
 @contextmanager
 def watched_by(*watchers: Watcher) -> Iterator[None]:
-    """Have the spans of a block told to these watchers, and to nobody else."""
+    """Report the spans in this context to these watchers only."""
     token = _watchers.set(watchers)
     try:
         yield
@@ -49,11 +49,11 @@ def watched_by(*watchers: Watcher) -> Iterator[None]:
 
 
 class span:
-    """A piece of work: a context manager that gives the dictionary of its attributes.
+    """A stage of a query: a context manager that returns the dictionary of its attributes.
 
     Args:
-        name: The room: tool, plan, embed, search, index, engine, fusion, rerank or context.
-        attributes: What is known beforehand.
+        name: The stage: tool, plan, embed, search, index, engine, fusion, rerank or context.
+        attributes: Attributes that are known at the start.
     """
 
     __slots__ = ("_began", "_told", "attributes", "name", "seconds")

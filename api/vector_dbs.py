@@ -1,7 +1,7 @@
-"""Vector DBs: what a person registers, and the settings that a query may override.
+"""Vector DBs: registrations, and the settings that a query may override.
 
-Precedence is request > registration > default, in that order and nothing else: a setting that
-cannot be honored is refused, never replaced.
+Precedence is request > registration > default. A setting that cannot be honored is rejected, never
+replaced.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class SearchMode(StrEnum):
 
     @classmethod
     def parse(cls, mode: object) -> SearchMode:
-        """Return the mode of that name.
+        """Return the search mode with this name.
 
         Raises:
-            UnsupportedMode: There is none; the message lists the valid ones.
+            UnsupportedMode: The name is unknown; the message lists the valid modes.
         """
         try:
             return cls(mode)  # type: ignore[arg-type]  # refusing what is no string is the point
@@ -41,7 +41,7 @@ class SearchMode(StrEnum):
 
 
 Cutoff: TypeAlias = Literal["none", "gap"]
-"""`gap` leaves out the chunks after the largest drop of the score."""
+"""`gap` removes the chunks after the largest drop in score."""
 
 QuerySyntax: TypeAlias = Literal["plain", "web"]
 """`web`: a chunk must contain "quoted phrases" and must not contain words after a minus."""
@@ -51,10 +51,10 @@ Expand: TypeAlias = Annotated[int, Field(ge=0, le=5)]
 """Neighbors to include on each side of a chunk in a context (0-5)."""
 
 ChunksPerDocument: TypeAlias = Annotated[int, Field(ge=1, le=1000)]
-"""Most chunks of one document in a context."""
+"""Maximum chunks of one document in a context."""
 
 Confidence: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-"""How likely an answer is among what was found; see `corral.api.confidence`."""
+"""Probability that the hits contain an answer; see `corral.api.confidence`."""
 
 Cosine: TypeAlias = Annotated[float, Field(ge=-0.99, le=0.99, allow_inf_nan=False)]
 
@@ -68,8 +68,8 @@ LANGUAGES: dict[str, str] = {
     "tr": "turkish", "yi": "yiddish", "zh": "chinese", "ja": "japanese", "ko": "korean",
     "th": "thai", "lo": "lao", "km": "khmer", "my": "burmese", "simple": "simple",
 }  # fmt: skip
-"""ISO 639-1 code -> English name, as accepted for `language`. `simple` stems nothing and has no
-stop words. Every language segments every script; the name decides stemming and stop words."""
+"""ISO 639-1 code -> English name, as accepted for `language`. `simple` has no stemming and no stop
+words. Every language segments every script; the name only selects stemming and stop words."""
 
 
 def language_name(language: str) -> str:
@@ -126,7 +126,7 @@ class ChunkingConfig(Strict):
 
 
 class SearchSettings(NullsAreDefaults):
-    """The part of a registration that decides how chunks are indexed and searched."""
+    """The part of a registration that controls how chunks are indexed and searched."""
 
     search_mode: SearchMode = Field(
         default=SearchMode.HYBRID, description="Search mode of queries without their own."
@@ -248,10 +248,10 @@ class VectorDB(SearchSettings):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells it from all others: tenants may give the same identifier."""
+        """The unique key: tenant and identifier, because tenants may use the same identifier."""
         return self.tenant, self.identifier
 
     @property
     def built_at(self) -> float:
-        """When its index was begun, which tells the indexes of one key apart."""
+        """Start of the index build, in Unix seconds; distinguishes the indexes of one key."""
         return self.created_at if self.rebuilt_at is None else self.rebuilt_at

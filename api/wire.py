@@ -19,23 +19,23 @@ from corral.api.findings import path_of, sentence
 from corral.api.wire_numbers import ExactNumbers
 
 MAX_ID_LENGTH = 255
-"""Longest id of a vector DB, document or chunk, in characters."""
+"""Maximum length of the id of a vector DB, document or chunk, in characters."""
 
 
 MAX_METADATA_DEPTH = 32
-"""Deepest nesting of lists and objects in metadata; more only serves to exhaust a parser."""
+"""Maximum nesting of lists and objects in metadata; more only serves to exhaust a parser."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def strip_nul(value: Any) -> Any:
-    """Return a value without what no engine can store, in every string in it, dict keys included.
+    """Return a value with NUL and lone surrogates removed from all its strings and dict keys.
 
-    NUL is removed (it ends a string inside several engines: text behind it would be lost or match
-    wrongly), and a lone surrogate, which is no character, becomes U+FFFD.
+    NUL ends a string inside several engines, which would lose the text behind it or match wrongly.
+    A lone surrogate is not a character and becomes U+FFFD.
 
     Raises:
-        ValueError: Two keys of a dict would become one, and one of their values would be lost.
+        ValueError: Two keys of a dict would become equal, which would lose one of their values.
     """
     if isinstance(value, str):
         text = value.replace("\0", "")
@@ -51,13 +51,13 @@ def strip_nul(value: Any) -> Any:
 
 
 class Strict(ExactNumbers):
-    """Base of all wire models: an unknown key is refused and named, never ignored."""
+    """Base of all wire models: an unknown key is rejected by name, never ignored."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class NullsAreDefaults(Strict):
-    """Base of wire models whose fields may be null: as if they were left out."""
+    """Base of wire models with optional fields: null means the default."""
 
     @model_validator(mode="before")
     @classmethod
@@ -68,20 +68,20 @@ class NullsAreDefaults(Strict):
 
 
 class TextItem(Strict):
-    """One text of an interleaved content."""
+    """One text of interleaved content."""
 
     type: Literal["text"] = "text"
     text: str
 
 
 def content_text(content: Any) -> Any:
-    """Return the text of an interleaved content: a string, a text item, or a list of these.
+    """Return the text of interleaved content: a string, a text item, or a list of these.
 
-    Items are joined by a newline. Anything else is returned as it is, for the validator that
-    follows to refuse; images are refused here, because their text would be silently empty.
+    Items are joined by a newline. Any other value is returned unchanged, so that the next validator
+    rejects it; images are rejected here, because their text would be silently empty.
 
     Raises:
-        ValueError: An item is an image, or is no text.
+        ValueError: An item is an image, or is not text.
     """
     if isinstance(content, TextItem):
         return content.text
@@ -117,7 +117,7 @@ InterleavedText = Annotated[
 
 
 def _storable(value: Any, depth: int = 0) -> Any:
-    """Refuse what is not JSON, or what engines do not store alike: NaN and other wild numbers."""
+    """Reject values that are not JSON, and numbers that engines store differently, such as NaN."""
     if depth > MAX_METADATA_DEPTH:
         raise ValueError(f"nested more than {MAX_METADATA_DEPTH} deep")
     if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
@@ -131,7 +131,7 @@ def _storable(value: Any, depth: int = 0) -> Any:
 
 
 def encodable(text: str) -> str:
-    """Return a text that has a form in UTF-8: each lone surrogate is `?`."""
+    """Return a text that UTF-8 can encode: each lone surrogate becomes `?`."""
     return text.encode(errors="replace").decode()
 
 
@@ -141,7 +141,7 @@ def is_unicode(text: str) -> bool:
 
 
 def _keeps_apart(identifier: str) -> str:
-    """Refuse NUL and lone surrogates: dropping or replacing them would make one id of two."""
+    """Reject NUL and lone surrogates: removing or replacing them could make two ids equal."""
     if "\0" in identifier:
         raise ValueError("an id must not contain a NUL character")
     if not is_unicode(identifier):
@@ -150,7 +150,10 @@ def _keeps_apart(identifier: str) -> str:
 
 
 def _document_keeps_apart(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what `_keeps_apart` does in `document_id`, an id here too; elsewhere it goes."""
+    """Reject NUL and lone surrogates in `document_id`, which is an id; other values may have them.
+
+    `strip_nul` removes them from the other values.
+    """
     for key, value in metadata.items():
         if strip_nul(key) == "document_id" and value != strip_nul(value):
             raise ValueError("document_id must be valid Unicode without NUL")
@@ -158,13 +161,13 @@ def _document_keeps_apart(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _id_length(identifier: str) -> str:
-    """Bound the length of an id."""
+    """Check the length of an id."""
     if not 1 <= len(identifier) <= MAX_ID_LENGTH:
         raise ValueError(f"an id must have 1 to {MAX_ID_LENGTH} characters (got {len(identifier)})")
     return identifier
 
 
-# The depth is checked before strip_nul goes down.
+# `_storable` checks the depth before `strip_nul` recurses.
 Metadata = Annotated[
     dict[str, Any],
     AfterValidator(_storable),
@@ -179,8 +182,8 @@ Identifier = Annotated[
     AfterValidator(_id_length),
     Field(json_schema_extra={"minLength": 1, "maxLength": MAX_ID_LENGTH}),
 ]
-"""1 to 255 characters; anything but NUL, so slashes, quotes, dots and emoji are ordinary."""
+"""1 to 255 characters without NUL or lone surrogates; slashes, quotes, dots and emoji are fine."""
 
 
 Storable = Annotated[str, AfterValidator(strip_nul)]
-"""A text without NUL and lone surrogates."""
+"""A string; NUL and lone surrogates are removed."""

@@ -1,5 +1,7 @@
-"""Numbers and booleans on the wire: `true` is no number and `"1"` is neither, though pydantic would
-read them so.
+"""Strict numbers and booleans on the wire.
+
+`true` is not a number, and `"1"` is neither a number nor a boolean, although pydantic would convert
+them.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ def _refusing(schema: Any) -> Any:
     if kind in _NUMBERS:
         check = {"type": "no-info", "function": _int if kind == "int" else _float}
         return {"type": "function-before", "function": check, "schema": schema}
-    if kind == "model" or _is_done(schema):  # a model inside is asked for itself
+    if kind == "model" or _is_done(schema):  # a nested model has its own schema hook
         return schema
     changed = {name: _refusing(schema[name]) for name in _INSIDE if name in schema}
     if kind == "list" and schema.get("items_schema", {}).get("type") in _NUMBERS:
-        # A thousand numbers each: strict in pydantic's own code is as fast as not.
+        # An embedding has a thousand numbers; strict mode in pydantic's own code costs no time.
         changed["items_schema"] = {**schema["items_schema"], "strict": True}
     if kind == "model-fields":
         changed["fields"] = {name: _refusing(one) for name, one in schema["fields"].items()}
@@ -40,7 +42,7 @@ def _refusing(schema: Any) -> Any:
 
 
 def _is_done(schema: Any) -> bool:
-    """Return True for what a finished model brings along where another one holds it."""
+    """Return True for a schema of a nested model that already has these checks."""
     return schema["type"] == "function-before" and schema["function"]["function"] in (_int, _float)
 
 
@@ -69,15 +71,15 @@ def _no_boolean(value: Any) -> Any:
 
 
 class ExactNumbers(BaseModel):
-    """Base of models that take numbers and booleans as JSON has them, and 2.0 for 2.
+    """Base of models that accept only JSON numbers and booleans, and 2.0 for 2.
 
-    `ttl_seconds: true` would delete chunks after a second; of texts, `"yes"` and `"1"` would be
-    true and `"ja"` refused.
+    With pydantic's conversions, `ttl_seconds: true` would delete chunks after a second, and the
+    strings `"yes"` and `"1"` would be true while `"ja"` would be an error.
     """
 
     @classmethod
     def __get_pydantic_core_schema__(
         cls, source: type[BaseModel], handler: GetCoreSchemaHandler, /
     ) -> Any:
-        """Return pydantic's schema with numbers and booleans that refuse each other and texts."""
+        """Return pydantic's schema with strict numbers and booleans."""
         return _of_model(handler(source))

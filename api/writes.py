@@ -25,7 +25,7 @@ class Write:
         principal: The writer.
         chunks: Chunks to store, in the form that engines store.
         embeddings: Shape (len(chunks), dimension).
-        replaced: Ids of documents whose other chunks are deleted.
+        replaced: Ids of documents to replace; their other chunks are deleted.
         deleted: Ids of chunks to delete.
         opened: Ids of chunks that get another acl.
         acl: The new acl of the `opened` chunks.
@@ -42,7 +42,7 @@ class Write:
 
     @property
     def loose_ids(self) -> list[str]:
-        """Return the ids of chunks it changes outside the replaced documents."""
+        """The ids of the chunks that it changes outside the replaced documents."""
         loose = (c.chunk_id for c in self.chunks if c.document_id not in self.replaced)
         return [*loose, *self.deleted, *self.opened]
 

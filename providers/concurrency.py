@@ -20,23 +20,24 @@ T = TypeVar("T")
 MAX_THREADS = 16
 
 BATCH_CONCURRENCY = 2
-"""So that a slow batch does not hold up all later ones; 1 if there is one thread."""
+"""Concurrent batches: more than one, so that a slow batch does not block all later batches. Use 1
+with a single thread."""
 
 QUIET_SECONDS = 2.0
 """Seconds without a write after which a load is over."""
 
 
 class ThreadPool:
-    """Runs blocking calls in threads of its own; calls beyond `max_threads` wait.
+    """Runs blocking calls in its own threads; calls beyond `max_threads` wait.
 
-    asyncio's own threads are few, six on two cores, and everything uses them: a server that does
-    not answer would hold all of them, and requests to other backends would wait with its own.
+    asyncio's default pool is small, six threads on two cores, and shared by all code: a server that
+    does not answer would occupy every thread, and requests to other backends would wait, too.
 
     Args:
         name: The name of the threads and of the provider in the error.
-        wait_seconds: How long a call may wait for a thread, so that requests to a server that does
-            not answer do not queue up behind each other's timeouts; None for as long as it takes.
-        max_threads: How many calls run at a time.
+        wait_seconds: Maximum wait for a thread, so that requests to a server that does not answer
+            do not queue up behind each other's timeouts; None for no limit.
+        max_threads: Maximum concurrent calls.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ThreadPool:
     async def run(self, work: Callable[..., T], *arguments: Any, **options: Any) -> T:
         """Call `work` in a thread and return what it returns.
 
-        When the caller is canceled, work that has begun runs to its end.
+        If the caller is canceled, work that has started still runs to completion.
 
         Raises:
             Unavailable: All threads were busy for `wait_seconds`.
@@ -73,16 +74,16 @@ class ThreadPool:
 
 
 class MicroBatcher(Generic[A, R]):
-    """Answers questions in batches: those that arrive while others are answered form the next one.
+    """Answers questions in batches: questions that arrive during a batch form the next batch.
 
-    A question never waits for others to arrive. A thread for each question would cost as much again
-    as a quick answer, since threads take the interpreter's lock from each other.
+    A question never waits for others to arrive. A thread per question would double the cost of a
+    fast answer, because the threads compete for the interpreter lock.
 
     Args:
-        work: Returns the answers to some questions, in their order. It only reads: if it fails,
-            each question is asked again alone, so that no caller gets the error of another.
+        work: Returns the answers to a list of questions, in their order. It must only read: if it
+            fails, each question is retried alone, so that no caller gets another caller's error.
         run: Calls `work` in a thread, with its argument.
-        concurrency: Batches that run at once.
+        concurrency: Maximum concurrent batches.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class MicroBatcher(Generic[A, R]):
         answer: asyncio.Future[R] = loop.create_future()
         line.waiting.append((question, answer))
         if len(line.serving) < self._concurrency:
-            # The task runs in no caller's context: it serves later callers, too.
+            # The task runs in an empty context, because it also serves later callers.
             line.serving.append(loop.create_task(self._serve(line), context=contextvars.Context()))
         return await answer
 
@@ -110,11 +111,11 @@ class MicroBatcher(Generic[A, R]):
             while line.waiting:
                 batch, line.waiting = line.waiting, []
                 await self._answer(batch)
-        finally:  # here, not after the task: a question in between would wait for no task
+        finally:  # before the task ends; otherwise a question in between would wait forever
             line.serving = [each for each in line.serving if each is not asyncio.current_task()]
 
     async def _answer(self, batch: Sequence[tuple[A, asyncio.Future[R]]]) -> None:
-        batch = [each for each in batch if not each[1].done()]  # some callers may have left
+        batch = [each for each in batch if not each[1].done()]  # some callers may be canceled
         if not batch:
             return
         try:
@@ -131,7 +132,7 @@ class MicroBatcher(Generic[A, R]):
 
 
 class _Line(Generic[A, R]):
-    """The questions that wait in one event loop, and the tasks that serve them."""
+    """The waiting questions of one event loop, and the tasks that answer them."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[A, asyncio.Future[R]]] = []
@@ -139,10 +140,10 @@ class _Line(Generic[A, R]):
 
 
 class Debouncer:
-    """Does work once the writes of a load have paused, in the event loop that scheduled it last.
+    """Runs work once the writes of a bulk load pause, in the event loop that scheduled it last.
 
     Args:
-        work: What to do; it may be called when nothing is left to do, and logs its own failures.
+        work: The work; it must tolerate calls with nothing to do, and log its own failures.
     """
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -155,7 +156,7 @@ class Debouncer:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Count a write, however long it takes, as a load that is not over."""
+        """Delay the work during a write, however long the write takes."""
         self._writers += 1
         try:
             yield
@@ -164,14 +165,14 @@ class Debouncer:
             self._scheduled = time.monotonic()
 
     def schedule(self) -> None:
-        """Do the work `QUIET_SECONDS` after the last call."""
+        """Run the work `QUIET_SECONDS` after the last call."""
         self._scheduled, self._due = time.monotonic(), True
         if self._task is None or self._task.done() or self._elsewhere(self._task):
             self._over = asyncio.Event()
             self._task = asyncio.get_running_loop().create_task(self._when_quiet())
 
     async def flush(self) -> None:
-        """Do the work now if it is due, or wait until it is done."""
+        """Run the work now if it is scheduled; wait for it if it is running."""
         task, self._task = self._task, None
         if task is not None and not self._elsewhere(task):
             self._over.set()
@@ -180,7 +181,7 @@ class Debouncer:
             await self._do()
 
     async def cancel(self) -> None:
-        """Drop the work; if it has begun, wait until it is done."""
+        """Cancel the scheduled work; if it is running, wait for it."""
         self._due = False
         await self.flush()
 

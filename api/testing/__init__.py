@@ -1,4 +1,4 @@
-"""The conformance suite: what every vector_io provider has to pass, shipped to provider authors.
+"""The conformance suite, which every vector_io provider must pass; shipped to provider authors.
 
 A provider's test file is a subclass and nothing else:
 
@@ -18,43 +18,42 @@ A provider's test file is a subclass and nothing else:
 
 `open_index` is called with any registration (metric, `normalize`, language, field weights, any id)
 and an empty folder that belongs to the test. Called again with the same registration and folder, it
-opens what is stored: that is a restart. Other registrations in the same folder are other vector DBs
-beside it. A provider that keeps nothing on disk returns a new, empty index each time, or the one
-that it holds. The suite deletes every index at the end of a test, so that a service is left as it
-was. The file must be importable on its own, since other processes load it.
+opens the stored index: that is a restart. Other registrations in the same folder are other vector
+DBs. A provider without files returns a new, empty index each time, or the index in its memory. The
+suite deletes every index at the end of a test, so that it leaves a service unchanged. The file must
+be importable on its own, because other processes load it.
 
-*Which tests run* is decided by `capabilities` alone, never by names: `exact` means equality with
-brute force, otherwise recall is measured; `persistent` brings the restarts, `transactional` the
-kill and the readers during a write, `concurrent_processes` a second process; `metrics`,
-`filter_operators`, `max_dimension` and the modes decide the rest. A test that does not apply does
-not exist; none is skipped.
+*Selection*: only `capabilities` select the tests, never names. `exact` requires equality with brute
+force; without it, recall is measured. `persistent` adds the restarts, `transactional` the kill and
+the readers during a write, `concurrent_processes` a second process. `metrics`, `filter_operators`,
+`max_dimension` and the modes select the rest. A test that does not apply does not exist; none is
+skipped.
 
-*What does not work yet* is listed with its reason, and stays visible:
+*Known failures* are listed with a reason, and stay visible:
 
         xfails = {"test_equal_distances_come_in_the_order_of_ids": "the engine orders ties by row"}
 
 These tests run as strict xfails: one that passes is a failure. Deleting or overriding a standard
-test fails `test_suite_is_whole`. Tests of the provider's own may stand in the same class.
+test fails `test_suite_is_whole`. The class may have additional tests.
 
 `bm25_tolerance` (1e-6) may be raised by engines that store term weights in lower precision, and
 `recall_floor` (0.95) holds for approximate ones.
 
-A provider that holds connections gives them back in `async def close(self)`, which is called after
-each test.
+A provider with connections closes them in `async def close(self)`, which is called after each test.
 
 `corral conformance PROVIDER_TYPE` runs the same tests on a provider as it is configured, in scratch
-vector DBs (`live`), and shows them by group (`matrix`). Any run of pytest writes what that is made
-from with the plugin `report`: `pytest -p corral.api.testing.report --conformance-report FILE`.
+vector DBs (`live`), and shows the results by group (`matrix`). The plugin `report` writes the
+outcomes of any pytest run: `pytest -p corral.api.testing.report --conformance-report FILE`.
 
-The tests need pytest and nothing else: each runs its coroutines in one `asyncio.Runner` of its own.
-All data is seeded, in 1 to 8 dimensions; what can be computed by hand is.
+The tests need only pytest: each test runs its coroutines in its own `asyncio.Runner`. All data is
+seeded, in 1 to 8 dimensions; expected values are computed by hand if possible.
 """
 
 import pkgutil
 
 import pytest
 
-# Before they are imported, so that their assertions say what was compared.
+# Register the modules before their import, so that failed assertions show the compared values.
 pytest.register_assert_rewrite(
     *(f"{__name__}.{one.name}" for one in pkgutil.iter_modules(__path__))
 )

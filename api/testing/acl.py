@@ -1,7 +1,7 @@
-"""Standard tests: what a principal may not see does not exist for it, whatever it asks.
+"""Standard tests: for a principal, hidden chunks do not exist, whatever the query.
 
 A provider has no code for this: an acl is metadata under a reserved key, and the scope of a
-principal is a filter. What fails here fails with any list in metadata and any such filter.
+principal is a filter. A failure here also occurs with any list in metadata and any such filter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SEEN = {
     "bob": {"all", "both", "default", "hostile", "sales", "tenant"},
     "eve": {"all", "default"},
 }
-"""By user, the chunks of `ACLS` that it sees where everybody sees the default."""
+"""By user, the visible chunks of `ACLS` if the default acl is `tenant:*`."""
 EVERY = {"type": "ne", "key": "never", "value": 0}
 """A filter that every chunk passes."""
 
@@ -51,7 +51,7 @@ def secret(chunk_id: str, acl: Sequence[str] | None, content: str = "", **metada
 
 
 def filled(indexes: Indexes, **settings: Any) -> Handle:
-    """Return an index with a chunk for each of `ACLS`, every one in a document of its name."""
+    """Return an index with a chunk for each of `ACLS`, each in a document with the same id."""
     index = indexes.open(**settings)
     index.add([secret(name, acl, document_id=name) for name, acl in ACLS.items()])
     return index
@@ -61,7 +61,7 @@ class AclTests(Suite):
     """Acls, and the scope of a principal."""
 
     def found(self, index: Handle, k: int = 100, **options: Any) -> list[set[str]]:
-        """Return what each mode finds of the chunks with the word zebra."""
+        """Return the ids of the hits for the word zebra in each mode."""
         return [
             set(ids(index.search(mode, [1, 0], "zebra", k, **options)))
             for mode in self.capabilities.modes
@@ -72,9 +72,9 @@ class AclTests(Suite):
         return all(found == set(wanted) for found in self.found(index, **options))
 
     def test_each_finds_what_its_tokens_open(self, indexes: Indexes) -> None:
-        """A token of the acl and of the principal opens a chunk; one that resembles it does not.
+        """A principal that holds a token of the acl finds the chunk; a similar token is no match.
 
-        If this fails: a list in metadata is not filtered by as `in` says.
+        If this fails: `in` does not match the elements of a list in metadata.
         """
         index = filled(indexes)
         for who in PEOPLE:
@@ -83,7 +83,7 @@ class AclTests(Suite):
         assert self.finds(index.scoped_to(Principal(role=Role.ADMIN)), ACLS)
 
     def test_chunks_without_an_acl_have_the_default(self, indexes: Indexes) -> None:
-        """Whoever holds a token of `default_acl` sees them, and nobody else.
+        """Only principals with a token of `default_acl` see them.
 
         If this fails: `ne` does not match chunks that lack the key.
         """
@@ -92,7 +92,7 @@ class AclTests(Suite):
         assert self.finds(index.scoped_to(EVE), {"all", "default"})
 
     def test_what_is_hidden_takes_no_place_among_the_best(self, indexes: Indexes) -> None:
-        """Of 60 chunks that fit better, all hidden, none leaves a gap in the answer.
+        """60 hidden chunks with better scores leave no gap in the answer.
 
         If this fails: the engine filters the k best instead of taking the k best that pass.
         """
@@ -108,9 +108,9 @@ class AclTests(Suite):
             assert {leg.rank for leg in legs} == {1}
 
     def test_a_word_that_only_hidden_chunks_hold_tells_nothing(self, indexes: Indexes) -> None:
-        """Hits, scores and confidence are the same whether a hidden chunk holds it or another word.
+        """Hits, scores and confidence are the same if a hidden chunk has another word instead.
 
-        If this fails: something that is told depends on how common a word is among hidden chunks.
+        If this fails: a value in the answer depends on the word's frequency in hidden chunks.
         """
         told = []
         for name, word in (("one", "okapi"), ("other", "quagga")):
@@ -124,7 +124,7 @@ class AclTests(Suite):
         assert [each[1:] for each in told[:half]] == [each[1:] for each in told[half:]]
 
     def test_a_filter_never_widens_the_scope(self, indexes: Indexes) -> None:
-        """A user's filter is a bound within the scope, also if it negates or offers a choice."""
+        """A user's filter only narrows the scope, even if it negates or has alternatives."""
         index = indexes.open()
         index.add([secret(f"{name}{n}", acl, n=n) for name, acl in ACLS.items() for n in (1, 2)])
         seen = index.scoped_to(BOB)
@@ -138,9 +138,9 @@ class AclTests(Suite):
         assert self.finds(seen, (), filters={"type": "and", "filters": [one, two]})
 
     def test_what_is_hidden_is_as_what_is_missing(self, indexes: Indexes) -> None:
-        """Ids, counts and documents are those of the scope, in pages that join.
+        """Ids, counts and documents cover exactly the scope, also over several pages.
 
-        If this fails: a hook that counts or lists what passes a filter passes over the filter.
+        If this fails: an engine method that counts or lists with a filter ignores the filter.
         """
         index = filled(indexes)
         for who in PEOPLE:
@@ -158,7 +158,7 @@ class AclTests(Suite):
         assert index.count() == len(ACLS)
 
     def test_a_document_is_seen_as_far_as_its_chunks_are(self, indexes: Indexes) -> None:
-        """Of a document with open and hidden chunks the open ones are counted and listed."""
+        """A document with visible and hidden chunks counts and lists only the visible chunks."""
         index = indexes.open()
         parts = {"a": ["user:ann"], "b": ["user:bob"], "c": None}
         index.add([secret(name, acl, document_id="d") for name, acl in parts.items()])
@@ -168,7 +168,7 @@ class AclTests(Suite):
         assert index.chunk_ids_of("d") == ["a", "b", "c"]
 
     def test_an_acl_comes_back_as_a_field_and_metadata_as_it_was(self, indexes: Indexes) -> None:
-        """Whoever may write sees acls, a reader does not; metadata never shows where they are."""
+        """Writers see acls, readers do not; metadata never contains the reserved key."""
         index = indexes.open()
         long = [f"user:{number}" for number in range(MAX_ACL - 1)]
         given = [secret("a", ["tenant:*", *long], x=1), secret("b", None), secret("c", [])]
@@ -182,7 +182,7 @@ class AclTests(Suite):
             assert sorted((h.chunk for h in hits), key=lambda c: c.chunk_id) == plain
 
     def test_nobody_names_the_place_of_the_acl(self, indexes: Indexes) -> None:
-        """Metadata and filters with the reserved key are refused, and nothing is stored."""
+        """Metadata and filters with the reserved key are rejected, and nothing is stored."""
         index = filled(indexes)
         forged = chunk("x").model_copy(update={"metadata": {ACL_KEY: ["given", "user:eve"]}})
         by_key = {"type": "eq", "key": ACL_KEY, "value": "user:ann"}
@@ -195,7 +195,7 @@ class AclTests(Suite):
         assert index.count() == len(ACLS)
 
     def test_a_writer_gives_only_what_it_holds(self, indexes: Indexes) -> None:
-        """Foreign tokens, none at all, and a default that is closed to it are refused."""
+        """Foreign tokens, an empty acl, and a default acl that hides the chunk are rejected."""
         index = indexes.open(default_acl=["user:bob"])
         mine = index.scoped_to(ANN)
         for acl in (["user:bob"], ["user:ann", "user:bob"], [], None, ["tenant:other"]):
@@ -222,7 +222,7 @@ class AclTests(Suite):
         assert index.get("all") == [secret("all", ["tenant:*"], document_id="all")]
 
     def test_what_is_hidden_is_not_overwritten(self, indexes: Indexes) -> None:
-        """The id of a hidden chunk or document is taken; which it is, the refusal does not say."""
+        """A hidden chunk's or document's id is rejected; the error does not say which it is."""
         index = filled(indexes)
         mine = index.scoped_to(BOB)
         before = index.get(*ACLS)
@@ -250,9 +250,9 @@ class AclTests(Suite):
         assert index.chunk_ids() == sorted(set(ACLS) - SEEN["bob"])
 
     def test_another_acl_changes_who_sees_and_nothing_else(self, indexes: Indexes) -> None:
-        """Text, metadata and embedding stay to the last bit; hidden and unknown ids do not count.
+        """Text, metadata and embedding stay bit for bit; hidden and unknown ids are not counted.
 
-        If this fails: a chunk that is written again with its stored embedding is not the same.
+        If this fails: writing a chunk again with its stored embedding changes the chunk.
         """
         index = indexes.open(metric="l2", normalize=False)
         acls = {"a": ["user:ann"], "b": None, "c": ["user:bob"]}
@@ -271,7 +271,7 @@ class AclTests(Suite):
         assert self.finds(index.scoped_to(ANN), ())
 
     def test_a_chunk_that_is_stored_again_has_the_new_acl(self, indexes: Indexes) -> None:
-        """An upsert replaces the acl as it replaces the text, with none as well."""
+        """An upsert replaces the acl as it replaces the text; an upsert without acl removes it."""
         index = filled(indexes)
         index.add([secret("ann", None), secret("all", ["user:bob"])])
         assert self.finds(index.scoped_to(EVE), {"ann", "default"})
@@ -279,7 +279,7 @@ class AclTests(Suite):
 
     @needs(lambda can: can.persistent)
     def test_an_acl_outlives_a_restart(self, indexes: Indexes) -> None:
-        """What was hidden is hidden in an index that was opened again.
+        """Hidden chunks stay hidden after the index is closed and opened again.
 
         If this fails: the engine keeps an acl in memory, or an index of it is not rebuilt.
         """

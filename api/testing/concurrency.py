@@ -21,7 +21,7 @@ class ConcurrencyTests(Suite):
     def test_concurrent_adds_are_all_kept(self, indexes: Indexes) -> None:
         """30 tasks add two chunks each: 60 chunks, each found by word and by vector.
 
-        If this fails: a writer read the old state, and wrote over what another one had added.
+        If this fails: a writer read the old state and overwrote another writer's chunks.
         """
         index = indexes.open(**PLAIN)
 
@@ -39,7 +39,7 @@ class ConcurrencyTests(Suite):
                 assert ids(index.keyword(f"word{number}")) == [f"c{number:02}a", f"c{number:02}b"]
 
     def test_concurrent_upserts_of_one_chunk_leave_one(self, indexes: Indexes) -> None:
-        """20 tasks write one id: one chunk is left, its text and its vector from the same task."""
+        """20 tasks write one id: one chunk remains, with text and embedding of the same task."""
         index = indexes.open(dimension=3, **PLAIN)
 
         async def add(number: int) -> None:
@@ -57,7 +57,7 @@ class ConcurrencyTests(Suite):
             assert ids(index.keyword(" ".join(f"word{n}" for n in range(20)))) == ["a"]
 
     def test_reading_while_writing(self, indexes: Indexes) -> None:
-        """Queries during adds and deletes answer in order and find what never moved."""
+        """Queries during adds and deletes return sorted hits and find the unchanged chunks."""
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
 
@@ -82,10 +82,10 @@ class ConcurrencyTests(Suite):
     def test_dropping_under_queries(self, indexes: Indexes, others: int) -> None:
         """A query of a vector DB that is dropped answers in full or with NotFound, 10 times of 10.
 
-        So do those of another one that stays, where there is one.
+        Queries of another vector DB that stays, if there is one, answer in full.
 
-        If this fails: a connection that indexes share is closed with the first or the last of them,
-        while calls use it; or the index lets go of something before its last call has ended.
+        If this fails: a connection that indexes share is closed with the first or the last index
+        while calls use it; or the index releases a resource before its last call has ended.
         """
         left = [_filled_with(indexes.open(f"other{n}", **PLAIN), WORDS) for n in range(others)]
         for number in range(10):
@@ -112,7 +112,7 @@ class ConcurrencyTests(Suite):
             assert index.count() == len(WORDS)
 
     def test_a_write_is_seen_by_the_next_query(self, indexes: Indexes) -> None:
-        """Once add_chunks or delete_chunks has returned, the next answer knows it, every time."""
+        """Once add_chunks or delete_chunks has returned, the next query always sees the write."""
         index = indexes.open(**PLAIN)
         for number in range(20):
             index.add([chunk(f"c{number:02}", "zebra")])
@@ -125,14 +125,14 @@ class ConcurrencyTests(Suite):
 
 
 class _Asked:
-    """An index that is asked until it is told to stop, or there is none any more."""
+    """Queries an index until it is stopped or the index is dropped."""
 
     def __init__(self, handle: Handle, mode: str) -> None:
         self._handle, self._mode = handle, mode
         self.last = False
 
     async def ask(self, started: asyncio.Barrier) -> None:
-        """Ask once, and again and again from when all others have their first answer, too."""
+        """Query once, wait until all other tasks have a first answer, then query repeatedly."""
         await self._answer()
         await started.wait()
         while not self.last:

@@ -19,7 +19,7 @@ QUERY = [1.0, 2.0, -1.0]
 
 
 def expected(index: Handle, text: str, filters: Any) -> dict[str, float | None]:
-    """Return the confidence in each mode, by brute force over everything that `filled` adds."""
+    """Return the confidence in each mode, by brute force over all chunks that `filled` adds."""
     oracle = Oracle(index.vector_db)
     stored = index.get(*index.chunk_ids(), include_embeddings=True)
     oracle.add(stored, [one.embedding or [] for one in stored])
@@ -31,19 +31,20 @@ def expected(index: Handle, text: str, filters: Any) -> dict[str, float | None]:
 
 
 def told(index: Handle, mode: str, text: str, **options: Any) -> QueryChunksResponse:
-    """Ask with the embedding of these tests."""
+    """Query with the embedding of these tests."""
     return index.search(mode, QUERY, text, **options)
 
 
 @needs(lambda can: can.keyword != "no" and can.hybrid != "no")
 class ConfidenceTests(Suite):
-    """How likely an answer is among what was found."""
+    """The probability that the hits contain an answer."""
 
     def test_confidence_is_that_of_the_definition(self, indexes: Indexes) -> None:
-        """In each mode the confidence is that of the best cosine and the share of the best BM25.
+        """In each mode the confidence follows from the best cosine and the share of the best BM25.
 
-        The share is of (k1 + 1) times the idf of all terms, those that no chunk holds included.
-        If this fails: the keyword hook returns no `KeywordLeg`, or its `greatest` leaves out terms.
+        The share's denominator is (k1 + 1) times the sum of the idf of all terms, including terms
+        that no chunk contains. If this fails: `search_keyword` returns no `KeywordLeg`, or its
+        `greatest` leaves out terms.
         """
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
@@ -56,7 +57,7 @@ class ConfidenceTests(Suite):
                     assert found == pytest.approx(right[mode], abs=tolerance), f"{mode}, {text}"
 
     def test_confidence_depends_on_no_number_of_hits(self, indexes: Indexes) -> None:
-        """k, the threshold and the ranker change the answer, and not its confidence."""
+        """k, the threshold and the ranker change the answer, but not its confidence."""
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
         first = told(index, "hybrid", "w1 w2").confidence
@@ -65,7 +66,7 @@ class ConfidenceTests(Suite):
             assert again == pytest.approx(first, abs=1e-6), options
 
     def test_only_the_legs_that_run_count(self, indexes: Indexes) -> None:
-        """A leg of weight 0 has no say, nor has the keyword leg where the query has no word."""
+        """A leg of weight 0 does not count, nor does the keyword leg if the query has no word."""
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
         ranker = {"type": "weighted"}
@@ -76,7 +77,7 @@ class ConfidenceTests(Suite):
         assert told(index, "hybrid", "?!").confidence == pytest.approx(vector)
 
     def test_nothing_stored_and_nothing_found(self, indexes: Indexes) -> None:
-        """An empty vector DB, and a filter that nothing passes, give what no evidence gives."""
+        """An empty vector DB, or a filter that no chunk passes, gives the minimum confidence."""
         index = indexes.open(dimension=3, **PLAIN)
         none = {mode: told(index, mode, "w1").confidence for mode in self.capabilities.modes}
         filled(index)
@@ -98,7 +99,7 @@ class ConfidenceTests(Suite):
             assert found == pytest.approx(Evidence(math.sqrt(0.5)).confidence, abs=1e-6), metric
 
     def test_what_unrelated_texts_have_counts_as_nothing(self, indexes: Indexes) -> None:
-        """`unrelated_cosine` of the registration is where the cosine begins to count."""
+        """A cosine of the registration's `unrelated_cosine` or less counts as 0."""
         index = indexes.open(dimension=2, unrelated_cosine=0.6)
         index.add([chunk("a", "zebra")], [[0.8, 0.6]])
         found = index.vector(np.array([1.0, 0.0])).confidence

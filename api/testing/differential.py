@@ -17,7 +17,7 @@ from corral.api.testing.suite import Suite, needs
 
 CHUNKS, QUESTIONS, DIMENSION = 1000, 40, 8
 TOLERANCE = 1e-4
-"""Allowed error of a raw score: that of an engine which computes in single precision."""
+"""Allowed error of a raw score, for engines that compute in single precision."""
 
 VOCABULARY = [f"w{number}" for number in range(60)]
 
@@ -43,7 +43,7 @@ def reference() -> Oracle:
 
 
 def filled(indexes: Indexes) -> Handle:
-    """Return an index with copies of the chunks: no index is given what the reference holds."""
+    """Return an index with copies of the chunks, so that it shares no object with the reference."""
     index = indexes.open(dimension=DIMENSION, **PLAIN)
     chunks, rows = data()
     index.add([one.model_copy(deep=True) for one in chunks], rows.copy())
@@ -51,7 +51,7 @@ def filled(indexes: Indexes) -> Handle:
 
 
 class Question:
-    """One question, and what the reference answers, found once for all suites of a process."""
+    """A question and the reference's answers, computed once for all suites of a process."""
 
     def __init__(
         self, embedding: NDArray[np.float64], words: str, k: int, only: dict[str, Any] | None
@@ -70,7 +70,7 @@ class Question:
 
     @cached_property
     def keyword(self) -> dict[str, float]:
-        """The BM25 of every chunk that holds a word and passes."""
+        """The BM25 of every passing chunk that contains a word of the question."""
         return reference().keyword(self.words, self.only)
 
 
@@ -79,7 +79,7 @@ def questions(usable: frozenset[str]) -> list[Question]:
     """Return 40 random questions: every fourth without a filter.
 
     Args:
-        usable: A filter with any other operator is left out.
+        usable: Filter operators; questions with any other operator are left out.
     """
     rng = np.random.default_rng(22)
     found = []
@@ -101,7 +101,7 @@ class DifferentialTests(Suite):
 
     @needs(lambda can: can.exact)
     def test_filtered_vector_search_equals_brute_force(self, indexes: Indexes) -> None:
-        """40 random questions: the ids of brute force but for ties, raw scores within 1e-4."""
+        """40 random questions: the ids of brute force except for ties, raw scores within 1e-4."""
         index = filled(indexes)
         for number, one in enumerate(self.questions()):
             response = index.vector(one.embedding, k=one.k, filters=one.only)

@@ -12,7 +12,7 @@ from corral.api.testing.suite import Suite, needs
 
 
 def versions_left(index: Handle) -> dict[int, int]:
-    """Return how many chunks of each version of document d can be found."""
+    """Return the number of chunks that a search finds, by version of document d."""
     found: dict[int, int] = {}
     for hit in index.search("vector", [1, 0], "", k=1000).chunks:
         if hit.document_id == "d":
@@ -25,9 +25,9 @@ class DocumentTests(Suite):
     """add_chunks with replace_documents."""
 
     def test_a_new_version_replaces_all_chunks_of_the_old_one(self, indexes: Indexes) -> None:
-        """Two chunks after three leave two; an id that both versions have is the new one.
+        """Two chunks replace three; an id in both versions has the new chunk.
 
-        If this fails: stale chunks of old versions stay and are found for ever.
+        If this fails: stale chunks of old versions stay and are found forever.
         """
         index = indexes.open()
         old = [chunk(f"d{n}", "zebra", document_id="d") for n in (1, 2, 3)]
@@ -44,7 +44,7 @@ class DocumentTests(Suite):
             assert set(ids(index.keyword("zebra"))) == {"e1", "x"}
 
     def test_replacing_with_nothing_removes_a_document(self, indexes: Indexes) -> None:
-        """No chunks and a document id: that document is gone, unknown ids are ignored."""
+        """No chunks and a document id: that document is deleted, unknown ids are ignored."""
         index = indexes.open()
         index.add([chunk("a", document_id="d"), chunk("b", document_id="e")])
         index.add([], replace_documents=["d", "nobody"])
@@ -52,9 +52,9 @@ class DocumentTests(Suite):
         assert index.get("a", "b") == [chunk("b", document_id="e")]
 
     def test_documents_are_listed_with_their_chunks(self, indexes: Indexes) -> None:
-        """Ascending by code point, in pages that join; chunks of no document are in none.
+        """Ascending by code point, in complete pages; chunks without a document are not listed.
 
-        If this fails: give the engine's column a binary collation, and count what is stored now.
+        If this fails: give the engine's column a binary collation, and count the current chunks.
         """
         index = indexes.open()
         assert index.documents() == {}
@@ -72,7 +72,7 @@ class DocumentTests(Suite):
         assert (index.chunk_ids_of("a"), index.chunk_ids_of("B")) == (["new"], [])
 
     def test_several_documents_are_replaced_at_once(self, indexes: Indexes) -> None:
-        """Every document named loses its old chunks, also one that gets no new ones."""
+        """Every named document loses its old chunks, even if it gets no new chunks."""
         index = indexes.open()
         index.add([chunk(f"{d}{n}", document_id=d) for d in "def" for n in (1, 2)])
         index.add(
@@ -97,7 +97,7 @@ class DocumentTests(Suite):
         assert index.count() == 0
 
     def test_any_document_id(self, indexes: Indexes) -> None:
-        """Document ids are data: quotes, wildcards and paths select nothing but themselves."""
+        """Document ids are data: quotes, wildcards and paths match only themselves."""
         index = indexes.open()
         for document in ("it's", 'a"b', "a%", "../d", "天气", "d" * 255):
             index.add([chunk("a", document_id=document), chunk("b", document_id="other")])
@@ -105,7 +105,7 @@ class DocumentTests(Suite):
             assert [c.chunk_id for c in index.get("a", "b", "c")] == ["b", "c"], document
 
     def test_a_refused_replacement_leaves_the_old_version(self, indexes: Indexes) -> None:
-        """A new version with a bad embedding is refused before the old one is touched."""
+        """A new version with a bad embedding is rejected before the old version changes."""
         index = indexes.open()
         old = chunk("a", "zebra", document_id="d")
         index.add([old])
@@ -119,8 +119,8 @@ class DocumentTests(Suite):
     ) -> None:
         """16 concurrent writers of one document leave exactly one of their versions.
 
-        If this fails: deleting the old chunks and adding the new ones are two steps, between which
-        another writer came.
+        If this fails: deleting the old chunks and adding the new chunks are two steps, and another
+        writer ran between them.
         """
         index = indexes.open()
 
@@ -135,7 +135,7 @@ class DocumentTests(Suite):
 
     @needs(lambda can: can.transactional)
     def test_readers_see_one_whole_version(self, indexes: Indexes) -> None:
-        """While versions replace each other, every count and every get sees one of them, whole."""
+        """While versions replace each other, every count and every get sees one whole version."""
         index = indexes.open()
         index.add(version_of("d", 0, 3, 2), [[1, 0]] * 3, replace_documents={"d"})
         every_id = [f"d-{version}-{part}" for version in range(12) for part in range(3)]

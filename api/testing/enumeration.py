@@ -1,4 +1,4 @@
-"""Standard tests: the ids of an index can be gone through, in one order on every backend."""
+"""Standard tests: the ids of an index can be listed, in the same order on every backend."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ UNLIKE = [
     "0", "10", "9", "é", "e\u0301", "E\u0301", "ø", "ß", "ss", "ａ", "天气", "気", "\u1e9e", "\x01",
     "\x7f", "\u2028", "\ufb01", "\ufffd", "\uffee", "\U00010000", "🙂", "\U0010ffff", "🙂" * 255,
 ]  # fmt: skip
-"""Ids that sort otherwise by a locale, by lower case, by UTF-16 or as numbers."""
+"""Ids that sort differently by locale, in lower case, as UTF-16 or as numbers."""
 
 
 def pages(index: Handle, limit: int, after: str = "") -> list[str]:
-    """Return all ids from `after` on, read so many at a time."""
+    """Return all ids after `after`, read in pages of `limit`."""
     found: list[str] = []
     while page := index.chunk_ids(found[-1] if found else after, limit):
         found += page
@@ -25,10 +25,10 @@ def pages(index: Handle, limit: int, after: str = "") -> list[str]:
 
 
 class EnumerationTests(Suite):
-    """chunk_ids: what is copied, compared and exported is found by it."""
+    """chunk_ids, which copies, comparisons and exports rely on."""
 
     def test_an_empty_index_has_no_ids(self, indexes: Indexes) -> None:
-        """Nothing stored, nothing listed, wherever one begins."""
+        """An empty index lists no ids from any start."""
         index = indexes.open()
         assert index.chunk_ids() == index.chunk_ids("a") == []
 
@@ -43,14 +43,14 @@ class EnumerationTests(Suite):
         assert index.chunk_ids() == sorted(UNLIKE)
 
     def test_pages_join_to_the_whole(self, indexes: Indexes) -> None:
-        """Each page goes on after the last id of the one before; none is missed or repeated."""
+        """Each page continues after the last id of the previous page, without gap or repetition."""
         index = indexes.open()
         index.add_texts(dict.fromkeys(UNLIKE, "zebra"))
         for limit in (1, 2, 7, 38, 39, 40):
             assert pages(index, limit) == sorted(UNLIKE), f"limit={limit}"
 
     def test_one_can_begin_anywhere(self, indexes: Indexes) -> None:
-        """Any text is a place to begin, stored or not, and is data wherever it looks like syntax.
+        """Any text is a valid start, stored or not, and is data even if it looks like syntax.
 
         If this fails: the text reaches the engine's query language.
         """
@@ -60,10 +60,10 @@ class EnumerationTests(Suite):
             assert index.chunk_ids(after) == sorted(i for i in UNLIKE if i > after), repr(after)
 
     def test_writes_between_two_pages(self, indexes: Indexes) -> None:
-        """What stays is found once; what is deleted ahead is not, what is added ahead is.
+        """Unchanged ids are listed once; an id deleted ahead is not listed, an id added ahead is.
 
-        The chunk of the last id may go itself. If this fails: the place is a number of rows, or
-        the ids were read once and kept.
+        The chunk of the last id itself may be deleted. If this fails: the position is a number of
+        rows, or the ids were read once and cached.
         """
         index = indexes.open()
         index.add_texts(dict.fromkeys("abcdefgh", "zebra"))
@@ -76,7 +76,7 @@ class EnumerationTests(Suite):
 
     @needs(lambda can: can.persistent)
     def test_one_can_go_on_after_a_restart(self, indexes: Indexes) -> None:
-        """An id says where to go on in an index that was opened anew."""
+        """After a restart, the last id still continues the listing."""
         index = indexes.open()
         index.add_texts(dict.fromkeys(UNLIKE, "zebra"))
         first = index.chunk_ids(limit=10)
@@ -85,7 +85,7 @@ class EnumerationTests(Suite):
 
     @needs(lambda can: can.concurrent_processes and can.vector != "no")
     def test_ids_of_another_process_are_seen(self, indexes: Indexes) -> None:
-        """What another process added or deleted shows in the next page."""
+        """The next page shows the additions and deletions of another process."""
         index = indexes.open()
         index.add_texts({"a": "zebra", "b": "lion", "d": "okapi"})
         assert index.chunk_ids(limit=1) == ["a"]

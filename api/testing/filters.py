@@ -1,4 +1,4 @@
-"""Standard tests: filters mean what the reference evaluator says, before the top k is taken."""
+"""Standard tests: filters equal the reference evaluator, and apply before the top k is taken."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VALUES: list[Any] = [
 """Metadata under the key "x", one chunk each; one more chunk lacks the key."""
 
 LONG = 40
-"""Most filters of a list that is asked whole in hybrid mode."""
+"""Maximum length of a list of filters that is tested completely in hybrid mode."""
 
 SCALARS: list[Any] = [value for value in VALUES if isinstance(value, str | int | float)]
 
@@ -84,20 +84,20 @@ def varied(rng: np.random.Generator, number: int) -> Chunk:
 
 @needs(lambda can: bool(can.filter_operators))
 class FilterTests(Suite):
-    """Filters, with those operators that the provider has."""
+    """Filters, with the operators that the provider supports."""
 
     def wrong(
         self, index: Handle, chunks: list[Chunk], filters: list[Any], modes: tuple[str, ...] = ()
     ) -> list[Any]:
-        """Return the filters, and the modes, whose answer differs from the reference.
+        """Return the filters, and the modes, with answers that differ from the reference.
 
         Args:
-            index: What is asked.
-            chunks: All that it holds.
-            filters: Every fifth is asked of the list of ids, and of a long list also in hybrid
-                mode, which asks both other modes again; lists go through two or four types of
-                filter by turns, so each has one.
-            modes: Instead of all.
+            index: The index to query.
+            chunks: All chunks of the index.
+            filters: Every fifth filter is also tested on `chunk_ids`; if the list is long, only
+                every fifth is tested in hybrid mode, which repeats both other modes. Lists cycle
+                through two or four types of filter, so each type is tested.
+            modes: The modes to test; empty for all.
         """
         differing = []
         hybrid_step = 5 if len(filters) > LONG else 1
@@ -128,7 +128,7 @@ class FilterTests(Suite):
         """eq and ne for each scalar against each stored value: numbers, booleans, strings, lists.
 
         1 equals 1.0 but neither "1" nor true; a list holds its elements; null, objects and missing
-        keys hold nothing. If this fails: the third part of each entry names the chunks.
+        keys have no element. If this fails: the third part of each entry names the chunks.
         """
         index, chunks = self.stored(indexes, VALUES)
         filters = [{"type": t, "key": "x", "value": v} for v in SCALARS for t in ("eq", "ne")]
@@ -155,7 +155,7 @@ class FilterTests(Suite):
     def test_in_an_empty_list_is_nothing(self, indexes: Indexes) -> None:
         """`in` with no value passes no chunk and `nin` every chunk, also inside and / or.
 
-        If this fails: the engine's own language has no empty list, or reads it as no condition.
+        If this fails: the engine's language has no empty list, or treats it as no condition.
         """
         index, chunks = self.stored(indexes, [1, "a", None, ["a", "b"]])
         nothing: dict[str, Any] = {"type": "in", "key": "x", "value": []}
@@ -169,9 +169,9 @@ class FilterTests(Suite):
         assert self.wrong(index, chunks, filters) == []
 
     def test_keys_are_data(self, indexes: Indexes) -> None:
-        """Quotes, dots, brackets and SQL in a key name that key and nothing else.
+        """Quotes, dots, brackets and SQL in a key refer to exactly that key.
 
-        If this fails: the key became part of a query or a path. That is a hole, not a nuisance.
+        If this fails: the key became part of a query or a path, which allows injection.
         """
         keys = [
             *[key for key in HOSTILE if key],
@@ -194,9 +194,9 @@ class FilterTests(Suite):
         assert self.wrong(index, chunks, filters) == []
 
     def test_random_filters_equal_the_reference(self, indexes: Indexes) -> None:
-        """120 random nested filters over 80 random chunks, the modes by turns.
+        """120 random nested filters over 80 random chunks, cycling through the modes.
 
-        Each chunk has replaced another one, whose metadata must not be found any more.
+        Each chunk has replaced an older chunk; filters must no longer match the old metadata.
         """
         rng, earlier = np.random.default_rng(11), np.random.default_rng(12)
         chunks = [varied(rng, number) for number in range(80)]
@@ -224,7 +224,7 @@ class FilterTests(Suite):
     def test_a_filter_is_applied_before_the_top_k(self, indexes: Indexes) -> None:
         """One far chunk passes, 200 near ones do not: k = 1 finds the far one, in every mode.
 
-        If this fails: the engine filters what it found, and a selective filter finds nothing.
+        If this fails: the engine filters after the search, and a selective filter finds nothing.
         """
         index = indexes.open(**PLAIN)
         near = [chunk(f"n{n:03}", "zebra zebra", x=0) for n in range(200)]
@@ -236,9 +236,9 @@ class FilterTests(Suite):
 
     @needs(lambda can: "eq" in can.filter_operators)
     def test_a_filter_changes_no_score(self, indexes: Indexes) -> None:
-        """A chunk that passes has the score it has without a filter.
+        """A passing chunk has the same score with and without the filter.
 
-        If this fails for keywords: the statistics are those of the passing chunks only.
+        If this fails for keywords: the statistics cover only the passing chunks.
         """
         index = indexes.open(**PLAIN)
         index.add([chunk(f"c{n}", "zebra " * (n + 1), x=n % 2) for n in range(10)])
@@ -253,10 +253,10 @@ class FilterTests(Suite):
 
     @needs(lambda can: "eq" in can.filter_operators)
     def test_filters_follow_updates(self, indexes: Indexes) -> None:
-        """After an upsert the new metadata decides, after a delete nothing is found.
+        """After an upsert filters match only the new metadata, after a delete nothing.
 
-        A key that the new chunk lacks is gone. If this fails for comparisons of order only: the
-        engine's upsert keeps what the new row does not name.
+        A key that the new chunk lacks no longer matches. If this fails only for comparisons of
+        order: the engine's upsert keeps the columns that the new row lacks.
         """
         index = indexes.open(**PLAIN)
         old = {"x": "old", "year": 2020, "tags": ["p", "q"]}
@@ -277,7 +277,7 @@ class FilterTests(Suite):
 
     @needs(lambda can: "eq" in can.filter_operators)
     def test_chunks_can_be_found_by_their_document(self, indexes: Indexes) -> None:
-        """document_id is metadata like any other, also when it came in the chunk's own record."""
+        """document_id is ordinary metadata, even if it came in the chunk's `chunk_metadata`."""
         index = indexes.open(**PLAIN)
         recorded = Chunk(
             content="word", chunk_id="b", chunk_metadata=ChunkMetadata(document_id="d")

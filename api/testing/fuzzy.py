@@ -12,7 +12,7 @@ TEXTS = {"herd": "elephants crossing rivers", "town": "market square", "sea": "h
 
 
 def filled(indexes: Indexes) -> Handle:
-    """Return an index of three texts that share no word."""
+    """Return an index of three texts without a common word."""
     index = indexes.open(**PLAIN)
     index.add_texts(TEXTS)
     return index
@@ -20,10 +20,10 @@ def filled(indexes: Indexes) -> Handle:
 
 @needs(lambda can: can.fuzzy)
 class FuzzyTests(Suite):
-    """Providers that can."""
+    """Providers with the capability `fuzzy`."""
 
     def test_a_misspelled_word_is_found(self, indexes: Indexes) -> None:
-        """A letter wrong, two swapped or one missing: the chunk is found, and no other."""
+        """One letter wrong, two swapped or one missing: only this chunk is found."""
         index = filled(indexes)
         for query in ("elefants", "elephnats", "elephant"):
             assert ids(index.keyword(query, fuzzy=True)) == ["herd"], query
@@ -33,14 +33,14 @@ class FuzzyTests(Suite):
         assert ids(filled(indexes).keyword("elefants")) == []
 
     def test_a_word_that_is_right_scores_as_ever(self, indexes: Indexes) -> None:
-        """What is spelled right has the same hits and scores with fuzzy and without."""
+        """A correctly spelled word has the same hits and scores with fuzzy and without."""
         index = filled(indexes)
         exact, fuzzy = index.keyword("harbor"), index.keyword("harbor", fuzzy=True)
         assert ids(fuzzy) == ids(exact)
         assert fuzzy.scores == pytest.approx(exact.scores)
 
     def test_what_resembles_nothing_finds_nothing(self, indexes: Indexes) -> None:
-        """A word unlike all others is not stretched to the least unlike."""
+        """A word that resembles no stored word matches nothing, not the nearest word."""
         assert ids(filled(indexes).keyword("xylophone", fuzzy=True)) == []
 
     @needs(lambda can: can.hybrid != "no")
@@ -53,10 +53,10 @@ class FuzzyTests(Suite):
 
 @needs(lambda can: can.keyword != "no" and not can.fuzzy)
 class NotFuzzyTests(Suite):
-    """Providers that cannot."""
+    """Providers without the capability `fuzzy`."""
 
     def test_fuzzy_search_is_refused(self, indexes: Indexes) -> None:
-        """The caller is told so; an exact search in its place would be a silent fallback."""
+        """The caller gets an error; an exact search instead would be a silent fallback."""
         with pytest.raises(InvalidRequest) as caught:
             filled(indexes).keyword("elefants", fuzzy=True)
         assert caught.value.field == "fuzzy"

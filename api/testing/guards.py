@@ -1,4 +1,4 @@
-"""Standard tests of the tests: the suite is whole, and the contract's own road is in use."""
+"""Standard tests of the tests: the suite is complete, and calls go through the contract."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALLS = (
 
 
 def complaints(cls: type[Suite]) -> list[str]:
-    """Return what a provider's test class has done to the standard tests that it may not do."""
+    """Return the forbidden changes of a provider's test class to the standard tests."""
     wrong = []
     for name, choice in cls.chosen.items():
         if vars(cls).get(name) is not choice:
@@ -38,19 +38,19 @@ def complaints(cls: type[Suite]) -> list[str]:
 
 
 class GuardTests(Suite):
-    """What keeps a provider honest. These cannot be overridden or expected to fail."""
+    """Guards against changed tests and methods. They cannot be overridden or expected to fail."""
 
     def test_suite_is_whole(self) -> None:
-        """Every standard test that the capabilities ask for is run as it was written.
+        """Every standard test that the capabilities select runs unmodified.
 
-        If this fails: a test that cannot pass yet belongs into `xfails`, with the reason.
+        If this fails: list a test that cannot pass yet in `xfails`, with the reason.
         """
         assert complaints(type(self)) == []
 
     def test_suite_tests_the_contracts_own_methods(self, indexes: Indexes) -> None:
         """The public methods take the arguments of `EmbeddingIndex`, under their names.
 
-        `EngineIndex` cannot have subclasses, so what a provider changes is in its engine.
+        `EngineIndex` cannot be subclassed, so a provider's own code is in its engine.
         """
         index = type(indexes.open().index)
         assert index is EngineIndex or EngineIndex not in index.__mro__
@@ -66,7 +66,7 @@ class GuardTests(Suite):
 
 
 def check_signature(contract: type, written: type, name: str) -> None:
-    """Assert that a method takes what the contract declares; others need defaults."""
+    """Assert that a method has the contract's parameters, and defaults for any others."""
     declared = inspect.signature(getattr(contract, name)).parameters
     own = inspect.signature(getattr(written, name)).parameters
     assert list(own)[: len(declared)] == list(declared), name

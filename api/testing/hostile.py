@@ -1,4 +1,4 @@
-"""Standard tests: text is data, whatever it looks like."""
+"""Standard tests: any text is data, never syntax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUERIES = [
     "\u202eabc", "e\u0301", "ﬁ", "½", "\ufeff", "a" * 10_000, "null", "None", "true", "1e999",
     "-1", "a=b", "a~2", "/regex/", "[a TO b]", "a^2",
 ]  # fmt: skip
-"""Syntax of one engine or another, signs, and what breaks encoders."""
+"""Query syntax of several engines, punctuation, and text that breaks encoders."""
 
 
 class HostileTextTests(Suite):
@@ -21,7 +21,7 @@ class HostileTextTests(Suite):
 
     @needs(lambda can: can.keyword != "no")
     def test_no_query_text_raises(self, indexes: Indexes) -> None:
-        """Each of these is searched for as words, in keyword and hybrid mode, without an error.
+        """Keyword and hybrid mode search each of these texts as words, without an error.
 
         If this fails: the text reaches the engine's query parser.
         """
@@ -33,7 +33,7 @@ class HostileTextTests(Suite):
 
     @needs(lambda can: can.keyword != "no")
     def test_words_are_found_among_signs(self, indexes: Indexes) -> None:
-        """Quotes, operators and punctuation around a word do not hide it."""
+        """A word is found despite quotes, operators and punctuation around it."""
         index = indexes.open()
         index.add_texts({"a": "torchtune", "b": "part E-4711", "c": "lion"})
         asked = [
@@ -47,9 +47,9 @@ class HostileTextTests(Suite):
         assert ids(index.keyword("NOT lion")) == ["c"]
 
     def test_any_text_is_stored_and_found_by_its_id(self, indexes: Indexes) -> None:
-        """Each of these as content, id, metadata key and value comes back as it was sent.
+        """Each of these as content, id, metadata key and value comes back unchanged, except NUL.
 
-        NUL is gone by then, and nothing else. If this fails: look at escaping and at encodings.
+        Corral removes NUL before storage. If this fails: look at escaping and at encodings.
         """
         index = indexes.open()
         texts = {text.replace("\0", "")[:200]: text for text in QUERIES}

@@ -61,9 +61,9 @@ class HybridTests(Suite):
     """Hybrid mode."""
 
     def test_hybrid_is_the_fusion_of_both_legs(self, indexes: Indexes) -> None:
-        """Ids, scores and explanations are those of fusing what the two modes find alone.
+        """Ids, scores and explanations equal the fusion of the two single-mode answers.
 
-        If this fails: a native hybrid fuses by other ranks or weights than ours.
+        If this fails: a native hybrid search uses other ranks or weights than `fuse`.
         """
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
@@ -94,7 +94,7 @@ class HybridTests(Suite):
         assert response.scores[1] == pytest.approx(61 / 62 / 2, abs=1e-9)
 
     def test_what_one_leg_finds_is_in_the_answer(self, indexes: Indexes) -> None:
-        """A chunk far away in space but with the word, and one without it but near, both appear.
+        """The answer has both a far chunk with the word and a near chunk without it.
 
         If this fails: hybrid intersects its legs, or drops the keyword leg.
         """
@@ -110,7 +110,7 @@ class HybridTests(Suite):
     def test_a_query_without_words_is_ranked_by_the_vector_leg(self, indexes: Indexes) -> None:
         """A blank text, or words that occur nowhere: the vector leg alone, and no error.
 
-        Under RRF no score is then above 0.5: half of what counts found nothing.
+        Under RRF no score is then above 0.5, because one of two equal legs is empty.
         """
         index = indexes.open(dimension=3)
         filled(index)
@@ -122,9 +122,9 @@ class HybridTests(Suite):
             assert max(response.scores) <= 0.5, "half of the evidence is missing"
 
     def test_a_small_threshold_does_not_empty_the_answer(self, indexes: Indexes) -> None:
-        """0.1 keeps what 0 keeps here: raw RRF sums of 0.03 are not what it is compared with.
+        """Thresholds 0.1 and 0 keep the same hits: raw RRF sums near 0.03 are not compared.
 
-        If this fails: the threshold met a leg, or the fused score before it was brought to [0, 1].
+        If this fails: the threshold was applied to a leg, or to the fused score before scaling.
         """
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
@@ -135,7 +135,7 @@ class HybridTests(Suite):
         assert ids(kept) == ids(everything)
 
     def test_alpha_1_is_the_vector_leg_and_0_the_keyword_leg(self, indexes: Indexes) -> None:
-        """The order of the one leg that counts.
+        """The order of the only leg that counts.
 
         If this fails: alpha is inverted.
         """
@@ -151,11 +151,10 @@ class HybridTests(Suite):
         assert found == [vector, keyword]
 
     def test_weight_0_switches_a_leg_off(self, indexes: Indexes) -> None:
-        """The answer is what the other leg finds, as many as it finds and in its order.
+        """The answer is exactly the other leg, in its order; empty if that leg is empty.
 
-        Also where it finds nothing: then the answer is empty.
-        If this fails: chunks with score 0 come in from the leg that was switched off, or a native
-        hybrid searches it all the same.
+        If this fails: chunks with score 0 come from the leg that is switched off, or a native
+        hybrid search still searches it.
         """
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
@@ -186,7 +185,7 @@ class HybridTests(Suite):
         assert ids(index.hybrid([1, 0], "zebra", ranker=keyword_only)) == ["k"]
 
     def test_a_filter_holds_in_both_legs(self, indexes: Indexes) -> None:
-        """No chunk that fails the filter comes in through the other leg."""
+        """No leg adds a chunk that fails the filter."""
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
         only = {"type": "eq", "key": "part", "value": 2}
@@ -195,7 +194,7 @@ class HybridTests(Suite):
         assert len(response.hits) == 20
 
     def test_the_registered_mode_is_the_default(self, indexes: Indexes) -> None:
-        """A query without a mode is searched as the vector DB was registered."""
+        """A query without a mode uses the registered mode."""
         for mode in self.capabilities.modes:
             index = indexes.open(mode, dimension=3, search_mode=mode, **PLAIN)
             filled(index)

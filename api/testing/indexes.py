@@ -1,4 +1,4 @@
-"""What the standard tests work with: indexes that are opened, called and dropped synchronously."""
+"""Fixtures of the standard tests: open, call and drop indexes synchronously."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from corral.api.vector_dbs import SearchMode, VectorDB
 T = TypeVar("T")
 
 PLAIN: dict[str, Any] = {"language": "simple", "field_weights": {"content": 1.0}}
-"""Settings under which the terms of a text are its lower-case words, for computing BM25 by hand."""
+"""Settings that make a text's terms its lower-case words, for computing BM25 by hand."""
 
 
 def chunk(chunk_id: str, content: str = "", /, **metadata: Any) -> Chunk:
-    """Return a chunk; its text mentions its id where none is given."""
+    """Return a chunk; by default its text contains its id."""
     return Chunk(chunk_id=chunk_id, content=content or f"text of {chunk_id}", metadata=metadata)
 
 
 def registration(identifier: str, *, dimension: int = 2, **settings: Any) -> VectorDB:
-    """Return a vector DB as the tests register it."""
+    """Return a vector DB with the tests' defaults."""
     return VectorDB.model_validate(
         {
             "identifier": identifier,
@@ -46,9 +46,9 @@ def registration(identifier: str, *, dimension: int = 2, **settings: Any) -> Vec
 
 
 def version_of(document: str, version: int, size: int, dimension: int) -> list[Chunk]:
-    """Return a version of a document: `size` chunks that all name the version in their text.
+    """Return a version of a document: `size` chunks with the version in their text.
 
-    The ids differ from version to version, so that leftovers show.
+    The ids differ between versions, so that tests can detect leftover chunks.
     """
     return [
         Chunk(
@@ -85,7 +85,7 @@ class Handle:
 
     Args:
         index: The provider's index.
-        run: Runs a coroutine of the index to its end.
+        run: Runs a coroutine of the index to completion.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Handle:
         *,
         replace_documents: Collection[str] = (),
     ) -> None:
-        """Add chunks; without embeddings, all get the same one."""
+        """Add chunks; without embeddings, all get the same embedding."""
         if embeddings is None:
             embeddings = [[1.0] + [0.0] * (self.vector_db.embedding_dimension - 1)] * len(chunks)
         self._run(self.index.add_chunks(chunks, embeddings, replace_documents=replace_documents))
@@ -145,11 +145,11 @@ class Handle:
     def search(
         self, mode: str, embedding: ArrayLike, text: str, k: int = 10, **options: Any
     ) -> QueryChunksResponse:
-        """Search in any mode with what that mode needs."""
+        """Search in any mode, with the arguments that the mode needs."""
         return self._query(embedding=embedding, query_string=text, k=k, mode=mode, **options)
 
     def term_statistics(self, text: str) -> TermStatistics:
-        """Return the numbers that BM25 ranks by for a text."""
+        """Return the BM25 statistics for a query text."""
         found: TermStatistics = self._run(self.index.term_statistics(self._words(text, 10)))
         return found
 
@@ -207,31 +207,31 @@ class Handle:
         return number
 
     def chunk_ids(self, after: str = "", limit: int = 1000, filters: Any = None) -> list[str]:
-        """Return the first stored ids that follow one."""
+        """Return the first stored ids that follow an id."""
         found: list[str] = self._run(self.index.chunk_ids(after, limit, filters=filters))
         return found
 
 
 class Opener(Protocol):
-    """What `Indexes` asks of a suite; `Suite` says what each method does."""
+    """The methods of a suite that `Indexes` uses; see `Suite`."""
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
-        """Return the index of a vector DB; make it where it does not exist yet."""
+        """Return the index of a vector DB; create it if it does not exist."""
 
     def registration(self, vector_db: VectorDB) -> VectorDB:
-        """Return what is registered in place of a test's vector DB."""
+        """Return the vector DB to register in place of a test's vector DB."""
 
     async def close(self) -> None:
-        """Release what `open_index` holds beside the indexes."""
+        """Release resources of `open_index` other than the indexes."""
 
 
 class Indexes:
     """The indexes of one test. All live in one event loop and one folder.
 
     Args:
-        suite: Whose `open_index` opens them.
+        suite: The suite; its `open_index` opens the indexes.
         folder: The test's own folder.
-        runner: The event loop.
+        runner: The runner of the event loop.
     """
 
     def __init__(self, suite: Opener, folder: Path, runner: asyncio.Runner) -> None:
@@ -242,8 +242,8 @@ class Indexes:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the event loop of the indexes.
 
-        Not by `Runner.run`, which exchanges the handler of Ctrl-C around each call, and renders the
-        whole answer as a string on the way (3.11).
+        `Runner.run` would replace the handler of Ctrl-C around each call, and would render the
+        whole answer as a string (Python 3.11).
         """
         return self._runner.get_loop().run_until_complete(work)
 
@@ -259,9 +259,9 @@ class Indexes:
         """Register a vector DB and open its index.
 
         Args:
-            identifier: Its id, new in this test.
-            dimension: Numbers in an embedding.
-            settings: `metric`, `language` and the rest of a registration.
+            identifier: An id that is new in this test.
+            dimension: Length of an embedding.
+            settings: `metric`, `language` and other fields of a registration.
         """
         vector_db = registration(identifier, dimension=dimension, **settings)
         return self._opened(self._suite.registration(vector_db))
@@ -276,16 +276,16 @@ class Indexes:
         self.run(self.dropped(handle))
 
     async def dropped(self, handle: Handle) -> None:
-        """Delete an index with everything in it, beside other work of the event loop."""
+        """Delete an index with everything in it, concurrently with other tasks."""
         await handle.index.delete()
         del self._open[_key(handle.vector_db)]
 
     def recreate(self, handle: Handle) -> Handle:
-        """Open the index of a registration whose index was dropped."""
+        """Create the index of a registration again after it was dropped."""
         return self._opened(handle.vector_db)
 
     def drop_all(self) -> None:
-        """End the processes and delete the indexes that the test has left, all that can be."""
+        """End the test's remaining processes and delete its indexes, continuing after errors."""
         with ExitStack() as stack:
             stack.callback(lambda: self.run(self._suite.close()))
             for handle in self._open.values():
@@ -304,16 +304,16 @@ class Indexes:
     # --- other processes ---------------------------------------------------------------------
 
     def in_another_process(self, handle: Handle, *steps: tuple[str, Any]) -> list[Any]:
-        """Open the same index in another process, take steps there and return their results.
+        """Open the same index in another process, run steps there and return their results.
 
         Args:
-            handle: An open index; it stays open here.
-            steps: (name, argument) as `corral.api.testing.second_process` knows them.
+            handle: An open index; it stays open in this process.
+            steps: (name, argument) of each step; see `corral.api.testing.second_process`.
         """
         return self.begin_in_another_process(handle, *steps).rest()
 
     def begin_in_another_process(self, handle: Handle, *steps: tuple[str, Any]) -> SecondProcess:
-        """Like `in_another_process`, but return the process at once, while it works."""
+        """Start the steps as `in_another_process` does, and return the running process."""
         process = second_process(type(self._suite))
         self._processes.append(process)
         process.begin(handle.vector_db, self._folder, steps)

@@ -1,4 +1,4 @@
-"""Standard tests: vector DBs never meet, however alike their ids are."""
+"""Standard tests: vector DBs stay separate, however similar their ids are."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ ALIKE = [
     "CON", "null", "0", "x" * 254 + "y", "x" * 254 + "z", "🙂" * 255, "sqlite_master", "pg_catalog",
     "a\\b", "a:b",
 ]  # fmt: skip
-"""Ids that some engine or file system cannot hold or takes for one another."""
+"""Ids that an engine or file system may reject or confuse with each other."""
 
 
 class IsolationTests(Suite):
-    """Any string of 1 to 255 characters without NUL is a usable id of its own."""
+    """Any string of 1 to 255 characters without NUL is a valid, distinct id."""
 
     def test_every_id_is_usable_and_apart_from_the_others(self, indexes: Indexes) -> None:
-        """Each vector DB finds its own chunk and no other's, whatever its id looks like.
+        """Each vector DB finds only its own chunks, whatever its id looks like.
 
-        Deleting every second one changes nothing in the rest. If this fails: names are derived
-        from ids in a way that maps two ids to one.
+        Deleting every second vector DB does not change the others. If this fails: two ids are
+        mapped to one name.
         """
         opened = list(enumerate(map(indexes.open, ALIKE)))
         for number, index in opened:
@@ -34,7 +34,7 @@ class IsolationTests(Suite):
             assert self.mine(index, number), index.vector_db.identifier
 
     def mine(self, index: Handle, number: int) -> bool:
-        """Return True if an index holds exactly the two chunks that it was given."""
+        """Return True if an index has exactly its own two chunks."""
         everywhere = [
             set(ids(index.search(mode, [1, 0], f"zebra number{number}", k=100)))
             for mode in self.capabilities.modes
@@ -47,7 +47,7 @@ class IsolationTests(Suite):
         )
 
     def test_different_settings_side_by_side(self, indexes: Indexes) -> None:
-        """Vector DBs of other dimensions, metrics and languages do not disturb each other."""
+        """Vector DBs with different dimensions, metrics and languages do not affect each other."""
         one = indexes.open("one", dimension=3, metric="l2", language="norwegian")
         two = indexes.open("two", dimension=2, metric="cosine", language="simple")
         one.add_texts({"a": "hundene"})
@@ -60,7 +60,7 @@ class IsolationTests(Suite):
 
     @needs(lambda can: can.persistent)
     def test_two_installations_register_one_id_at_one_time(self, indexes: Indexes) -> None:
-        """Each has an index of its own, after a restart too; dropping one leaves the other.
+        """Each has its own index, also after a restart; dropping one leaves the other.
 
         If this fails: names leave out `VectorDB.installation`, and two Corrals that share this
         engine overwrite or delete each other's chunks.

@@ -20,7 +20,7 @@ CORPUS = {
     "e": "zeta zeta eta theta iota kappa",
 }
 QUERIES = ["alpha", "beta", "delta", "alpha beta", "gamma delta zeta", "kappa beta nothing"]
-# Each chunk is the first hit of its questions. They differ from each other in what separates words.
+# Each chunk is the first hit of its questions. The chunks differ only in characters between words.
 BESIDE_WORDS = {
     "C++ expands templates": ["C++"],
     "C# has properties": ["C#"],
@@ -60,7 +60,7 @@ class KeywordTests(Suite):
     """Keyword mode."""
 
     def test_raw_scores_by_hand(self, indexes: Indexes) -> None:
-        """Two chunks, "alpha alpha" and "alpha beta": scores worked out on paper.
+        """Two chunks, "alpha alpha" and "alpha beta": scores computed by hand.
 
         N = 2, both of length 2, so len / avg = 1 and the weight of f is f * 2.2 / (f + 1.2).
         alpha: n = 2, idf = ln(1 + 0.5 / 2.5) = ln 1.2. beta: n = 1, idf = ln(1 + 1.5 / 1.5) = ln 2.
@@ -115,15 +115,15 @@ class KeywordTests(Suite):
             assert wrong == "", f"query {number}: {query}"
 
     def test_several_vector_dbs_rank_as_one(self, indexes: Indexes) -> None:
-        """Two halves ranked by their statistics together have the raw scores of the whole.
+        """Two halves ranked by their total statistics have the raw scores of the whole.
 
-        So do ties, repeated terms, the best k of a half, and words that only the other half holds.
-        An index without `has_term_statistics` makes no such promise: its hits are merged by
-        confidence.
+        This includes ties, repeated terms, the best k of a half, and words that only the other half
+        contains. An index without `has_term_statistics` makes no such promise: its hits are merged
+        by confidence.
 
-        If this fails: `_query_keyword` uses its own number of chunks, average length or
-        frequencies somewhere; an engine that proposes candidates must bound what it left out by
-        the statistics that it was given.
+        If this fails: `search_keyword` uses its own number of chunks, average length or frequencies
+        somewhere; an engine that proposes candidates must use the given statistics for the bound of
+        the chunks that it did not propose.
         """
         halves = {name: indexes.open(name, **PLAIN) for name in ("one", "two")}
         if not all(half.index.has_term_statistics for half in halves.values()):
@@ -158,9 +158,9 @@ class KeywordTests(Suite):
                 ), (query, name)
 
     def test_an_index_that_has_become_empty_finds_nothing(self, indexes: Indexes) -> None:
-        """A query finds nothing once the chunks that it found are deleted, and then a new one.
+        """A query finds nothing once all its chunks are deleted, and then a new chunk.
 
-        If this fails: what is remembered of a term is weighed by the mean length of no chunk.
+        If this fails: cached values of a term are divided by the mean length of an empty index.
         """
         index = indexes.open(**PLAIN)
         index.add_texts({"a": "alpha beta", "b": "alpha"})
@@ -172,7 +172,7 @@ class KeywordTests(Suite):
         assert ids(index.keyword("alpha beta")) == ["c"]
 
     def test_words_are_joined_by_or(self, indexes: Indexes) -> None:
-        """A chunk with any word of the question is found; one with none is not.
+        """A chunk with any word of the question is found; a chunk with none is not.
 
         If this fails: the engine joins by AND, and real questions find nothing.
         """
@@ -196,7 +196,7 @@ class KeywordTests(Suite):
     def test_one_chunk_alone_has_a_real_score(self, indexes: Indexes) -> None:
         """With N = 1 the score is ln(4 / 3) = 0.2877, and 0.2234 in [0, 1]; not 0 and not 1e-6.
 
-        If this fails: the idf of a word that more than half of the chunks hold was cut off.
+        If this fails: the idf of a word in more than half of the chunks was cut off.
         """
         index = indexes.open(**PLAIN)
         index.add_texts({"a": "zebra"})
@@ -206,7 +206,7 @@ class KeywordTests(Suite):
         assert hit.score == pytest.approx(0.22340, abs=1e-4 + self.bm25_tolerance)
 
     def test_a_word_in_every_chunk_still_counts(self, indexes: Indexes) -> None:
-        """All chunks hold the word: all are found, and the shortest is best."""
+        """All chunks contain the word: all are found, and the shortest is best."""
         index = indexes.open(**PLAIN)
         index.add_texts({f"c{n}": "zebra " + "filler " * n for n in range(5)})
         response = index.keyword("zebra")
@@ -237,9 +237,9 @@ class KeywordTests(Suite):
         assert found == pytest.approx(expected, abs=self.bm25_tolerance)
 
     def test_statistics_are_per_vector_db(self, indexes: Indexes) -> None:
-        """What another vector DB holds changes no score.
+        """The chunks of another vector DB change no score.
 
-        If this fails: it tells strangers which words others store, and bends every ranking.
+        If this fails: scores leak the words of other vector DBs, and every ranking is wrong.
         """
         index, other = indexes.open("one", **PLAIN), indexes.open("two", **PLAIN)
         index.add_texts(CORPUS)
@@ -248,7 +248,7 @@ class KeywordTests(Suite):
         assert raw_scores(index.keyword("alpha zeta")) == before
 
     def test_a_query_without_a_word_finds_nothing(self, indexes: Indexes) -> None:
-        """Blank or nothing but signs: an empty answer."""
+        """A text that is blank or only punctuation has an empty answer."""
         index = indexes.open()
         index.add_texts({"a": "zebra ? - *"})
         for text in WORDLESS:
@@ -257,8 +257,8 @@ class KeywordTests(Suite):
     def test_what_separates_words_can_be_searched(self, indexes: Indexes) -> None:
         """Symbols of words, numbers, parts of identifiers, beginnings of codes and emoji are terms.
 
-        If this fails: index the terms of `chunk_terms`, and ask with those of `Analyzer.terms`; a
-        tokenizer of the engine drops or splits them.
+        If this fails: index the terms of `chunk_terms`, and search for the terms of
+        `Analyzer.terms`; a tokenizer of the engine drops or splits them.
         """
         index = indexes.open(language="english")
         names = {f"t{number:02}": text for number, text in enumerate(BESIDE_WORDS)}
@@ -268,10 +268,10 @@ class KeywordTests(Suite):
                 assert ids(index.keyword(question))[:1] == [name], question
 
     def test_terms_beside_the_words_are_no_longer_text(self, indexes: Indexes) -> None:
-        """They count half and not in the length: a chunk scores for its words what it scored.
+        """They count half and do not add to the length, so they do not change scores of words.
 
-        Two chunks of two words, N = 2: "alpha beta#" has "beta", and "beta#" beside it. So
-        len / avg is 1, a word has the weight 1, the term beside it 0.5 * 2.2 / (0.5 + 1.2).
+        Two chunks of two words, N = 2: "alpha beta#" has "beta" and the extra term "beta#". So
+        len / avg is 1, a word has the weight 1, the extra term 0.5 * 2.2 / (0.5 + 1.2).
         """
         index = indexes.open(**PLAIN)
         index.add_texts({"a": "alpha beta#", "b": "alpha gamma"})
@@ -307,7 +307,7 @@ class KeywordTests(Suite):
     ) -> None:
         """The registered language stems; every language segments scripts without spaces.
 
-        If this fails for Chinese: the engine's own tokenizer takes a sentence for a word.
+        If this fails for Chinese: the engine's own tokenizer treats a sentence as one word.
         """
         index = indexes.open(language=language)
         for text, queries in texts.items():
@@ -316,7 +316,7 @@ class KeywordTests(Suite):
                 assert ids(index.keyword(query))[:1] == ["a"], f"{query} in {text}"
 
     def test_the_simple_language_stems_nothing(self, indexes: Indexes) -> None:
-        """`simple` finds words as they are, and stop words too."""
+        """`simple` finds exact words, including stop words."""
         index = indexes.open(language="simple")
         index.add_texts({"a": "the running zebra"})
         assert ids(index.keyword("run")) == []
@@ -355,7 +355,7 @@ class KeywordTests(Suite):
             assert found == pytest.approx(expected, abs=self.bm25_tolerance)
 
     def test_only_registered_fields_are_searched(self, indexes: Indexes) -> None:
-        """Metadata that has no weight is not found by words; a field may be a list or a number."""
+        """Words in metadata without a weight are not found; a field may be a list or a number."""
         weights = {"content": 1.0, "tags": 1.0, "year": 1.0}
         index = indexes.open(field_weights=weights)
         index.add(

@@ -1,4 +1,4 @@
-"""Standard tests: an index comes into being, counts, and goes away."""
+"""Standard tests: an index is created, counts its chunks, and is dropped."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from corral.api.testing.suite import Suite, needs
 
 
 class LifecycleTests(Suite):
-    """What holds before the first chunk and after the last."""
+    """Creation, counting and deletion of an index."""
 
     def test_a_new_index_is_empty(self, indexes: Indexes) -> None:
-        """Nothing stored: count 0, nothing to get, nothing found in any supported mode.
+        """A new index has count 0 and no chunks, and no mode finds a hit.
 
-        If this fails: look at what the engine answers for an empty or missing table.
+        If this fails: look at the engine's answer for an empty or missing table.
         """
         index = indexes.open()
         assert index.count() == 0
@@ -25,7 +25,7 @@ class LifecycleTests(Suite):
         assert index.count() == 0
 
     def test_an_empty_index_can_be_dropped(self, indexes: Indexes) -> None:
-        """Registering and deleting a vector DB without a chunk in it leaves no error."""
+        """Registering and deleting a vector DB without chunks raises no error."""
         indexes.drop(indexes.open())
 
     def test_dropping_removes_everything(self, indexes: Indexes) -> None:
@@ -45,9 +45,9 @@ class LifecycleTests(Suite):
     @needs(lambda can: can.vector != "no")
     @pytest.mark.parametrize("dimension", [1, 3, 8])
     def test_any_dimension(self, indexes: Indexes, dimension: int) -> None:
-        """The registration decides the dimension, 1 included.
+        """The registration sets the dimension, including 1.
 
-        If this fails for 1: a vector of one number is taken for a number.
+        If this fails for 1: a vector of one number is treated as a number.
         """
         index = indexes.open(dimension=dimension)
         one, other = [[0.0] * (dimension - 1) + [last] for last in (1.0, -1.0)]

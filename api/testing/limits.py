@@ -1,4 +1,4 @@
-"""Standard tests: what is large but allowed works."""
+"""Standard tests: large but valid inputs work."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from corral.api.testing.suite import Suite
 from corral.api.wire import MAX_ID_LENGTH
 
 MANY = 6_000
-"""More chunks than one request of some engines may hold."""
+"""More chunks than some engines accept in one request."""
 
 
 class LimitTests(Suite):
-    """Many, long and wide."""
+    """Many chunks, long texts and wide metadata."""
 
     def test_thousands_of_chunks_in_one_call(self, indexes: Indexes) -> None:
-        """6,000 chunks are added, got, counted, listed and deleted in one call each.
+        """6,000 chunks are added, read, counted, listed and deleted in one call each.
 
         If this fails: the engine's batch or its number of parameters is limited; split the call.
         """
@@ -59,7 +59,7 @@ class LimitTests(Suite):
         assert index.get("a") == [wide]
 
     def test_the_longest_query(self, indexes: Indexes) -> None:
-        """20,000 words are only words: the one that is stored is found."""
+        """A query of 20,000 words finds the chunk with one of them."""
         index = indexes.open()
         index.add_texts({"a": "zebra", "b": "lion"})
         text = " ".join(f"word{number}" for number in range(20_000)) + " zebra"

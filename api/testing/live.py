@@ -1,7 +1,7 @@
-"""The suite on a provider as it is configured, beside vector DBs that are in use.
+"""The suite on a configured provider, which may have vector DBs in use.
 
-As a pytest plugin (`-p corral.api.testing.live`) it makes Ctrl-C wait for the end of the test at
-work. A coroutine that is cancelled may have a thread that goes on making what nobody then removes.
+As a pytest plugin (`-p corral.api.testing.live`) it makes Ctrl-C wait for the end of the running
+test. A cancelled coroutine may have a thread that continues to create data, which would remain.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 class LiveConformance(IndexConformance):
-    """Every standard test, in scratch vector DBs that no test leaves behind.
+    """Every standard test, in scratch vector DBs that each test deletes.
 
-    A subclass says which `capabilities` and which `provider`. Each test registers under ids with a
-    random beginning and a random time of registration, so even a provider that confuses ids cannot
-    reach what others have stored. (Ids too long for the beginning are left as the suite makes
-    them.) They belong to an installation of their own: `corral dbs prune --installation` removes
-    what a killed run leaves. A restart closes the provider and asks for a second one.
+    A subclass sets `capabilities` and `provider`. Each test registers ids with a random prefix and
+    a random time of registration, so that even a provider that confuses ids cannot reach other
+    data. (Ids that are too long for the prefix stay unchanged.) They belong to a separate
+    installation: `corral dbs prune --installation` removes the data of a killed run. A restart
+    closes the provider and creates a second one.
     """
 
     _provider: VectorIOProvider | None = None
@@ -59,9 +59,9 @@ class LiveConformance(IndexConformance):
         return prefix, {"created_at": time, "installation": secrets.token_hex(16)}
 
     def registration(self, vector_db: VectorDB) -> VectorDB:
-        """Return the same registration under a name that nobody else has."""
+        """Return the same registration under a unique name."""
         prefix, update = self._scratch
-        if vector_db.installation:  # the test's own
+        if vector_db.installation:  # set by the test
             update = update | {"installation": vector_db.installation}
         name = f"{prefix}{vector_db.identifier}"
         if len(name) <= MAX_ID_LENGTH:
@@ -69,9 +69,9 @@ class LiveConformance(IndexConformance):
         return vector_db.model_copy(update=update)
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
-        """Make the index; one that was made before is opened by a second provider, if it is there.
+        """Create the index, or open an existing index with a second provider.
 
-        Where it is not, it was dropped, and is made anew as a registration does.
+        If the existing index was dropped, create it again as a registration does.
         """
         key = vector_db.identifier, vector_db.installation
         if key not in self._made:

@@ -1,7 +1,7 @@
-"""The matrix of a conformance run: by group, which standard tests passed, failed or do not apply.
+"""The matrix of a conformance run: passed, failed and inapplicable standard tests by group.
 
-Groups are the parts of `IndexConformance`; what applies is decided by capabilities alone. Standard
-tests are counted, not their parameters: one passes when all its cases pass.
+Groups are the parts of `IndexConformance`; only capabilities decide which tests apply. The matrix
+counts standard tests, not their parameters: a test passes if all its cases pass.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Failure:
 
     Attributes:
         test: Its name, with parameters.
-        rule: What the standard test demands: the first paragraph of its docstring.
-        message: What was found instead.
+        rule: The requirement of the standard test: the first paragraph of its docstring.
+        message: The error message of the case.
     """
 
     test: str
@@ -35,12 +35,12 @@ class Failure:
 
 @dataclass(slots=True)
 class Group:
-    """What became of one group.
+    """The results of one group.
 
     Attributes:
         name: As in `standard_groups`.
         passed, failed: Standard tests that ran.
-        not_run: Standard tests that apply but did not run: nothing is known of them.
+        not_run: Standard tests that apply but did not run; their result is unknown.
         not_applicable: Standard tests that the capabilities exclude.
         failures: Every case that failed.
     """
@@ -54,7 +54,7 @@ class Group:
 
     @property
     def outcome(self) -> str:
-        """`failed`, `not run`, `passed` or `not applicable`: the first of these that is so."""
+        """The first that holds of `failed`, `not run`, `passed` and `not applicable`."""
         if self.failed:
             return "failed"
         if self.not_run:
@@ -62,7 +62,7 @@ class Group:
         return "passed" if self.passed else "not applicable"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the outcome and the fields but the name as JSON values."""
+        """Return the outcome and all fields except the name as JSON values."""
         fields = asdict(self)
         del fields["name"]
         return {"outcome": self.outcome, **fields}
@@ -83,12 +83,13 @@ def standard_groups() -> dict[str, list[str]]:
 
 
 def matrix(capabilities: Capabilities, outcomes: Iterable[Outcome]) -> list[Group]:
-    """Return what became of each group.
+    """Return the results of each group.
 
     Args:
-        capabilities: Decide what applies.
-        outcomes: Of one provider, one for each case; of tests of its own, too, which are not
-            counted. An expected failure counts as one: the provider does not do it.
+        capabilities: Capabilities that select the applicable tests.
+        outcomes: The outcomes of one provider, one for each case. Outcomes of the provider's own
+            tests are not counted. An expected failure counts as a failure, because the provider
+            lacks the behavior.
     """
     cases: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
@@ -114,6 +115,6 @@ def _group(
 
 
 def rule(test: str) -> str:
-    """Return what a standard test demands, as one line."""
+    """Return the requirement of a standard test as one line."""
     documented = inspect.getdoc(standard_tests()[test]) or ""
     return " ".join(documented.split("\n\n")[0].split())

@@ -1,6 +1,6 @@
-"""The reference that answers are compared with: brute force over everything that was added.
+"""The reference for answers: brute force over all added chunks.
 
-Slow, small and obviously right: every chunk is scored, in double precision, then sorted.
+It is slow, small and obviously right: it scores every chunk in double precision and sorts.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ B = 0.75
 def bm25(
     query: str, fields: Mapping[str, Mapping[str, str]], weights: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return the BM25 of each text that holds a term of the query, by the definition.
+    """Return the BM25 of each text that contains a term of the query, by the definition.
 
         sum over terms of  idf * f (k1 + 1) / (f + k1 (1 - b + b len / avg))
         idf = ln(1 + (N - n + 0.5) / (n + 0.5)),  k1 = 1.2,  b = 0.75
 
     Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and
     Beyond" (2009), section 3.4, with the idf of Lucene's BM25Similarity. N counts the chunks of the
-    vector DB, n those that hold the term; len is the number of a chunk's terms over all fields, avg
-    its mean; f is the sum over the fields of the field's weight times the term's count there.
+    vector DB, n the chunks that contain the term; len is the number of a chunk's terms over all
+    fields, avg its mean; f is the sum over the fields of weight times the term's count in it.
 
     Args:
         query: Lower-case words, each once.
@@ -63,11 +63,11 @@ def bm25(
 
 
 def greatest_bm25(query: str, chunks: Iterable[Chunk]) -> float:
-    """Return what no chunk's BM25 can exceed: (k1 + 1) times the sum of the words' idf.
+    """Return the maximum possible BM25: (k1 + 1) times the sum of the words' idf.
 
     Args:
-        query: Lower-case words, each once.
-        chunks: All of the vector DB; plain content only.
+        query: Distinct lower-case words.
+        chunks: All chunks of the vector DB; plain content only.
     """
     words = [set(chunk.content.split()) for chunk in chunks]
     holding = [sum(word in held for held in words) for word in query.split()]
@@ -78,7 +78,7 @@ class Oracle:
     """Every chunk of one vector DB, with exact answers.
 
     Args:
-        vector_db: The registration; its metric and `normalize` decide the raw scores.
+        vector_db: The registration; its metric and `normalize` define the raw scores.
     """
 
     def __init__(self, vector_db: VectorDB) -> None:
@@ -92,7 +92,7 @@ class Oracle:
         embeddings: ArrayLike,
         replace_documents: Collection[str] = (),
     ) -> None:
-        """Do what `add_chunks` does."""
+        """Add chunks as `add_chunks` does."""
         stale = [i for i, c in self.chunks.items() if c.document_id in set(replace_documents)]
         self.remove(stale)
         rows = check_embeddings(
@@ -106,7 +106,7 @@ class Oracle:
             self._rows[chunk.chunk_id] = row.astype(np.float64)
 
     def remove(self, chunk_ids: Iterable[str]) -> None:
-        """Do what `delete_chunks` does."""
+        """Delete chunks as `delete_chunks` does."""
         for chunk_id in chunk_ids:
             self.chunks.pop(chunk_id, None)
             self._rows.pop(chunk_id, None)
@@ -129,7 +129,7 @@ class Oracle:
         return dict(zip(names, self._compare(rows, query).tolist(), strict=True))
 
     def keyword(self, query: str, filters: Any = None) -> dict[str, float]:
-        """Return the BM25 of every chunk that holds a word and passes; plain content only."""
+        """Return the BM25 of every passing chunk with a word of the query; plain content only."""
         texts = {i: {"content": chunk.content} for i, chunk in self.chunks.items()}
         passing = self.passing(filters)
         found = bm25(query, texts, {"content": 1.0})
@@ -154,18 +154,18 @@ class Oracle:
         k: int,
         tolerance: float = 1e-5,
     ) -> str:
-        """Return what is wrong with the answer of a single leg, "" for nothing.
+        """Return a description of the error in a single leg's answer, "" if it is right.
 
-        Right is: min(k, n) hits, the raw score of each within the tolerance of its exact one, none
-        left out that is better than the last by more than the tolerance, and chunks with the same
-        embedding (keyword: the same text) in the order of their ids, across the cut at k too.
+        A right answer has min(k, n) hits; each raw score is within the tolerance of the exact
+        score; no omitted chunk is better than the last hit by more than the tolerance; and chunks
+        with the same embedding (keyword: the same text) are in the order of their ids, also across
+        the cut at k.
 
         Args:
-            response: The answer.
-            expected: The exact raw score of every chunk that could be in it.
-            k: How many were asked for.
-            tolerance: Allowed error of a raw score; other chunks closer to each other than this
-                may trade places.
+            expected: The exact raw score of every chunk that could be in the answer.
+            k: Number of requested hits.
+            tolerance: Allowed error of a raw score; different chunks with a smaller difference may
+                be in any order.
         """
         found = raw_scores(response)
         best = sorted(expected, key=lambda i: (-expected[i], i))

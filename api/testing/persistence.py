@@ -1,4 +1,4 @@
-"""Standard tests: what was acknowledged is there after a restart, a kill, and for others."""
+"""Standard tests: acknowledged writes survive a restart and a kill; other processes see them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corral.api.testing.suite import Suite, needs
 
 
 def answers(index: Handle, modes: tuple[str, ...]) -> dict[str, Any]:
-    """Return what every mode answers, with scores."""
+    """Return the answer of every mode, with scores."""
     found = {mode: index.search(mode, [1, 2, -1], "w1 w2 w7", k=30) for mode in modes}
     return {mode: list(zip(ids(one), one.scores, strict=True)) for mode, one in found.items()}
 
@@ -26,7 +26,7 @@ class PersistenceTests(Suite):
     def test_a_restart_changes_no_answer(self, indexes: Indexes) -> None:
         """The same ids, order and scores in every mode, before and after.
 
-        If this fails: something was only in memory, or an order depends on the process.
+        If this fails: data was only in memory, or an order depends on the process.
         """
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
@@ -45,7 +45,7 @@ class PersistenceTests(Suite):
         np.testing.assert_allclose(index.embeddings("a", "b"), [[3.0, 4.0], [0.0, 0.1]], rtol=1e-6)
 
     def test_deletions_and_updates_survive_a_restart(self, indexes: Indexes) -> None:
-        """What was deleted or replaced before the restart does not come back after it."""
+        """Chunks deleted or replaced before the restart do not come back after it."""
         index = indexes.open(**PLAIN)
         index.add([chunk(i, "zebra", document_id="d") for i in "abc"] + [chunk("x", "zebra")])
         index.remove("x")
@@ -58,9 +58,9 @@ class PersistenceTests(Suite):
             assert ids(index.keyword("zebra")) == []
 
     def test_writing_goes_on_after_a_restart(self, indexes: Indexes) -> None:
-        """Adds, upserts and deletes after a restart meet what was stored before it.
+        """Adds, upserts and deletes after a restart apply to the chunks stored before it.
 
-        If this fails: row numbers or an id map start anew.
+        If this fails: row numbers or an id map start from zero again.
         """
         index = indexes.open(**PLAIN)
         index.add_vectors({"a": [1, 0], "b": [0, 1]})
@@ -74,7 +74,7 @@ class PersistenceTests(Suite):
             assert [c.content for c in index.vector([0, -1]).chunks] == ["text of c", "text of a"]
 
     def test_a_dropped_index_stays_dropped(self, indexes: Indexes) -> None:
-        """After a restart, too, it is empty."""
+        """A dropped index is still empty after a restart."""
         index = indexes.open()
         index.add_texts({"a": "zebra"})
         indexes.drop(index)
@@ -85,8 +85,8 @@ class PersistenceTests(Suite):
     def test_a_killed_writer_leaves_whole_calls_only(self, indexes: Indexes) -> None:
         """A process is killed while it replaces a document of 40 chunks over and over.
 
-        What is left is one whole version, not older than the last that was acknowledged, and all
-        modes agree on it. If this fails: a call is more than one transaction.
+        One whole version remains, not older than the last acknowledged version, and all modes
+        agree on it. If this fails: a call is more than one transaction.
         """
         index = indexes.open(**PLAIN)
         indexes.run(index.index.close())
@@ -111,7 +111,7 @@ class ProcessTests(Suite):
     """Two processes use one vector DB at once."""
 
     def test_each_process_sees_what_the_other_wrote(self, indexes: Indexes) -> None:
-        """Adds, upserts and deletes of another process show in every mode, without reopening.
+        """Every mode sees another process's adds, upserts and deletes without reopening.
 
         If this fails: a copy in memory is not checked against the store.
         """
@@ -153,7 +153,7 @@ class ProcessTests(Suite):
 
 
 def answers_of(index: Handle, modes: tuple[str, ...], word: str) -> set[str]:
-    """Return the ids that score at least 0.9 by vector, or hold the word; both must agree."""
+    """Return the ids that score at least 0.9 by vector, or contain the word; both must agree."""
     found = []
     if "vector" in modes:
         found.append(set(ids(index.vector([1, 0], score_threshold=0.9))))

@@ -1,7 +1,7 @@
-"""The other process of the tests that need one, as they call it; `second_process` runs in it.
+"""A second process, for tests that need one; it runs `second_process`.
 
-To start one takes half a second and more, for the imports of its engine. So a suite's next test
-takes the same one again, unless a test killed it; its index is opened anew.
+Starting one takes half a second or more, for the imports of its engine. So the tests of a suite
+reuse the process, unless a test killed it; each test opens its index again.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import IO, Any, cast
 from corral.api.vector_dbs import VectorDB
 
 SECONDS = 60
-"""How long the steps of a test may take."""
+"""Maximum time for the steps of a test, in seconds."""
 
 
 class SecondProcess:
-    """A process that opens indexes of one suite and takes steps on them.
+    """A process that opens indexes of one suite and runs steps on them.
 
     Args:
         suite: The suite's class, in a file that the process loads.
@@ -37,17 +37,17 @@ class SecondProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C is for the tests, which end it
+            start_new_session=True,  # Ctrl-C reaches only the tests, which end it
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
         self._at_work = False
 
     def serves(self, suite: type) -> bool:
-        """Return True if the process can take the next steps of this suite."""
+        """Return True if the process can run the next steps of this suite."""
         return suite is self._suite and not self._at_work and self._process.poll() is None
 
     def begin(self, vector_db: VectorDB, folder: Path, steps: Any) -> None:
-        """Have it open an index and take steps; see `second_process.take`."""
+        """Start opening an index and running steps; see `second_process.take`."""
         task = {"vector_db": vector_db.model_dump(mode="json"), "folder": str(folder)}
         self._at_work = True
         questions = cast("IO[str]", self._process.stdin)
@@ -55,19 +55,19 @@ class SecondProcess:
         questions.flush()
 
     def said(self) -> Any:
-        """Return the next thing that it says, as soon as it does.
+        """Wait for the next result and return it.
 
         Raises:
-            AssertionError: It ended instead.
+            AssertionError: The process ended instead.
         """
         [said] = self._line() or [None]
         return said
 
     def rest(self) -> list[Any]:
-        """Wait until it has taken all steps, and return what it says meanwhile.
+        """Wait for all steps to end, and return their remaining results.
 
         Raises:
-            AssertionError: It ended, or was stopped since it took too long.
+            AssertionError: The process ended, or was stopped after the time limit.
         """
         late = threading.Timer(SECONDS, self._process.kill)
         late.start()
@@ -77,7 +77,7 @@ class SecondProcess:
             late.cancel()
 
     def kill(self) -> list[Any]:
-        """Kill it, at work or not, and return what it had said until then."""
+        """Kill the process, even while it runs steps, and return its remaining results."""
         answers = cast("IO[str]", self._process.stdout)
         if answers.closed:
             return []
@@ -87,12 +87,12 @@ class SecondProcess:
         return [said for line in whole for said in json.loads(line)]
 
     def stop_work(self) -> None:
-        """Kill it if it is at work."""
+        """Kill the process if it is running steps."""
         if self._at_work:
             self.kill()
 
     def _line(self) -> list[Any]:
-        """Return a list of the next thing that it says; an empty one when all steps are taken."""
+        """Return a list with the next result; empty after all steps."""
         line = cast("IO[str]", self._process.stdout).readline()
         if not line:
             raise AssertionError(f"the second process ended with {self._process.wait()}")
@@ -105,8 +105,8 @@ _latest: SecondProcess | None = None
 
 
 def second_process(suite: type) -> SecondProcess:
-    """Return the suite's process, a new one where it has none that lives and has nothing to do."""
-    global _latest  # noqa: PLW0603 - pytest's process keeps one, and ends that of the last suite
+    """Return the suite's idle process, or start a new one."""
+    global _latest  # noqa: PLW0603 - one process per pytest run; it ends the last suite's
     if _latest is None or not _latest.serves(suite):
         end()
         _latest = SecondProcess(suite)
@@ -115,7 +115,7 @@ def second_process(suite: type) -> SecondProcess:
 
 @atexit.register
 def end() -> None:
-    """End the process that the latest suite had."""
+    """End the process of the latest suite."""
     global _latest  # noqa: PLW0603 - see `second_process`
     if _latest is not None:
         _latest.kill()

@@ -1,4 +1,4 @@
-"""Standard tests: what is refused is refused by name, and the index goes on working."""
+"""Standard tests: bad arguments raise the contract's errors, and the index still works."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ EMBEDDINGS: list[Any] = [
     [],
     [[1, 0], [0, 1]],
 ]
-"""What is no embedding of one chunk in two dimensions."""
+"""Values that are not an embedding of one chunk in two dimensions."""
 
 
 @contextmanager
 def refusal(error: type[InvalidRequest], what: object) -> Iterator[None]:
-    """Expect an error; a failure names what was asked."""
+    """Expect an error; a failure names the bad argument."""
     try:
         yield
     except error:
         return
-    except Exception as other:  # raised again, with what was asked
+    except Exception as other:  # raised again with the bad argument
         raise AssertionError(f"{what}: {error.__name__} expected, not {other!r}") from other
     raise AssertionError(f"{what}: not refused")
 

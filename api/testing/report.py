@@ -1,9 +1,9 @@
-"""A pytest plugin that writes what became of each conformance test, one JSON object a line.
+"""A pytest plugin that writes the outcome of each conformance test, one JSON object per line.
 
     pytest -p corral.api.testing.report --conformance-report FILE tests/...
 
 The first line is `{"cases": N}`, the number of tests of conformance classes that will run; each
-other one is an `Outcome`, written as soon as its test has ended, so that the file can be followed.
+other line is an `Outcome`, written when its test has ended, so that a reader can follow the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MESSAGE_LENGTH = 500
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one test.
+    """The outcome of one test.
 
     Attributes:
         file: Its file, as pytest names it.
@@ -30,7 +30,7 @@ class Outcome:
         test: Its name.
         case: The same with parameters.
         outcome: `passed`, `failed`, or `skipped` (an expected failure, too).
-        message: Why it did not pass, 500 characters at most.
+        message: The reason for a failure, at most 500 characters.
     """
 
     file: str
@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to report where a file is named."""
+    """Start reporting if the option names a file."""
     path = config.getoption("--conformance-report")
     if path is not None:
         config.pluginmanager.register(_Reporter(path))

@@ -16,7 +16,7 @@ WORDS = "w1 w2 w7"
 
 
 class ScoreTests(Suite):
-    """What holds for scores in every mode."""
+    """Properties of scores in every mode."""
 
     def test_scores_are_in_bounds_and_fall(self, indexes: Indexes) -> None:
         """Every score is in [0, 1], finite, and never rises along the answer."""
@@ -30,9 +30,9 @@ class ScoreTests(Suite):
                 assert all(later <= earlier for earlier, later in pairwise(found))
 
     def test_a_threshold_is_a_cut_through_the_answer(self, indexes: Indexes) -> None:
-        """score >= threshold keeps exactly the hits of the unfiltered answer that have it.
+        """A threshold keeps exactly the hits of the full answer with score >= threshold.
 
-        The bound is inclusive and raising it never adds a hit. If this fails: it is applied to a
+        The bound is inclusive, and raising it never adds a hit. If this fails: it is applied to a
         leg or to another scale, or the engine's own threshold is rounded.
         """
         index = indexes.open(dimension=3, **PLAIN)
@@ -48,7 +48,7 @@ class ScoreTests(Suite):
     def test_a_threshold_keeps_the_same_hits_under_every_metric(self, indexes: Indexes) -> None:
         """Cosine, l2 and inner product of normalized embeddings: the same ids, the same scores.
 
-        If this fails: a score is a distance in disguise, and a threshold means something else on
+        If this fails: a score is really a distance, and a threshold means something different on
         every backend.
         """
         answers = []
@@ -66,9 +66,9 @@ class ScoreTests(Suite):
             assert [list(one) for one in other] == [list(one) for one in answers[0]]
 
     def test_the_same_question_has_the_same_answer(self, indexes: Indexes) -> None:
-        """Asked ten times, alone and at once: the same ids, order and scores.
+        """Ten queries, one by one and concurrent, return the same ids, order and scores.
 
-        If this fails: something depends on the order of a set, of threads or of a cache.
+        If this fails: the answer depends on the order of a set, of threads or of a cache.
         """
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
@@ -83,7 +83,7 @@ class ScoreTests(Suite):
 
     @needs(lambda can: can.exact)
     def test_the_order_of_insertion_does_not_matter(self, indexes: Indexes) -> None:
-        """The same chunks in another order, in other calls: the same ids in the same order."""
+        """The same chunks, added in another order and other calls, give the same ids in order."""
         rng = np.random.default_rng(10)
         chunks = [chunk(f"c{n:02}", f"w{n % 3} w{n % 5}") for n in range(40)]
         rows = rng.normal(size=(40, 3))

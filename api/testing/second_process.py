@@ -1,8 +1,8 @@
-"""The other process of the tests that need one: opens an index and takes the steps it is told.
+"""The second process of tests: opens an index and runs the requested steps.
 
-Started by `processes.SecondProcess` with the file and the name of a suite. Each line that it reads
-is a JSON object: a vector DB, its folder, steps. It prints `[result]` for each step as a line of
-JSON, and `[]` when the index is closed again.
+`processes.SecondProcess` starts it with the file and the name of a suite. Each input line is a JSON
+object: a vector DB, its folder, steps. It prints `[result]` for each step as a line of JSON, and
+`[]` after it has closed the index.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def say(*results: Any) -> None:
 
 
 async def take(index: EmbeddingIndex, step: str, argument: Any) -> Any:
-    """Take one step and return its result as a JSON value.
+    """Run one step and return its result as a JSON value.
 
     Steps: `add` chunks, `delete` ids, `query` (arguments; returns ids), `count`, and `versions`
     (document, first, last, size), which replaces a document again and again and prints the number
@@ -64,7 +64,7 @@ def load(file: str, name: str) -> type[Suite]:
 
 
 async def work(suite: Suite, task: dict[str, Any]) -> None:
-    """Open the index, take the steps, and close it."""
+    """Open the index, run the steps, and close it."""
     vector_db = VectorDB.model_validate(task["vector_db"])
     index = await suite.open_index(vector_db, Path(task["folder"]))
     for step, argument in task["steps"]:

@@ -1,4 +1,4 @@
-"""The root of the conformance suite: what a provider author writes, and which tests then run."""
+"""The base of the conformance suite: the hooks of a provider author, and the test selection."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 def needs(condition: Condition) -> Callable[[T], T]:
-    """Mark a standard test, or a class of them, as one for providers that can do something.
+    """Restrict a standard test, or a class of tests, to providers with certain capabilities.
 
     Args:
-        condition: Says of a provider's capabilities whether the test applies.
+        condition: Returns True for the capabilities that the test applies to.
     """
 
     def mark(test: T) -> T:
@@ -39,11 +39,11 @@ class Suite(ABC):
 
     Attributes:
         capabilities: The provider's own (`SPEC.capabilities`); decides which tests run.
-        xfails: Standard tests that are known to fail, with the reason. They still run, and one
-            that passes after all is a failure, so that a gap is not forgotten once it is closed.
-        bm25_tolerance: Largest allowed difference between a raw keyword score and BM25's
-            definition; larger only where an engine stores weights in lower precision.
-        recall_floor: Least recall_vs_exact@10 of an approximate provider.
+        xfails: Standard tests that are known to fail, with the reason. They still run, and an
+            unexpected pass is a failure, so that the entry is removed once the gap is closed.
+        bm25_tolerance: Maximum difference between a raw keyword score and BM25's definition;
+            raise it only for an engine that stores weights in lower precision.
+        recall_floor: Minimum recall_vs_exact@10 of an approximate provider.
     """
 
     capabilities: ClassVar[Capabilities]
@@ -52,33 +52,33 @@ class Suite(ABC):
     recall_floor: ClassVar[float] = 0.95
 
     whole: ClassVar[type[Suite]]
-    """The class that has every standard test: `IndexConformance`."""
+    """The class with every standard test: `IndexConformance`."""
     chosen: ClassVar[dict[str, Any]] = {}
-    """By name, what became of each standard test: itself, itself as an xfail, or None."""
+    """By name, each standard test of the class: the test, its xfail form, or None."""
 
     @abstractmethod
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
-        """Return the index of a vector DB; make it where it does not exist yet.
+        """Return the index of a vector DB; create it if it does not exist.
 
-        Called again with the same registration and folder it opens what is stored there, which is
-        how restarts, other processes and several vector DBs side by side are tested. Close nothing
-        here: the suite closes each index and deletes it at the end of the test.
+        Called again with the same registration and folder, it opens the stored index: this is how
+        the suite tests restarts, other processes and several vector DBs in one folder. Close
+        nothing here: the suite closes and deletes each index at the end of the test.
 
         Args:
             vector_db: A registration as the server would pass it.
-            folder: An empty folder of the test's own, for engines that keep files. A remote
-                engine may derive a name from it.
+            folder: The test's own empty folder, for engines that store files. A remote engine may
+                derive a name from it.
         """
 
     def registration(self, vector_db: VectorDB) -> VectorDB:
-        """Return what is registered in place of a test's vector DB: itself.
+        """Return the vector DB to register in place of a test's vector DB: by default itself.
 
-        `LiveConformance` gives it a name that nobody else has.
+        `LiveConformance` gives it a unique name.
         """
         return vector_db
 
     async def close(self) -> None:  # noqa: B027 - optional: most suites hold nothing
-        """Release what `open_index` holds beside the indexes, as connections; after each test."""
+        """Release other resources of `open_index`, such as connections; called after each test."""
 
     @pytest.fixture
     def indexes(self, tmp_path: Path) -> Iterator[Indexes]:
@@ -107,17 +107,17 @@ def standard_tests() -> dict[str, Callable[..., None]]:
 
 
 def applies(name: str, capabilities: Capabilities) -> bool:
-    """Return True if a standard test is one for a provider with these capabilities."""
+    """Return True if a standard test applies to a provider with these capabilities."""
     [owner] = [owner for owner in Suite.whole.__mro__ if name in vars(owner)]
     conditions = (vars(owner).get("_needs"), getattr(vars(owner)[name], "_needs", None))
     return all(condition(capabilities) for condition in conditions if condition)
 
 
 def _select(cls: type[Suite]) -> None:
-    """Give a provider's test class the standard tests that apply to it, and only these.
+    """Give a provider's test class exactly the standard tests that apply to it.
 
-    A test that the class itself defines under a standard name is left for the guards to report,
-    except the guards themselves.
+    If the class itself defines a test under a standard name, that test stays and the guards report
+    it; only the guards themselves are restored.
     """
     cls.chosen = {}
     for name, test in standard_tests().items():
@@ -130,9 +130,9 @@ def _select(cls: type[Suite]) -> None:
 
 
 def _expected_to_fail(test: Callable[..., None], reason: str) -> Callable[..., None]:
-    """Return a test of which the provider's author has written down why it fails.
+    """Return a standard test as a strict xfail with the author's reason.
 
-    It fails once the gap is closed, so that the reason goes.
+    It fails once the test passes, so that the author removes the entry.
     """
 
     @functools.wraps(test)

@@ -33,7 +33,7 @@ def seeded(index: Handle, count: int, seed: int, **metadata: Any) -> Oracle:
 
 
 def differences(index: Handle, oracle: Oracle) -> list[str]:
-    """Ask 25 random questions and return where the answers differ from brute force."""
+    """Run 25 random queries and return the differences from brute force."""
     rng = np.random.default_rng(3)
     wrong = []
     for number in range(25):
@@ -46,7 +46,7 @@ def differences(index: Handle, oracle: Oracle) -> list[str]:
 
 
 def itself(index: Handle) -> list[float]:
-    """Ask for each of 24 chunks by its own embedding, at threshold 1; return its scores."""
+    """Query each of 24 chunks by its own embedding, at threshold 1; return the scores."""
     rows = np.random.default_rng(21).normal(size=(24, index.vector_db.embedding_dimension))
     names = [f"c{number:02}" for number in range(24)]
     index.add([chunk(name) for name in names], rows)
@@ -64,8 +64,8 @@ class VectorTests(Suite):
     ) -> None:
         """(1 + cos) / 2 under every metric: identical 1, orthogonal 0.5, opposite 0.
 
-        If this fails: a distance, its inverse or its square is passed off as the raw score, or the
-        order is that of distances.
+        If this fails: the raw score is a distance, its inverse or its square, or hits are sorted
+        by ascending distance.
         """
         index = indexes.open(metric=metric)
         index.add_vectors(COMPASS)
@@ -99,9 +99,9 @@ class VectorTests(Suite):
 
     @needs(lambda can: "l2" in can.metrics)
     def test_l2_of_raw_embeddings(self, indexes: Indexes) -> None:
-        """1 / (1 + distance): distances 0, 1, 5 score 1, 1/2, 1/6; zero is a point like others.
+        """1 / (1 + distance): distances 0, 1, 5 score 1, 1/2, 1/6; the zero vector is valid.
 
-        If this fails: the distance is squared, or embeddings were normalized after all.
+        If this fails: the distance is squared, or embeddings were normalized.
         """
         index = indexes.open(metric="l2", normalize=False)
         index.add_vectors({"far": [3, 4], "here": [0, 0], "near": [0, -1]})
@@ -114,7 +114,7 @@ class VectorTests(Suite):
     def test_dot_of_raw_embeddings(self, indexes: Indexes) -> None:
         """1 / (1 + exp(-ip)): products ln 9, ln 3, 0 and -ln 3 score 0.9, 0.75, 0.5, 0.25.
 
-        If this fails: the sign is that of a distance, or lengths were lost.
+        If this fails: the raw score has the sign of a distance, or embeddings lost their lengths.
         """
         index = indexes.open(metric="dot", normalize=False)
         index.add_vectors({"minus": [-1, 0], "none": [0, 0], "one": [1, 9], "two": [2, 0]})
@@ -124,7 +124,7 @@ class VectorTests(Suite):
 
     @needs(lambda can: "dot" in can.metrics)
     def test_large_inner_products_keep_their_order(self, indexes: Indexes) -> None:
-        """Where every score is 1.0 the larger product still comes first."""
+        """If every score rounds to 1.0, the larger product still comes first."""
         index = indexes.open(metric="dot", normalize=False)
         index.add_vectors({"a": [100, 0], "b": [300, 0], "c": [200, 0]})
         assert ids(index.vector([1, 0])) == ["b", "c", "a"]
@@ -141,7 +141,7 @@ class VectorTests(Suite):
 
     @needs(lambda can: "cosine" in can.metrics)
     def test_cosine_of_raw_embeddings(self, indexes: Indexes) -> None:
-        """Lengths are kept but do not count: the same scores as with normalized embeddings."""
+        """Lengths are stored but do not count: the same scores as with normalized embeddings."""
         index = indexes.open(metric="cosine", normalize=False)
         index.add_vectors(COMPASS)
         response = index.vector([10, 0])
@@ -153,7 +153,7 @@ class VectorTests(Suite):
         """20 duplicates, inserted out of order: ids ascend, and the cut at k keeps the first ids.
 
         If this fails: ties come in the order of insertion, or the engine cuts before they are
-        ordered; ask it for the ties with the last place, too.
+        ordered; request all ties with the last hit from it, too.
         """
         index = indexes.open(dimension=8)
         rng = np.random.default_rng(7)
@@ -169,7 +169,7 @@ class VectorTests(Suite):
 
     @needs(lambda can: can.exact)
     def test_k_is_the_number_of_hits_and_a_prefix_of_more(self, indexes: Indexes) -> None:
-        """For every k from 1 to beyond n: exactly min(k, n) hits, and always the same first ones.
+        """For every k from 1 to beyond n: exactly min(k, n) hits, and a prefix of the full answer.
 
         If this fails: k is off by one, or the search depends on k.
         """
@@ -193,7 +193,7 @@ class VectorTests(Suite):
 
     @needs(lambda can: can.exact and bool(can.metrics))
     def test_exact_search_equals_brute_force_on_raw_embeddings(self, indexes: Indexes) -> None:
-        """The same with `normalize: false`, for each metric that the provider searches so."""
+        """The same with `normalize: false`, for each metric that the provider supports with it."""
         for metric in self.capabilities.metrics:
             index = indexes.open(metric, dimension=5, metric=metric, normalize=False)
             assert differences(index, seeded(index, 300, seed=2)) == [], metric
@@ -225,8 +225,8 @@ class VectorTests(Suite):
     ) -> None:
         """The same with `normalize: false` for each metric, 300 chunks in 20 calls, 20 queries.
 
-        If this fails for l2 only: rows of the provider's own lie near the origin, and thus nearer
-        to each chunk than chunks are to each other.
+        If this fails for l2 only: the provider's internal rows lie near the origin, and are nearer
+        to each chunk than the chunks are to each other.
         """
         rng = np.random.default_rng(5)
         names = [f"c{number:03}" for number in range(300)]
@@ -258,7 +258,7 @@ class VectorTests(Suite):
         assert query.tolist() == [3.0, 4.0]
 
     def test_very_large_and_very_small_embeddings(self, indexes: Indexes) -> None:
-        """Components of 1e15 and of 1e-15 have a direction like any others."""
+        """Embeddings with components of 1e15 and of 1e-15 have a valid direction."""
         index = indexes.open()
         index.add_vectors({"a": [1e15, 1e15], "b": [1e-15, 0.0], "c": [0.0, -1e15]})
         response = index.vector([1e-15, 1e-15])

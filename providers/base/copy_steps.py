@@ -1,9 +1,9 @@
-"""The steps of a copy: the next chunks by id, with their embeddings or with new ones.
+"""The steps of a copy: the next chunks by id, with their embeddings or with new embeddings.
 
-An engine that cannot order ids reads all of them for every list of ids. So 100,000 are asked for at
-once and kept between steps: a copy of n chunks costs n / 100,000 such readings, whatever the size
-of a step. Bounded memory: that list (10 MB or so) for each of the last 4 sources, and of each step
-at work 500 chunks of both sides at a time.
+An engine that cannot order ids reads all ids for every page. So a page has 100,000 ids and is
+cached between steps: a copy of n chunks reads all ids n / 100,000 times, whatever the size of a
+step. Memory is bounded: one page (about 10 MB) for each of the last 4 sources, and 500 chunks of
+both sides for each running step.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.base.copy_checks import difference
 
 MAX_BATCH = 10_000
-"""Most chunks of one step."""
+"""Maximum chunks of one step."""
 WRITTEN_AT_ONCE = 500
-"""Most chunks of one write, whatever the batch: engines bound the size of a request."""
+"""Maximum chunks of one write, whatever the batch: engines bound the size of a request."""
 
 _MAX_LISTS = 4
-"""Most sources whose ids are kept; a copy whose list had to go asks for it again."""
+"""Maximum sources with cached ids; a copy reads its ids again after they were evicted."""
 
 Embed: TypeAlias = Callable[[Sequence[Chunk]], Awaitable[ArrayLike | None]]
 """Returns new embeddings of chunks."""
 Note: TypeAlias = Callable[[Sequence[Chunk]], Awaitable[None]]
-"""Is told of chunks before they are in the target."""
+"""Called with chunks before they are written to the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyStep:
-    """What one step of a copy did.
+    """The result of one step of a copy.
 
     Attributes:
-        seen: Chunks that it went through.
-        copied: Those of them that it wrote; the others were in the target, equal.
-        last_id: The id after which the next step begins.
-        done: Whether there is no next step.
-        total: Chunks in the source, now.
+        seen: Number of chunks in the step.
+        copied: Number of chunks written; the target already had the others, unchanged.
+        last_id: The id to start the next step after.
+        done: True if there is no next step.
+        total: Current number of chunks in the source.
     """
 
     seen: int
@@ -56,9 +56,9 @@ class CopyStep:
 
 
 def batch_size(total: int) -> int:
-    """Return how many chunks a step takes: a fiftieth of all, within 500 and 10,000.
+    """Return the number of chunks per step: a fiftieth of all, from 500 to 10,000.
 
-    So progress is seen from the first fiftieth on, and no step takes long.
+    So progress shows after each fiftieth, and no step takes long.
     """
     return min(max(total // 50, WRITTEN_AT_ONCE), MAX_BATCH)
 
@@ -72,13 +72,13 @@ async def copy_step(
     embed: Embed | None = None,
     note: Note | None = None,
 ) -> CopyStep:
-    """Copy the next chunks by id from one index to another and say where to go on.
+    """Copy the next chunks by id from one index to another.
 
     Args:
-        after: The id after which to begin.
-        limit: Chunks to go through.
-        embed: Makes the target's embeddings; None copies those of the source.
-        note: Is told of every chunk of the step, those that the target has already included.
+        after: The id to start after; "" starts at the first chunk.
+        limit: Number of chunks in the step.
+        embed: Makes the target's embeddings; None copies the source's embeddings.
+        note: Called with every chunk of the step, even if the target already has it.
     """
     ids, total = await _next_ids(source, after, limit)
     copied = 0
@@ -102,12 +102,12 @@ async def copy_chunks(
     embed: Embed | None = None,
     note: Note | None = None,
 ) -> int:
-    """Bring some chunks to the target and return how many were not there as they are.
+    """Copy chunks to the target and return the number that were missing or different there.
 
     Args:
-        ids: Of the chunks; those that the source does not have are passed over.
-        embed: Makes the target's embeddings; None copies those of the source.
-        note: Is told of all these chunks.
+        ids: Ids of the chunks; ids that the source does not have are skipped.
+        embed: Makes the target's embeddings; None copies the source's embeddings.
+        note: Called with all these chunks before the write.
     """
     copies = embed is None
     there = {c.chunk_id: c for c in await target.get_chunks(ids, include_embeddings=copies)}
@@ -127,7 +127,7 @@ async def copy_chunks(
 
 
 def recorded(chunk: Chunk, vector_db: VectorDB) -> Chunk:
-    """Return a chunk whose record names the model of a vector DB, if it names one."""
+    """Return a chunk with the vector DB's model in its record, if the record names a model."""
     record = chunk.chunk_metadata
     if record is None or record.chunk_embedding_model is None:
         return chunk
@@ -140,7 +140,7 @@ def recorded(chunk: Chunk, vector_db: VectorDB) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Ids:
-    """Ids of a source, `MAX_IDS` at most: those after `after` when it had `total` chunks."""
+    """At most `MAX_IDS` ids of a source after `after`, read when it had `total` chunks."""
 
     after: str
     ids: list[str]
@@ -151,20 +151,20 @@ class _Ids:
         return self.ids[start : start + limit]
 
     def serves(self, after: str, limit: int) -> bool:
-        """Return True if it holds all the ids of a step."""
+        """Return True if it has all ids of a step."""
         is_last = len(self.ids) < MAX_IDS
         return after >= self.after and (is_last or len(self.next(after, limit)) == limit)
 
 
-# By index, so that it goes with a vector DB that is deleted, registered anew or closed.
+# Keyed by index, so that an entry is freed when its vector DB is deleted, replaced or closed.
 _lists: WeakKeyDictionary[EmbeddingIndex, _Ids] = WeakKeyDictionary()
 
 
 async def _next_ids(source: EmbeddingIndex, after: str, limit: int) -> tuple[list[str], int]:
-    """Return the ids of a step, fewer than `limit` at the end only, and the source's number."""
+    """Return the ids of a step, fewer than `limit` only at the end, and the source's total."""
     total = await source.count()
     kept = _lists.pop(source, None)
-    # A first step is a new copy, which must not miss what was there before it.
+    # A first step starts a new copy, which must not use ids from an earlier copy.
     if kept is None or not after or kept.total != total or not kept.serves(after, limit):
         kept = _Ids(after, await source.chunk_ids(after, MAX_IDS), total)
     ids = kept.next(after, limit)

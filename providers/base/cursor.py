@@ -1,4 +1,4 @@
-"""Where the pages of a list ended: the next one follows on, also from what was deleted since."""
+"""Ends of list pages, so that the next page continues even after a deleted object."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ MOST_PLACES = 10_000
 
 
 class Places(Generic[P]):
-    """Remembers the places of the latest page ends, as long as the process lives.
+    """Caches the sort positions of the latest page ends in memory.
 
-    A client that deletes what it lists asks for what follows an object that it has deleted.
+    A client that deletes the objects it lists requests the page after a deleted object.
     """
 
     def __init__(self) -> None:
         self._places: OrderedDict[Hashable, P] = OrderedDict()
 
     def keep(self, name: Hashable, place: P) -> None:
-        """Remember a place under a name, which holds who may see it."""
+        """Cache a position under a name, which must include the owner who may see it."""
         self._places[name] = place
         self._places.move_to_end(name)
         if len(self._places) > MOST_PLACES:
             self._places.popitem(last=False)
 
     def find(self, name: Hashable) -> P | None:
-        """Return a place that was kept, None for none."""
+        """Return a cached position, or None."""
         return self._places.get(name)

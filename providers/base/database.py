@@ -1,4 +1,4 @@
-"""SQLite files of Corral's own: one class opens, reads and writes all of them."""
+"""Corral's own SQLite files: one class opens, reads and writes all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from corral.providers.concurrency import MicroBatcher, ThreadPool
 BUSY_TIMEOUT_MS = 5_000
 
 _SYNCHRONOUS = {True: "PRAGMA synchronous=FULL", False: "PRAGMA synchronous=NORMAL"}
-"""By whether a write waits for the disk."""
+"""Pragma by durability: True if a write waits for the disk."""
 
 _COLUMNS = (
     'SELECT tables.name, columns.name, columns.type, columns."notnull", columns.dflt_value,'
@@ -33,11 +33,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Schema:
-    """The tables of a file, for all that open it.
+    """The tables of a file.
 
     Attributes:
         tables: Statements that create the missing tables of version 1. They run at each opening.
-        upgrades: The statement that leads from each version to the next.
+        upgrades: One statement for each upgrade from a version to the next.
     """
 
     tables: tuple[str, ...]
@@ -49,7 +49,7 @@ class Schema:
         return 1 + len(self.upgrades)
 
     def apply(self, connection: apsw.Connection, name: str) -> None:
-        """Bring a file to the newest version, in a write transaction of the caller.
+        """Upgrade a file to the newest version, in a write transaction of the caller.
 
         Raises:
             ConfigError: The file has a newer version.
@@ -63,15 +63,15 @@ class Schema:
 class Database:
     """One SQLite file, shared safely by tasks and processes.
 
-    Every read sees what other processes have written. Reading and writing have a thread and a
-    connection each: a file that another process has locked holds up writers, for
-    `BUSY_TIMEOUT_MS` at most, and neither the event loop nor readers. The file is made with its
-    folder by `open`, or by the first call.
+    Every read sees the writes of other processes. Reading and writing each have a thread and a
+    connection: a file that another process has locked blocks only writers, for at most
+    `BUSY_TIMEOUT_MS`, but neither the event loop nor readers. `open`, or the first call, creates
+    the file with its folder.
 
     Args:
-        schema: The tables. A file of a higher version is refused.
-        remedy: What to do about a damaged file, for the error.
-        durable: Whether what was written outlives a loss of power; it outlives the process anyway.
+        schema: The tables. A file with a newer version is rejected.
+        remedy: The hint of the error for a damaged file.
+        durable: True if writes survive a loss of power; they survive the process in any case.
     """
 
     def __init__(
@@ -93,15 +93,15 @@ class Database:
         self._data_version = 0
         self._kept: tuple[int | None, dict[Any, Any]] = None, {}
         self.generation = 0
-        """Grows when a read sees that somebody, here or elsewhere, has written since the last."""
+        """Increases when a read sees a new write of this or another process."""
 
     def open(self) -> None:
         """Open the file now.
 
         Raises:
-            ConfigError: It is damaged, cannot be opened, was written by a newer Corral, or has
-                other tables than its version.
-            Unavailable: Another process has it locked.
+            ConfigError: The file is damaged, cannot be opened, was written by a newer Corral, or
+                its tables differ from its version.
+            Unavailable: Another process has locked the file.
         """
         with self._errors():
             self._opened()
@@ -115,10 +115,10 @@ class Database:
         return await self._reads.submit((query, bindings))
 
     def kept(self) -> dict[Any, Any]:
-        """Return where to keep what was read: a new one where somebody, here or elsewhere, wrote.
+        """Return the read cache, emptied if this or another process changed the file.
 
-        Asked for before the reading. It takes a few microseconds and never waits: where it would
-        have to, it is a new one.
+        Call it before reading. It takes a few microseconds and never waits: if the file is busy, it
+        returns an empty cache.
         """
         version = self._version()
         if version is None or version != self._kept[0]:
@@ -141,20 +141,20 @@ class Database:
             self._reading.release()
 
     async def write(self, work: Callable[[apsw.Connection], T], *, durable: bool = True) -> T:
-        """Call `work` in a transaction and return what it returns; an exception undoes all of it.
+        """Call `work` in a transaction and return its result; an exception rolls back everything.
 
-        `work` runs in the thread that writes. No other process writes meanwhile. What is not
-        `durable` is seen by everybody and outlives the process, but a loss of power may undo it,
-        until a later write that is durable takes it along.
+        `work` runs in the writer thread, and no other process writes at the same time. A write that
+        is not `durable` is visible to all readers and survives the process, but a loss of power may
+        undo it, until a later durable write syncs it to the disk.
 
         Raises:
-            Unavailable: Another process has the file locked; nothing was written.
+            Unavailable: Another process has locked the file; nothing was written.
             ConfigError, ProviderError: The file cannot be opened or written.
         """
         return await self._writes.run(self._transaction, work, durable)
 
     async def close(self) -> None:
-        """Close the file, once the calls at work have ended."""
+        """Close the file after the running calls."""
         if self._connections is not None:
             writer, reader = self._connections
             await self._reader.run(reader.close)
@@ -191,7 +191,7 @@ class Database:
             self._check_tables(writer)
 
     def _check_tables(self, writer: apsw.Connection) -> None:
-        """Refuse a file if its tables have other columns than those of its version."""
+        """Raise ConfigError if the columns of a file differ from its version's columns."""
         differing = sorted(_expected(self._schema) ^ _columns(writer))
         if differing:
             table, column = differing[0][:2]
@@ -252,7 +252,7 @@ def _data_version(reader: apsw.Connection) -> int:
 
 
 def _columns(connection: apsw.Connection) -> frozenset[tuple[str, ...]]:
-    """Return table, name, type, `NOT NULL`, default and place in the key of each column."""
+    """Return table, name, type, `NOT NULL`, default and key position of each column."""
     rows = connection.execute(_COLUMNS)
     return frozenset(tuple(map(str, row)) for row in rows)
 
@@ -266,7 +266,7 @@ def _expected(schema: Schema) -> frozenset[tuple[str, ...]]:
 
 @contextmanager
 def _immediate(writer: apsw.Connection) -> Iterator[None]:
-    """Hold a transaction that writes; an exception undoes all of it."""
+    """Run the block in a write transaction; an exception rolls back everything."""
     writer.execute("BEGIN IMMEDIATE")
     try:
         yield

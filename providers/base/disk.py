@@ -1,4 +1,4 @@
-"""Files that reach the disk whole."""
+"""Atomic file writes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import BinaryIO
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that gets its name at the end, in one step.
+    """Open a file for writing, and rename it to `path` atomically at the end.
 
-    A process that is killed while it writes, or two that race, leave a whole file or the old one.
-    Until then it is `<name>.*.tmp`, which an exception deletes.
+    A killed process, or two processes that race, leave either a complete new file or the old file.
+    Until the rename the file is `<name>.*.tmp`, which is deleted on an exception.
 
     Args:
-        path: Where to, in a folder that exists.
+        path: The target file; its folder must exist.
 
     Raises:
         OSError: The folder cannot be written to, or the disk is full.
@@ -36,7 +36,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to the disk, where the system can open a folder."""
+    """Sync a folder's entries to the disk, if the system can open a folder."""
     with suppress(PermissionError):  # Windows
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,7 +1,7 @@
-"""What reading a document may take: the part of the configuration that each reading process needs.
+"""Limits for reading a document: the part of the configuration that each reading process needs.
 
-A reading process is to start quickly, so that nothing heavy is imported here: pydantic checks this
-dataclass where `config.py` names it, and hands `metadata` to its own `Field`.
+A reading process must start fast, so this module imports nothing heavy: pydantic validates this
+dataclass as a field in `config.py`, and passes `metadata` to its own `Field`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,18 @@ class DocumentLimits:
         1024, "Memory to read it, on systems that can limit it (Linux).", ge=256
     )
 
-    # As of `Section`: an unknown key is refused, and no error quotes a value.
+    # As in `Section`: an unknown key is rejected, and no error quotes a value.
     __pydantic_config__: ClassVar[dict[str, Any]] = {
         "extra": "forbid", "allow_inf_nan": False, "hide_input_in_errors": True,
     }  # fmt: skip
 
     def exceeded(self, what: str, setting: str) -> InvalidRequest:
-        """Return the error of a document with more than a setting allows of something: "pages"."""
+        """Return the error for a document over a limit.
+
+        Args:
+            what: The limited quantity, such as "pages".
+            setting: Name of the field.
+        """
         return InvalidRequest(
             f"More than {getattr(self, setting):,.10g} {what} in one document.",
             hint=f"Split it; the operator's setting is rag.document_limits.{setting}.",

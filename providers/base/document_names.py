@@ -24,7 +24,7 @@ UNKNOWN = "unknown"
 
 _FILE_URL = re.compile(r"file:", re.IGNORECASE)
 _ABSOLUTE = re.compile(r"[/\\]|~\w*[/\\]|[A-Za-z]:[/\\]")
-"""How the path of a file on a machine begins: on POSIX systems, on Windows, in a home folder."""
+"""Start of an absolute path: on POSIX systems, on Windows, in a home folder."""
 
 
 def title_of(chunk: Chunk) -> str:

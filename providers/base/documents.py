@@ -1,4 +1,4 @@
-"""Documents of a vector DB: list them, read one, delete one, change who reads it and what it is."""
+"""Documents of a vector DB: list, read and delete them, change their acl and attributes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from corral.providers.base.document_names import title_of
 
 _OF_EACH_CHUNK = ("document_id", "token_count", "metadata_token_count")
 _RESERVED = frozenset({*_OF_EACH_CHUNK, "file_id", "filename"})
-"""What ingestion writes into the metadata of each chunk, whatever the attributes say."""
+"""Metadata keys that ingestion writes into each chunk; attributes cannot change them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Which of a document's chunks are wanted."""
+    """A range of a document's chunks, in document order; `offset` counts from 0."""
 
     offset: int
     limit: int
@@ -34,26 +34,25 @@ WHOLE = Page(0, sys.maxsize)
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A page of documents; `last_id` is where the next one begins, "" on an empty page."""
+    """A page of documents; the next page starts after `last_id`, "" on an empty page."""
 
     items: Sequence[DocumentCount]
     has_more: bool
 
     @property
     def last_id(self) -> str:
-        """The id after which to go on."""
+        """The id to start the next page after."""
         return self.items[-1].document_id if self.items else ""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """A document as it is stored.
+    """A stored document.
 
     Attributes:
-        chunk_count: All its chunks.
-        metadata: What its first chunk says, without the counts of that chunk.
-        chunks: The requested ones, in their order in the document; without embeddings unless the
-            caller asked for them.
+        chunk_count: Number of all its chunks.
+        metadata: The metadata of its first chunk, without that chunk's counts.
+        chunks: The requested chunks, in document order; with embeddings only on request.
     """
 
     chunk_count: int
@@ -68,7 +67,7 @@ async def list_documents(index: EmbeddingIndex, after: str, limit: int) -> Liste
 
 
 async def names_of(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[str, str]:
-    """Return the names of documents by their ids; `document_names` has the rules.
+    """Return the names of documents by id; see `document_names` for the rules.
 
     Reads the chunk ids of each document, and one of its chunks.
     """
@@ -78,12 +77,12 @@ async def names_of(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[s
 
 
 async def count_documents(index: EmbeddingIndex) -> int:
-    """Return the number of documents; see `EmbeddingIndex.documents` for what it costs."""
+    """Return the number of documents; see `EmbeddingIndex.documents` for the cost."""
     return sum([len(page) async for page in all_documents(index)])
 
 
 async def all_documents(index: EmbeddingIndex) -> AsyncIterator[Sequence[DocumentCount]]:
-    """Yield all documents by id, in pages as long as a count needs."""
+    """Yield all documents by id, in large pages."""
     after = ""
     while page := await index.documents(after, READ_AT_ONCE * 100):
         yield page
@@ -91,7 +90,7 @@ async def all_documents(index: EmbeddingIndex) -> AsyncIterator[Sequence[Documen
 
 
 def unknown_document(vector_db_id: str, document_id: str, hint: str = "") -> NotFound:
-    """Return the error of a document that does not exist, or that the caller may not read."""
+    """Return the error for a document that does not exist, or that the caller may not read."""
     return NotFound(
         f"There is no document {document_id!r} in vector DB {vector_db_id!r}.",
         hint=hint,
@@ -102,7 +101,7 @@ def unknown_document(vector_db_id: str, document_id: str, hint: str = "") -> Not
 async def read_document(
     index: EmbeddingIndex, document_id: str, page: Page, *, include_embeddings: bool = False
 ) -> StoredDocument | None:
-    """Return a document, None where no chunk belongs to it."""
+    """Return a document, or None if it has no chunks."""
     ids = await index.document_chunk_ids(document_id)
     found = chunks_by_id(index, ids, include_embeddings=include_embeddings)
     chunks = [chunk async for chunk in found]
@@ -114,7 +113,7 @@ async def read_document(
 
 
 async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
-    """Delete a document in one write and return how many chunks it had; 0 if it is unknown."""
+    """Delete a document in one write and return its number of chunks; 0 if it is unknown."""
     ids = await index.document_chunk_ids(document_id)
     if ids:
         await index.add_chunks([], replace_documents=[document_id])
@@ -122,11 +121,10 @@ async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
 
 
 async def change_acl(index: EmbeddingIndex, document_id: str, acl: Sequence[str] | None) -> int:
-    """Give a document's chunks another acl in one write; return how many, 0 if it is unknown.
+    """Give a document's chunks another acl in one write; return their number, 0 if unknown.
 
     Args:
-        index: As its principal sees it: of the chunks, those that it sees are changed.
-        document_id: Which.
+        index: The principal's view; only visible chunks are changed.
         acl: Tokens; None for the vector DB's default.
     """
     return await index.set_acl(await index.document_chunk_ids(document_id), acl)
@@ -135,9 +133,9 @@ async def change_acl(index: EmbeddingIndex, document_id: str, acl: Sequence[str]
 async def change_attributes(
     index: EmbeddingIndex, document_id: str, old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> int:
-    """Replace the attributes of a document's chunks, in one write; return how many chunks.
+    """Replace the attributes of a document's chunks in one write; return the number of chunks.
 
-    Their texts and embeddings stay as they are.
+    Texts and embeddings do not change.
     """
 
     def changed(chunk: Chunk) -> Chunk:
@@ -149,7 +147,7 @@ async def change_attributes(
 
 
 def acls_of(chunks: Iterable[Chunk], default: Sequence[str]) -> dict[str, set[str]]:
-    """Return who may read documents: the tokens of all of their chunks."""
+    """Return the tokens that allow reading each document: the union over its chunks."""
     scope, found = Scope(UNRESTRICTED, default), dict[str, set[str]]()
     for chunk in chunks:
         acl = scope.shown(chunk).acl
@@ -158,7 +156,11 @@ def acls_of(chunks: Iterable[Chunk], default: Sequence[str]) -> dict[str, set[st
 
 
 async def stored_acl(index: EmbeddingIndex, document_id: str) -> set[str] | None:
-    """Return who may read a document, as an index of an admin has it; None: it has no chunks."""
+    """Return the tokens that allow reading a document, or None if it has no chunks.
+
+    Args:
+        index: An admin's view of the index.
+    """
     ids, acl = await index.document_chunk_ids(document_id), set[str]()
     async for chunk in chunks_by_id(index, ids):
         acl.update(*acls_of([chunk], index.vector_db.default_acl).values())
@@ -168,7 +170,7 @@ async def stored_acl(index: EmbeddingIndex, document_id: str) -> set[str] | None
 async def chunks_by_id(
     index: EmbeddingIndex, chunk_ids: Sequence[str], *, include_embeddings: bool = False
 ) -> AsyncIterator[Chunk]:
-    """Yield chunks in the order of their ids, of which `READ_AT_ONCE` are read at a time."""
+    """Yield chunks in the order of `chunk_ids`, read `READ_AT_ONCE` at a time."""
     for start in range(0, len(chunk_ids), READ_AT_ONCE):
         page = chunk_ids[start : start + READ_AT_ONCE]
         for chunk in await index.get_chunks(page, include_embeddings=include_embeddings):

@@ -1,4 +1,4 @@
-"""API keys: who holds one, kept as a hash of it."""
+"""API keys, stored as hashes, and their holders."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from corral.providers.base.server_config import RateLimits
 
 KEYS_NAME = "keys.db"
 PREFIX = "corral_"
-"""What every key begins with, so that scanners for leaked secrets can find one."""
+"""Prefix of every key, so that scanners for leaked secrets can detect it."""
 
 USE_EVERY_SECONDS = 60.0
-"""How exact `last_used_at` is: a key that is used all the time is not written down each time."""
+"""Resolution of `last_used_at`, in seconds, so that not every use of a key causes a write."""
 
 _FORM = re.compile(PREFIX + "([0-9a-f]{12})_[0-9a-f]{64}")
 _NOBODYS = bytes(32)
@@ -45,14 +45,14 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is known of a key; times are Unix seconds. The key itself is known to its holder alone.
+    """The record of an API key; times are Unix seconds. Only its holder has the key itself.
 
     Attributes:
-        principal: Who its holder is.
-        limits: What it may take; a limit of None is the server's.
-        expires_at: From when on it is refused; None: never.
-        revoked_at: Since when it is refused; None: it is not.
-        last_used_at: To about a minute; None: never.
+        principal: The holder.
+        limits: Rate limits; a limit of None is the server's.
+        expires_at: Time of expiry; None: never.
+        revoked_at: Time of revocation; None: not revoked.
+        last_used_at: Last use, accurate to about a minute; None: never used.
     """
 
     principal: Principal
@@ -75,14 +75,14 @@ class ApiKey:
 
 
 class KeyStore:
-    """The API keys of a data folder, read anew for each request: a revoked key is refused at once.
+    """The API keys of a data folder, read for each request, so that revocation works at once.
 
-    A key is `corral_`, 12 hex digits by which it is found, and 256 random bits. Only its SHA-256 is
-    kept: there is nothing to guess, so a slow hash would protect nothing.
+    A key is `corral_`, a public id of 12 hex digits, and 256 random bits. Only its SHA-256 is
+    stored: random bits cannot be guessed, so a slow hash would add no protection.
 
     Args:
-        home: The data folder. The file is made with the first key.
-        clock: Says the time, in Unix seconds.
+        home: The data folder. The first key creates the file.
+        clock: Returns the time, in Unix seconds.
     """
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
@@ -94,9 +94,9 @@ class KeyStore:
         self._writing: set[asyncio.Task[None]] = set()
 
     async def exist(self) -> bool:
-        """Return True if there is or was a key: one that is revoked or expired counts.
+        """Return True if any key was ever created, even if it is revoked or expired.
 
-        Once True, it stays so until the process ends, whatever happens to the file.
+        Once True, the answer stays True until the process ends, whatever happens to the file.
         """
         if not self._exist and self._file.path.exists():
             self._exist = bool(await self._file.read("SELECT 1 FROM keys LIMIT 1"))
@@ -112,11 +112,11 @@ class KeyStore:
         expires_in_seconds: float | None = None,
         limits: RateLimits | None = None,
     ) -> tuple[ApiKey, str]:
-        """Make a key; return what is known of it, and the key, which nobody can read again.
+        """Create a key; return its record and the key itself, which cannot be read again.
 
         Raises:
-            ValueError: A name is not possible; see `Principal`.
-            ProviderError: It cannot be written.
+            ValueError: A name is not allowed; see `Principal`.
+            ProviderError: The file cannot be written.
         """
         if not user:
             raise ValueError("a key needs the name of a user")
@@ -146,11 +146,11 @@ class KeyStore:
         return [_key(*row) for row in rows]
 
     async def revoke(self, key_id: str) -> ApiKey:
-        """Refuse a key from now on, and return it.
+        """Revoke a key and return its record.
 
         Raises:
-            NotFound: There is none of that id.
-            Conflict: It is revoked.
+            NotFound: No key has this id.
+            Conflict: The key is already revoked.
         """
         known = {key.key_id: key for key in await self.all()}
         if key_id not in known:
@@ -166,12 +166,12 @@ class KeyStore:
         return {key.key_id: key for key in await self.all()}[key_id]
 
     async def holder(self, secret: str) -> ApiKey:
-        """Return the key that a secret is.
+        """Return the record of a key.
 
-        What is wrong with a key is told only to who holds it.
+        The error tells only the holder of a real key that it is expired or revoked.
 
         Raises:
-            Unauthenticated: It is none, or an expired or revoked one.
+            Unauthenticated: The key is unknown, expired or revoked.
         """
         form = _FORM.fullmatch(secret)
         query = f"SELECT {_COLUMNS}, sha256 FROM keys WHERE key_id = ?"  # noqa: S608 - ours
@@ -190,14 +190,14 @@ class KeyStore:
         return key
 
     async def close(self) -> None:
-        """Close the file, once the calls at work have ended."""
+        """Close the file after the running calls."""
         await asyncio.gather(*self._writing)
         await self._file.close()
 
     # --- inside ------------------------------------------------------------------------------
 
     def _note_use(self, key_id: str) -> None:
-        """Write down in the background that a key is used, once in a while."""
+        """Record the use of a key in the background, at most every `USE_EVERY_SECONDS`."""
         now = self._clock()
         if now < self._noted.get(key_id, -USE_EVERY_SECONDS) + USE_EVERY_SECONDS:
             return
@@ -208,7 +208,7 @@ class KeyStore:
 
     async def _write_use(self, key_id: str, now: float) -> None:
         query = "UPDATE keys SET last_used_at = ? WHERE key_id = ?"
-        with suppress(ProviderError):  # a file that is locked for long; the next use is noted
+        with suppress(ProviderError):  # the file may stay locked; a later use is recorded
             await self._file.write(lambda file: file.execute(query, (now, key_id)))
 
 

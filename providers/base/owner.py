@@ -1,7 +1,7 @@
-"""Which processes still live: each holds a lock that dies with it.
+"""Detects dead processes: the OS releases a process's lock when it exits.
 
-A lock of the system needs no clock and no heartbeat: a process that sleeps or is slow is never
-taken for dead, and what a killed one has left can be taken over at once.
+A lock of the OS needs no clock and no heartbeat: a sleeping or slow process never counts as dead,
+and the work of a killed process can be taken over at once.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from filelock import FileLock, Timeout
 
 
 class Owner:
-    """This process, for as long as it works on jobs, or counts what it does.
+    """This process as the owner of jobs or counters, identified by a lock.
 
     Args:
-        folder: Where the locks are; made with the first one.
-        name: Its own; None for one that nobody ever had.
+        folder: Folder of the locks; created with the first lock.
+        name: Name of the owner; None for a new unique name.
     """
 
     def __init__(self, folder: Path, name: str | None = None) -> None:
@@ -26,17 +26,17 @@ class Owner:
         self._lock = self._lock_of(self.name)
 
     def enter(self) -> None:
-        """Take the lock. Blocks for a moment."""
+        """Acquire the lock. Blocks for a moment."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock.acquire()
 
     def leave(self) -> None:
-        """Give the lock back. Blocks for a moment."""
+        """Release the lock. Blocks for a moment."""
         self._lock.release()
         self._path(self.name).unlink(missing_ok=True)
 
     def others(self) -> list[str]:
-        """Return the names of the other owners that have a lock, living or dead."""
+        """Return the names of the other owners with a lock file, living or dead."""
         return [path.stem for path in self._folder.glob("*.lock") if path.stem != self.name]
 
     def is_dead(self, other: str) -> bool:
@@ -54,7 +54,7 @@ class Owner:
         return True
 
     def forget(self, other: str) -> None:
-        """Delete what a dead owner has left of its lock."""
+        """Delete the lock file of a dead owner."""
         self._path(other).unlink(missing_ok=True)
 
     def _path(self, name: str) -> Path:

@@ -1,7 +1,7 @@
 """Check and raise the schema versions of Corral's SQLite files.
 
-`user_version` holds the version of a file; a new file has 0. Its n-th step, counted from 0, leads
-from version n to n + 1, so the newest version is the number of steps. Released steps never change.
+`user_version` is the version of a file; a new file has 0. Step n, counted from 0, upgrades from
+version n to n + 1, so the newest version is the number of steps. Released steps never change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def check_version(connection: apsw.Connection, newest: int, name: str) -> int:
 
     Args:
         newest: The version that this Corral writes.
-        name: The file's name, for the error.
+        name: Name of the file, for the error.
 
     Raises:
         ConfigError: The file has a newer version.

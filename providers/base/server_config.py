@@ -1,4 +1,4 @@
-"""The sections of `server` about access and traces: what the server alone reads."""
+"""The sections of `server` about access and traces, which only the server reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.api.principal import Role, check_name
 Algorithm: TypeAlias = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"
 ]
-"""Signatures with a public key. `none`, and HMAC with it as a shared secret, are not among them."""
+"""Public-key signatures. `none` and HMAC with the public key as a secret are excluded."""
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
@@ -38,16 +38,16 @@ Name: TypeAlias = Annotated[str, AfterValidator(_check_name)]
 
 
 class Section(BaseModel):
-    """A section of `run.yaml`: an unknown key is refused, and no error quotes a value.
+    """A section of `run.yaml`: an unknown key is rejected, and no error quotes a value.
 
-    That may be a secret.
+    A value may be a secret.
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class OidcAuth(Section):
-    """Whose tokens are accepted, and what in them says who somebody is."""
+    """The accepted issuer of tokens, and the claims that identify the caller."""
 
     issuer: SafeUrl = Field(description="`iss` of every token, letter by letter.")
     audience: str = Field(min_length=1, description="Must be in `aud` of every token.")
@@ -76,13 +76,13 @@ class OidcAuth(Section):
 
 
 class AuthSettings(Section):
-    """Who may ask, beside the holders of API keys."""
+    """Authentication in addition to API keys."""
 
     oidc: OidcAuth
 
 
 class RateLimits(Section):
-    """What one API key, or one user with tokens, may take; null: any. Beyond it, a 429."""
+    """Limits of one API key, or of one user with tokens; null: none. Over a limit: 429."""
 
     requests_per_minute: int | None = Field(default=None, ge=1)
     mib_per_minute: float | None = Field(default=None, gt=0, description="Request bodies.")
@@ -90,7 +90,7 @@ class RateLimits(Section):
 
 
 class AuditSettings(Section):
-    """The audit log, written where requests are authenticated: one JSON line a decision."""
+    """The audit log, written if requests are authenticated: one JSON line per decision."""
 
     enabled: bool = True
     folder: str | None = Field(default=None, description="null: `audit` in the data folder.")
@@ -99,7 +99,7 @@ class AuditSettings(Section):
 
 
 class TracingSettings(Section):
-    """Traces over OTLP/HTTP, one span for each room on the road of a query."""
+    """Traces over OTLP/HTTP, one span for each stage of a query."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://\S+$")] = Field(
         default="http://127.0.0.1:4318/v1/traces", description="The collector's address."

@@ -10,15 +10,15 @@ PAUSE_SECONDS = 0.01
 
 
 def use_wal(connection: apsw.Connection, timeout_seconds: float) -> None:
-    """Put a file into WAL mode, in which readers and a writer of several processes work at once.
+    """Set WAL mode, which lets readers and a writer of several processes run concurrently.
 
-    The first processes to open a new file all want to switch it. SQLite does not wait on this
-    lock, whatever busy timeout is set, since two that wait for each other would never end; so the
-    wait is here. A file that is in WAL mode already stays so at no cost.
+    The first processes that open a new file all try to set it. SQLite ignores the busy timeout for
+    this lock, because two processes that wait for each other would deadlock; so this function
+    retries. For a file in WAL mode it costs nothing.
 
     Args:
         connection: A connection outside of a transaction.
-        timeout_seconds: How long to wait for others, >= 0.
+        timeout_seconds: Maximum wait for other processes, >= 0.
 
     Raises:
         apsw.BusyError: Another process still holds the file.

@@ -1,5 +1,5 @@
 """From a file or an address to stored chunks.
 
-`ingest.py` takes documents through all steps: `read/`, `split/`, embedding and the index. `jobs/`
-does so durably; `service.py` is what a principal sees of both.
+`ingest.py` runs all steps for documents: `read/`, `split/`, embedding and the index. `jobs/` runs
+them durably; `service.py` is a principal's interface to both.
 """

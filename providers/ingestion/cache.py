@@ -1,8 +1,8 @@
-"""Embeddings that were made once, by tenant, model and text: `embeddings.db`.
+"""A cache of embeddings by tenant, model and text: `embeddings.db`.
 
-A document that was changed, moved or cut off in the middle costs only its new passages. What is in
-here can be deleted at any time. A tenant finds its own alone, so that nobody can tell by the time
-an insert takes what another tenant holds.
+A document that was changed, moved or interrupted costs only its new passages. The cache can be
+deleted at any time. A tenant finds only its own entries, so that the duration of an insert does not
+reveal the texts of another tenant.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ REMEDY = "Delete it; its embeddings are made again where they are needed."
 
 MIB = 1024 * 1024
 ROW_BYTES = 80
-"""About what a row takes beside its embedding."""
+"""Approximate size of a row without its embedding."""
 
 
 class EmbeddingCache:
-    """The embeddings of texts by the models of a data folder. Made with the first call.
+    """The cached embeddings of a data folder. The first call creates the file.
 
     Args:
-        max_mib: About how large it becomes before the oldest embeddings are forgotten; 0 keeps
-            none.
+        home: The data folder.
+        max_mib: Approximate maximum size in MiB; the oldest embeddings are deleted. 0 disables
+            the cache.
     """
 
     def __init__(self, home: Path, max_mib: float) -> None:
         self._file = Database(home / "embeddings.db", TABLES, remedy=REMEDY, durable=False)
         self._max_bytes = max_mib * MIB
         self.made = 0
-        """Embeddings that were not there and had to be made."""
+        """Number of embeddings that were not cached and had to be computed."""
 
     async def embed(
         self, embedder: Embedder, tenant: str, texts: Sequence[str]
     ) -> NDArray[np.float32]:
-        """Return the embeddings of texts, shape (len(texts), dimension), new ones remembered.
+        """Return the embeddings of texts, shape (len(texts), dimension), and cache new ones.
 
         Raises:
             ContractViolation: The embedder returned another shape.
@@ -76,7 +77,7 @@ class EmbeddingCache:
         return np.stack([known[key] for key in keys])
 
     async def close(self) -> None:
-        """Close the file, once the calls at work have ended."""
+        """Close the file after the running calls."""
         await self._file.close()
 
     async def _known(
@@ -103,7 +104,7 @@ class EmbeddingCache:
 
 
 async def made_by(embedder: Embedder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """Return the embeddings of texts as an embedder makes them; see `EmbeddingCache.embed`."""
+    """Compute the embeddings of texts without the cache; see `EmbeddingCache.embed`."""
     dimension = embedder.info.dimension
     if not texts:
         return np.empty((0, dimension), np.float32)

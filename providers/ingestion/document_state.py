@@ -1,7 +1,7 @@
-"""What is known of documents that are stored: whether one is whole, unchanged, and from where.
+"""The state of stored documents: complete or not, unchanged or not, and their origin.
 
-Each chunk's record carries a hash of what its document was made from. A document whose chunks are
-all there and all carry the hash that it would get now need not be read and embedded again.
+Each chunk's record has a hash of its document's input. If all chunks of a document exist and have
+the hash that it would get now, the document need not be read and embedded again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Known:
     """A stored document.
 
     Attributes:
-        hash: Of what it was made from; None where chunks are missing or do not agree.
-        origin: As its sender gave it, or None.
-        source: The place that its metadata names, or None.
+        hash: Hash of its input; None if chunks are missing or have different hashes.
+        origin: The `origin` that its sender gave, or None.
+        source: The `source` in its metadata, or None.
     """
 
     hash: str | None
@@ -44,15 +44,15 @@ class Known:
 def document_hash(
     document: RAGDocument, chunking: ChunkingConfig, *, chosen: bool = False
 ) -> str | None:
-    """Return a hash of all that decides on a document's chunks; None where a URL answers with it.
+    """Return a hash of all inputs that affect a document's chunks; None for a URL to fetch.
 
-    The version of Corral is part of it, since it may read and split documents in another way. The
-    model is not: who changes it embeds the chunks again, as they are (`corral reembed`). So a
-    document that is stored already is recognized before the model is loaded.
+    The hash includes the version of Corral, because another version may read and split documents
+    differently. It does not include the model: changing the model embeds the same chunks again
+    (`corral reembed`). So a stored document is recognized before the model is loaded.
 
     Args:
         chunking: The sizes of its chunks.
-        chosen: Whether somebody has said them; else chunks also fit into what the model reads.
+        chosen: True if the sizes were set explicitly; if False, chunks also fit the model's window.
     """
     content = document.content.uri if isinstance(document.content, URL) else document.content
     if isinstance(document.content, URL) and content[:5].lower() != "data:":
@@ -74,9 +74,9 @@ def _version() -> str:
 
 
 async def known_documents(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[str, Known]:
-    """Return those of some documents that are stored, by id.
+    """Return the stored documents among `document_ids`, by id.
 
-    One filtered query where they have fewer than 1,000 chunks together, more queries where not.
+    It takes one filtered query if the documents have fewer than 1,000 chunks in total, else more.
     """
     if len(document_ids) == 1:
         return await _of_one(index, document_ids[0])
@@ -96,16 +96,15 @@ async def known_documents(index: EmbeddingIndex, document_ids: Sequence[str]) ->
 async def unchanged(
     index: EmbeddingIndex, hashes: dict[str, str | None], origins: dict[str, str | None]
 ) -> set[str]:
-    """Return the ids of documents that are stored as they would be stored now.
+    """Return the ids of documents that are stored in the form they would get now.
 
     Args:
-        index: Where.
-        hashes: By document id, what `document_hash` says of it.
-        origins: By document id, where it must be from if it is stored; documents that are not in
-            it, and None here or there, may be from anywhere.
+        hashes: By document id, the result of `document_hash`.
+        origins: By document id, the required origin of a stored document; None, an absent entry and
+            a stored document without origin match any origin.
 
     Raises:
-        Conflict: A stored document is from elsewhere.
+        Conflict: A stored document has another origin.
     """
     found = await known_documents(index, list(hashes))
     for document_id, known in found.items():
@@ -133,7 +132,7 @@ async def _some_chunks(index: EmbeddingIndex, document_ids: Sequence[str]) -> li
 
 
 async def _of_one(index: EmbeddingIndex, document_id: str) -> dict[str, Known]:
-    """Return what is known of one document; its chunks may be too many to hold together."""
+    """Return the state of one document; read its chunks in pages, to bound memory."""
     ids = await index.document_chunk_ids(document_id)
     seen = _Seen()
     async for chunk in chunks_by_id(index, ids):
@@ -142,7 +141,7 @@ async def _of_one(index: EmbeddingIndex, document_id: str) -> dict[str, Known]:
 
 
 class _Seen:
-    """What the chunks of a document say of it, one after the other."""
+    """Accumulates the state of a document from its chunks."""
 
     def __init__(self) -> None:
         self._chunks = 0
@@ -153,7 +152,7 @@ class _Seen:
         self._source: str | None = None
 
     def add(self, chunk: Chunk) -> None:
-        """Take one more."""
+        """Add a chunk."""
         self._chunks += 1
         record = chunk.chunk_metadata
         if record is None:
@@ -166,7 +165,7 @@ class _Seen:
         self._source = self._source or record.source
 
     def known(self) -> Known:
-        """Return what is known, if these are all chunks of the document."""
+        """Return the state, assuming that all chunks of the document were added."""
         whole = self._positions == set(range(self._chunks))
         ended = self._last is not None and self._last.next_chunk_id is None
         agreed = len(self._hashes) == 1 and whole and ended

@@ -1,7 +1,7 @@
-"""Take documents in: read, split, embed, index. Routes, the library, MCP and jobs do it here.
+"""Ingest documents: read, split, embed, index. Routes, the library, MCP and jobs all use this code.
 
-`Ingester.insert` takes the documents of one request through all four steps. A job takes them
-through the same ones, and records its progress in between (`jobs/runner.py`).
+`Ingester.insert` runs all four steps for the documents of one request. A job runs the same steps,
+and records its progress between them (`jobs/runner.py`).
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from corral.providers.ingestion.split.chunking import Sizes, each_chunk, unread,
 from corral.providers.ingestion.storing import EMBED_BATCH, all_cleaned, embed
 
 JOB_BATCH = 64
-"""Chunks that a job embeds together: about half a second on a laptop, so that progress is seen."""
+"""Batch size of a job's embedding: about half a second on a laptop, for frequent progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class InsertReport:
-    """What an insert did.
+    """The result of an insert.
 
     Attributes:
-        chunks: What is stored now: the number of chunks by document id.
-        unchanged: Ids of the documents that were left alone.
-        unread: By document id, the parts of it that could not be read.
-        notes: What the caller has to know, such as that chunks are longer than the model reads.
+        chunks: Number of stored chunks by document id.
+        unchanged: Ids of the documents that were skipped as unchanged.
+        unread: By document id, the parts that could not be read.
+        notes: Messages for the caller, such as that chunks are longer than the model's window.
     """
 
     chunks: dict[str, int] = field(default_factory=dict)
@@ -57,13 +57,13 @@ class InsertReport:
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How documents of a vector DB are split.
+    """The settings for splitting documents of a vector DB.
 
     Attributes:
-        vector_db: Where they go.
-        embedder: Of the vector DB.
-        sizes: What a chunk may take.
-        window: What the embedding model reads; None where that is not known.
+        vector_db: The target.
+        embedder: The vector DB's embedder.
+        sizes: Chunk size and overlap.
+        window: The embedding model's window; None if unknown.
     """
 
     vector_db: VectorDB
@@ -73,7 +73,7 @@ class Splitting:
 
     @property
     def bound(self) -> Window | None:
-        """What a chunk has to fit into beside its size."""
+        """The window that limits chunks in addition to their size; None for no such limit."""
         return None if self.sizes.chosen else self.window
 
 
@@ -83,8 +83,8 @@ class Embedded:
 
     Attributes:
         embeddings: Shape (len(chunks), dimension).
-        fresh: Whether some of these were made now, and not found in the cache.
-        is_last: Whether these are known to be the last of their document.
+        fresh: True if some embeddings were computed now rather than cached.
+        is_last: True if no further chunks follow; False may also be the last batch.
     """
 
     chunks: Sequence[Chunk]
@@ -94,17 +94,17 @@ class Embedded:
 
 
 class Ingester:
-    """Makes chunks with embeddings of documents, and stores them.
+    """Splits documents into chunks, embeds and stores them.
 
     Args:
-        settings: Which URLs may be fetched, and what reading a document may take.
-        metadata_cost: Returns the tokens of a document's metadata in a context.
-        limits: How much one insert may bring.
-        cache: Embeddings from before; None makes all of them anew.
+        settings: Hosts of URLs that may be fetched, and limits for reading a document.
+        metadata_cost: Returns the number of tokens of a document's metadata in a context.
+        limits: Limits of one insert.
+        cache: Cached embeddings; None computes all embeddings.
         fetcher: Fetches URLs; made from the settings by default.
 
     Raises:
-        ConfigError: An allowed host of the settings is not a host name.
+        ConfigError: An allowed host in the settings is not a host name.
     """
 
     def __init__(
@@ -134,26 +134,25 @@ class Ingester:
     ) -> InsertReport:
         """Read, split, embed and store documents, all or none.
 
-        A document whose id is stored already is replaced as a whole, in the same step. Each chunk
-        carries its document's metadata, `document_id`, `token_count` and `metadata_token_count`,
-        and for Markdown and HTML the first heading of level 1 as `title`, unless the metadata has a
-        title.
+        A stored document with the same id is replaced as a whole, in the same step. Each chunk has
+        its document's metadata, `document_id`, `token_count` and `metadata_token_count`, and for
+        Markdown and HTML the first heading of level 1 as `title`, unless the metadata has a title.
 
         Args:
-            documents: Each id once.
-            chunk_size_in_tokens: Most cl100k tokens of a chunk, 1 to 8192; None takes the
-                registration's. If neither the request nor the registration says a size, chunks also
-                fit into what the embedding model reads; else a note says if they do not.
-            overlap: Most tokens repeated from the chunk before, at most half the size; None takes
-                the registration's share of the size.
-            skip_unchanged: Whether to leave documents alone that are stored as they would be now.
-            same_origin_only: Whether to refuse to replace a document of another origin.
+            documents: Documents with distinct ids.
+            chunk_size_in_tokens: Maximum cl100k tokens of a chunk, 1 to 8192; None takes the
+                registration's. If neither the request nor the registration sets a size, chunks also
+                fit the embedding model's window; otherwise a note says if they do not.
+            overlap: Maximum tokens repeated from the previous chunk, at most half the size; None
+                takes the registration's share of the size.
+            skip_unchanged: True to skip documents that are stored in the form they would get now.
+            same_origin_only: True to reject replacing a document of another origin.
 
         Raises:
             NotFound: There is no such vector DB.
             Conflict: A document would replace one of another origin.
-            InvalidRequest: A document is empty, unreadable, given twice, of an unsupported type or
-                at an address that is not allowed; a size is out of range; there is too much.
+            InvalidRequest: A document is empty, unreadable, repeated, of an unsupported type or at
+                an address that is not allowed; a size is out of range; or a limit is exceeded.
             MissingDependency: The package that reads a document is not installed.
             ProviderError: The embedder or the backend failed; nothing was stored.
         """
@@ -170,12 +169,12 @@ class Ingester:
         chunks = await self._all_chunks(documents, how, report)
         if report.chunks:
             index = await library.index(vector_db_id)
-            now = await self.splitting(library, index.vector_db, *sizes)  # after a rebuild, perhaps
+            now = await self.splitting(library, index.vector_db, *sizes)  # a rebuild may have ended
             await self._embed_and_store(index, chunks, now, list(report.chunks))
         report.notes.extend(await self.notes(chunks, how))
         return report
 
-    # --- the steps, which jobs take one by one -----------------------------------------------
+    # --- the steps, which jobs run one by one ------------------------------------------------
 
     async def splitting(
         self,
@@ -184,11 +183,11 @@ class Ingester:
         size: int | None = None,
         overlap: int | None = None,
     ) -> Splitting:
-        """Return how documents are split: as the request says, else as the registration does.
+        """Return the settings for splitting: the request's sizes, or else the registration's.
 
         Raises:
             InvalidRequest: A size is out of range.
-            Conflict: The model is not the one that made the embeddings that are stored.
+            Conflict: The model is not the one that made the stored embeddings.
         """
         taken = Sizes.of(vector_db, size, overlap)
         embedder = await library.embedder_of(vector_db)
@@ -202,17 +201,17 @@ class Ingester:
         *,
         same_origin_only: bool,
     ) -> set[str]:
-        """Return the ids of documents that are stored as they would be stored now.
+        """Return the ids of documents that are stored in the form they would get now.
 
         Raises:
-            Conflict: `same_origin_only`, and one is stored from another origin.
+            Conflict: `same_origin_only` is True and a stored document has another origin.
         """
         hashes = await self.reader.run(lambda: {d.document_id: sizes.hash(d) for d in documents})
         origins = {d.document_id: d.origin for d in documents} if same_origin_only else {}
         return await unchanged(index, hashes, origins)
 
     async def read(self, document: RAGDocument) -> ParsedDocument:
-        """Return the text of a document that was handed in, fetched first if it is an address.
+        """Return the text of a document; fetch it first if its content is an address.
 
         Raises:
             InvalidRequest: It is unreadable, of an unsupported type, or its address is not allowed.
@@ -234,17 +233,17 @@ class Ingester:
         how: Splitting,
         most: int | None = None,
     ) -> Iterator[Chunk]:
-        """Yield the chunks of a document as they are made; see `each_chunk`. Blocks."""
+        """Yield the chunks of a document lazily; see `each_chunk`. Blocks."""
         chosen = how.sizes.chunking, how.vector_db, self._metadata_cost, how.bound, most
         yield from each_chunk(document, parsed, *chosen, how.sizes.hash(document))
 
     async def embed(
         self, chunks: Iterator[Chunk], how: Splitting, batch: int = JOB_BATCH
     ) -> AsyncGenerator[Embedded, None]:
-        """Yield chunks with their embeddings, a batch at a time; the next is made meanwhile.
+        """Yield batches of chunks with their embeddings; split the next batch concurrently.
 
         Raises:
-            InvalidRequest: A text has nothing visible in it.
+            InvalidRequest: A text has no visible character.
             ProviderError: The embedder failed.
         """
         dimension = how.vector_db.embedding_dimension
@@ -275,21 +274,22 @@ class Ingester:
         rows: list[NDArray[np.float32]],
         document_ids: Sequence[str],
     ) -> None:
-        """Store all chunks of some documents in one write, in the place of what is there of them.
+        """Store all chunks of documents in one write, replacing their stored chunks.
 
         Args:
-            rows: The embeddings of the chunks in parts, in their order; emptied, so that memory
-                holds them once.
+            rows: The embeddings of the chunks in parts, in order; the list is emptied, so that
+                memory has only one copy of them.
+            document_ids: Ids of the documents to replace.
 
         Raises:
             ProviderError: The backend failed; nothing was stored.
         """
-        # No name keeps the embeddings: the index lets them go once it has its own form of them.
+        # Keep no reference to the embeddings, so that the index can free them after its copy.
         dimension = index.vector_db.embedding_dimension
         await index.add_chunks(chunks, _joined(rows, dimension), replace_documents=document_ids)
 
     async def notes(self, chunks: Sequence[Chunk], how: Splitting) -> list[str]:
-        """Return what the sender has to know, such as that the model does not read all."""
+        """Return messages for the sender, such as that chunks exceed the model's window."""
         if not how.sizes.chosen or how.window is None:
             return []
         model = how.vector_db.embedding_model
@@ -300,7 +300,7 @@ class Ingester:
     async def _all_chunks(
         self, documents: Sequence[RAGDocument], how: Splitting, report: InsertReport
     ) -> list[Chunk]:
-        """Return the chunks of the documents that the report does not call unchanged."""
+        """Return the chunks of the documents that are not unchanged in the report."""
         chunks: list[Chunk] = []
         for number, document in enumerate(documents):
             if document.document_id not in report.unchanged:
@@ -310,7 +310,7 @@ class Ingester:
     async def _chunks(
         self, number: int, document: RAGDocument, how: Splitting, report: InsertReport, before: int
     ) -> list[Chunk]:
-        """Return the chunks of a document, and note in the report what it has become."""
+        """Split a document and add its chunk count to the report."""
         parsed = await self._parse(number, document)
         if parsed.unread:
             report.unread[document.document_id] = parsed.unread
@@ -321,7 +321,7 @@ class Ingester:
         return made
 
     async def _parse(self, number: int, document: RAGDocument) -> ParsedDocument:
-        """Return a document's text; errors say which document they are about."""
+        """Return a document's text; errors name the document."""
         try:
             return await self.read(document)
         except InvalidRequest as error:
@@ -369,7 +369,7 @@ class Ingester:
     def _check_chunks(self, count: int) -> None:
         most = self._limits.max_chunks_per_insert
         if count > most:
-            raise InvalidRequest(  # the whole count is unknown: splitting ends here
+            raise InvalidRequest(  # the total is unknown, because splitting stops here
                 f"The request has more than {most} chunks.",
                 hint="Send fewer documents, or use larger chunks; the operator's setting is "
                 "server.limits.max_chunks_per_insert.",
@@ -378,7 +378,7 @@ class Ingester:
 
 
 def _joined(rows: list[NDArray[np.float32]], dimension: int) -> NDArray[np.float32]:
-    """Return all embeddings, shape (n, dimension), letting go of the parts from the last."""
+    """Return all embeddings, shape (n, dimension); free each part after copying it."""
     result = np.empty((sum(map(len, rows)), dimension), np.float32)
     end = len(result)
     while rows:

@@ -1,4 +1,4 @@
-"""Ingestion that survives anything: documents become jobs, which are submitted and changed here."""
+"""Durable ingestion: submits documents as jobs, and lists and changes the jobs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from corral.providers.ingestion.split.chunking import Sizes
 MAX_PAGE = 1000
 
 WAIT_SECONDS = 60.0
-"""How long a change to a document waits while it is being stored."""
+"""Maximum time that a change waits for a document that is being stored."""
 
 _ATTRIBUTES = TypeAdapter(Metadata)
 
@@ -50,9 +50,9 @@ class Prepared:
     """Documents before they are submitted.
 
     Attributes:
-        changed: What has to be ingested.
-        unchanged: Ids of the documents that are stored as they would be now.
-        chunking: The sizes that were asked for; None: the registration's.
+        changed: The documents to ingest.
+        unchanged: Ids of the documents that are stored in the form they would get now.
+        chunking: The requested sizes; None: the registration's.
     """
 
     changed: list[RAGDocument]
@@ -61,18 +61,18 @@ class Prepared:
 
 
 class Ingestion:
-    """Takes documents in, and works on them until they are stored or have failed.
+    """Accepts documents and processes them until they are stored or have failed.
 
     Jobs are in a table that all processes of a data folder share. Each job has one owner at a time;
-    what a killed owner has left is taken over. Documents are stored whole, and replace an earlier
-    version in one step.
+    the jobs of a killed owner are taken over. A document is stored as a whole, and replaces its
+    earlier version in one step.
 
-    A job writes with the rights of who submitted it. A principal sees the jobs of its tenant that
-    it submitted, or whose documents it may read; no others exist for it.
+    A job writes with the rights of its submitter. A principal sees the jobs of its tenant that it
+    submitted, or that ingest documents it may read; other jobs do not exist for it.
 
     Args:
-        library: Where vector DBs, models and files are, as a principal sees them; a `Stack`.
-        workers: Run the jobs, and hold the ingester.
+        library: A principal's view of vector DBs, models and files; a `Stack`.
+        workers: Run the jobs, and have the ingester.
     """
 
     def __init__(self, library: FileLibrary, workers: Workers) -> None:
@@ -82,7 +82,7 @@ class Ingestion:
         self._following = asyncio.Lock()
 
     def on(self, library: FileLibrary) -> Self:
-        """Return the same for another principal."""
+        """Return a view for another principal."""
         view = copy.copy(self)
         view._library = library
         return view
@@ -92,11 +92,11 @@ class Ingestion:
         await self._workers.start()
 
     async def close(self) -> None:
-        """Stop the workers; what they have not stored is queued again."""
+        """Stop the workers; their unfinished jobs are queued again."""
         await self._workers.close()
 
     async def sweep(self) -> int:
-        """Forget the jobs of deleted vector DBs, and old replaced ones; return how many."""
+        """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number."""
         return await self._workers.sweep()
 
     async def insert(
@@ -121,22 +121,22 @@ class Ingestion:
         batch: bool | str = False,
         same_origin_only: bool = False,
     ) -> list[Job]:
-        """Queue documents and return their jobs, in order; they outlive the process from here on.
+        """Queue documents durably and return their jobs, in order.
 
-        An unfinished job of the same document is cancelled; one that would store the same is
-        returned in the place of a new one.
+        An unfinished job of the same document is cancelled; if it has the same content, it is
+        returned instead of a new job.
 
         Args:
-            requests: What to ingest.
-            batch: True makes a batch of them; the id of a batch adds them to it.
-            same_origin_only: Whether to refuse a document that an unfinished job ingests from
-                another origin.
+            requests: The documents or files to ingest.
+            batch: True creates a batch; the id of a batch adds the jobs to it.
+            same_origin_only: True to reject a document that an unfinished job ingests from another
+                origin.
 
         Raises:
-            NotFound: There is no such vector DB, or no such file.
+            NotFound: There is no such vector DB, or no such file. Nothing was queued.
             InvalidRequest: A request names neither a file nor a document, or both, or its
-                attributes are no JSON.
-            Conflict: As `same_origin_only` says. Nothing was queued, as with the others.
+                attributes are not JSON. Nothing was queued.
+            Conflict: `same_origin_only` rejects a document. Nothing was queued.
         """
         await self.start()
         known = {r.vector_db_id: None for r in requests}
@@ -157,13 +157,13 @@ class Ingestion:
         skip_unchanged: bool,
         same_origin_only: bool,
     ) -> Prepared:
-        """Return which documents have to be ingested, and into chunks of which sizes.
+        """Return the documents to ingest, the unchanged documents, and the chunk sizes.
 
         Raises:
             NotFound: There is no such vector DB.
-            InvalidRequest: A document is given twice, or a size is out of range.
-            Conflict: `same_origin_only`, and a document is stored from another origin; or the
-                model is not the one that made the embeddings that are stored.
+            InvalidRequest: A document is repeated, or a size is out of range.
+            Conflict: `same_origin_only` is True and a stored document has another origin; or the
+                model is not the one that made the stored embeddings.
         """
         twice = [i for i, n in Counter(d.document_id for d in documents).items() if n > 1]
         if twice:
@@ -195,7 +195,7 @@ class Ingestion:
         return Submission(request, vector_db, filename, self._library.principal)
 
     async def _filename(self, file_id: str, *, must_exist: bool) -> str:
-        """Return a file's name; "" of one that does not exist, where it need not."""
+        """Return a file's name; "" for a missing file, unless `must_exist`."""
         try:
             file = await self._library.files.get(file_id)
             if file.tenant == self._library.principal.tenant:  # else it does not exist for this one
@@ -232,22 +232,22 @@ class Ingestion:
         changed_after: int | None = None,
         files_only: bool = False,
     ) -> tuple[list[Job], bool]:
-        """Return jobs in the order of their submission, and whether there are more.
+        """Return jobs in the order of their submission, and True if more follow.
 
         Args:
-            vector_db_id: Only those of this vector DB.
-            batch_id: Only those of this batch.
-            status: Only those in this state, or in one of these.
-            after: Only those that follow this one: a job's id, or a file's for its newest job.
-            before: Only those that precede this one; those right before it where `after` is None.
-            limit: Most jobs, 1 to 1000.
-            order: "desc" has the newest first.
+            vector_db_id: Only jobs of this vector DB.
+            batch_id: Only jobs of this batch.
+            status: Only jobs in this state, or in one of these states.
+            after: Only jobs after this job's id, or after the newest job of this file's id.
+            before: Only jobs before this one; if `after` is None, the jobs nearest to it.
+            limit: Maximum number of jobs, 1 to 1000.
+            order: "desc" for newest first, "asc" for oldest first.
             newest_only: Only the newest job of each document.
-            changed_after: Only those that changed after this version, in the order of changes.
-            files_only: Only those of uploaded files.
+            changed_after: Only jobs that changed after this version, in the order of changes.
+            files_only: Only jobs of uploaded files.
 
         Raises:
-            NotFound: There is no such vector DB, or nothing of the id `after` or `before`.
+            NotFound: There is no such vector DB, or no job or file with the id `after` or `before`.
         """
         scope = await self._scope(
             vector_db_id,
@@ -269,12 +269,12 @@ class Ingestion:
         batch_id: str | None = None,
         files_only: bool = False,
     ) -> Counter[JobStatus]:
-        """Return how many jobs are in each state; of a vector DB, the newest of each document."""
+        """Count jobs by state; without a batch, only the newest job of each document."""
         which = {"batch_id": batch_id, "newest_only": batch_id is None, "files_only": files_only}
         return await self._reader.counts(await self._scope(vector_db_id, **which))
 
     async def backlog(self) -> Counter[JobStatus]:
-        """Return how many jobs of all tenants are in each state."""
+        """Count the jobs of all tenants by state."""
         return await self._reader.counts(Scope())
 
     async def usage_bytes(self, vector_db_id: str) -> int:
@@ -285,7 +285,7 @@ class Ingestion:
     async def changes(
         self, *, job_id: str | None = None, batch_id: str | None = None
     ) -> AsyncIterator[list[Job]]:
-        """Yield what has changed, at first all, every `LOOK_EVERY_SECONDS` until all are final."""
+        """Yield changed jobs, first all, every `LOOK_EVERY_SECONDS` until all are final."""
         version, done = -1, False
         while not done:
             scope = self._all(batch_id=batch_id, job_id=job_id)
@@ -297,14 +297,14 @@ class Ingestion:
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
 
     async def wait(self, jobs: Sequence[Job], seconds: float) -> None:
-        """Return once jobs are final, or after some seconds; the jobs go on in either case.
+        """Return once jobs are final, or after a timeout; the jobs continue in either case.
 
-        Notices the end of a job of this process at once, and of any other within
+        It detects the end of this process's jobs at once, of other jobs within
         `LOOK_EVERY_SECONDS`.
 
         Args:
             jobs: One job, or all jobs of a batch.
-            seconds: 0 returns at once.
+            seconds: Timeout; 0 returns at once.
         """
         if not jobs or not seconds:
             return
@@ -327,7 +327,7 @@ class Ingestion:
         vector_db_id: str | None = None,
         batch_id: str | None = None,
     ) -> int:
-        """Cancel unfinished jobs and return how many; a document that is being stored is stored."""
+        """Cancel unfinished jobs and return their number, except documents being stored."""
         scope = await self._scope(vector_db_id, batch_id=batch_id, job_id=job_id)
         return await self._queue.cancel(scope)
 
@@ -338,7 +338,7 @@ class Ingestion:
         vector_db_id: str | None = None,
         batch_id: str | None = None,
     ) -> int:
-        """Queue failed and cancelled jobs again and return how many."""
+        """Queue failed and cancelled jobs again and return their number."""
         await self.start()
         scope = await self._scope(vector_db_id, batch_id=batch_id, job_id=job_id)
         count = await self._queue.retry(scope)
@@ -346,18 +346,18 @@ class Ingestion:
         return count
 
     async def remove(self, vector_db_id: str, file_id: str) -> None:
-        """Delete what a file has become in a vector DB, and its jobs.
+        """Delete a file's document in a vector DB, and its jobs.
 
         Raises:
             NotFound: The file was never ingested there.
-            Forbidden: Its document is closed to the principal, who submitted it.
-            Unavailable: It is being stored, and that takes long.
+            Forbidden: The principal submitted the file, but may no longer read its document.
+            Unavailable: The document is still being stored after `WAIT_SECONDS`.
         """
         job = await self._changeable(vector_db_id, file_id)
         vector_db = await self._library.vector_db(vector_db_id)
         scope = self._all(vector_db=vector_db, file_id=file_id)
         removed = False
-        while not removed:  # again if the file was ingested once more meanwhile
+        while not removed:  # repeat if the file was ingested again in between
             await self._queue.cancel(scope)
             await self._settled(scope)
             version = max((each.version for each in await self._reader.find(scope)), default=0)
@@ -371,9 +371,9 @@ class Ingestion:
 
         Raises:
             NotFound: The file was never ingested there.
-            InvalidRequest: The attributes are no JSON.
+            InvalidRequest: The attributes are not JSON.
             Forbidden, Conflict: The principal may not write the document; nothing is changed.
-            Unavailable: It is being stored, and that takes long.
+            Unavailable: The document is still being stored after `WAIT_SECONDS`.
         """
         _check_attributes(attributes)
         vector_db = await self._library.vector_db(vector_db_id)
@@ -388,7 +388,7 @@ class Ingestion:
                 return await self.newest(vector_db_id, file_id)
 
     async def _changeable(self, vector_db_id: str, file_id: str) -> Job:
-        """Return the newest job of a file; refuse one whose document is closed to the principal."""
+        """Return the newest job of a file; raise Forbidden if its document is hidden."""
         job = await self.newest(vector_db_id, file_id)
         if not (await self._reader.counts(self._all(job_id=job.job_id, changing=True))).total():
             raise Forbidden("You may not read the document of this file.", hint="Ask an admin.")
@@ -397,7 +397,7 @@ class Ingestion:
     async def _relabel(
         self, index: EmbeddingIndex, job: Job, attributes: Mapping[str, Any]
     ) -> None:
-        """Give a stored document other attributes; where that fails, its job keeps the old ones."""
+        """Give a stored document other attributes; on failure, its job keeps the old ones."""
         recorded: Mapping[str, Any] = job.attributes
         try:
             await change_attributes(index, job.document_id, job.attributes, attributes)
@@ -408,12 +408,12 @@ class Ingestion:
     # --- following ---------------------------------------------------------------------------
 
     async def follow(self, write: Write) -> None:
-        """Record who may read the documents of a write now: their jobs are known to the same.
+        """Record the acls of a write's documents, because their jobs have the same readers.
 
-        A document has the tokens of all of its chunks. One that the write has stored whole is known
-        by it; of others all chunks are read, one document at a time, and again once that is
-        recorded: another process may have written meanwhile, and whoever records last must have
-        read what is true.
+        The acl of a document is the union over its chunks. The write itself has the acl of a
+        document that it stored as a whole. For other documents all chunks are read, one document at
+        a time, and read again after recording: another process may have written in between, and
+        the last record must be correct.
         """
         vector_db, default = write.vector_db, write.vector_db.default_acl
         if len(write.chunks) <= READ_AT_ONCE:
@@ -440,7 +440,7 @@ class Ingestion:
                     recorded = acl
 
     async def _whole(self, vector_db: VectorDB) -> EmbeddingIndex | None:
-        """Return the index of a vector DB as its admin sees it; None: it is not registered."""
+        """Return an admin's view of a vector DB's index; None if it is not registered."""
         library = self._library.for_principal(Principal.stored(vector_db.tenant, role=Role.ADMIN))
         with suppress(NotFound):
             index = await library.index(vector_db.identifier)

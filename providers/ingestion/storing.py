@@ -1,4 +1,4 @@
-"""Store chunks: those without an embedding get one, then the index takes all or none."""
+"""Store chunks: embed the chunks without an embedding, then write all or none."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.cache import EmbeddingCache, made_by
 
 EMBED_BATCH = 512
-"""Texts handed to an embedder at once. It batches for its model itself; this only lets other
-requests have their turn."""
+"""Maximum texts per call of an embedder, which batches for its model itself; the limit only lets
+other requests run in between."""
 
 
 async def store(
@@ -42,7 +42,7 @@ async def store(
         Conflict: The model is not the one that made the embeddings that are stored.
         ProviderError: The embedder or the backend failed; nothing was stored.
     """
-    index = await library.index(vector_db_id)  # first: the embeddings have to be of its model
+    index = await library.index(vector_db_id)  # first, because it determines the model
     vector_db = index.vector_db
     cleaned = await asyncio.to_thread(all_cleaned, chunks, vector_db.embedding_dimension)
     embeddings = await embeddings_of(library, vector_db, cleaned)
@@ -52,7 +52,7 @@ async def store(
 async def embeddings_of(
     library: Library, vector_db: VectorDB, chunks: Sequence[Chunk]
 ) -> ArrayLike | None:
-    """Return an embedding for each chunk, or None where all chunks bring theirs.
+    """Return an embedding for each chunk, or None if all chunks have their own.
 
     Raises:
         ContractViolation, ProviderError: As `embed` says.

@@ -1,1 +1,1 @@
-"""The roof: the configured providers, the registered vector DBs, and the way to their indexes."""
+"""The stack: configured providers, registered vector DBs, and access to their indexes."""

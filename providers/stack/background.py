@@ -1,4 +1,4 @@
-"""What a server does in the background: load models at its start, delete what has expired."""
+"""Background tasks of a server: load models at startup, delete expired data."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from corral.providers.stack.stack import Stack
 from corral.providers.stack.vector_store_table import Place, VectorStore
 
 MOST_SECONDS = 60.0
-"""How long the sweep sleeps at most."""
+"""Maximum sleep of the sweep."""
 LEAST_SECONDS = 1.0
-"""How long it sleeps at least, so that a backend that is away is not asked all the time."""
+"""Minimum sleep of the sweep, which limits requests to an unavailable backend."""
 
 RETRY_SECONDS = 10.0
-"""How long it waits where it has failed."""
+"""Pause after a failure."""
 
 MAKING_SECONDS = 86_400.0
-"""How long a vector DB may take to be filled: a copy or an import registers it only then."""
+"""Maximum time to fill a vector DB: a copy or an import registers it only afterwards."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,11 +36,11 @@ class BackgroundWork(ABC):
     _task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin in the background."""
+        """Start the background task."""
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """End the background task; nothing to end is fine."""
+        """Cancel the background task, if it was started."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -54,10 +54,10 @@ class BackgroundWork(ABC):
 class Warmup(BackgroundWork):
     """Loads the embedding models of the registered vector DBs of all tenants, in the background.
 
-    Questions that come earlier wait for the same loading.
+    Queries that arrive earlier wait for the same load.
 
     Args:
-        stack: The whole of it; no principal's view.
+        stack: The unrestricted stack, not a principal's view.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -67,7 +67,7 @@ class Warmup(BackgroundWork):
         await self.once()
 
     async def once(self) -> None:
-        """Load each model. A failure is logged, and again an error of whoever needs the model."""
+        """Load each model. A failure is logged; queries that need the model fail with the error."""
         used = {each.embedding_model for each in await self._stack.vector_dbs_of_all()}
         for model in sorted(used):
             try:
@@ -79,10 +79,10 @@ class Warmup(BackgroundWork):
 class Sweep(BackgroundWork):
     """Deletes expired vector stores, chunks and files of all tenants, while it runs.
 
-    The first time comes when something is due. Any number of processes may sweep one data folder.
+    The first sweep runs when data has expired. Several processes may sweep one data folder.
 
     Args:
-        stack: The whole of it; no principal's view.
+        stack: The unrestricted stack, not a principal's view.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -90,10 +90,10 @@ class Sweep(BackgroundWork):
         self._table = stack.stores
 
     async def once(self) -> None:
-        """Delete what has expired by now.
+        """Delete all data that has expired.
 
         Raises:
-            CorralError: Something could not be deleted; the rest was.
+            CorralError: Some data could not be deleted; the rest was.
         """
         failures: list[CorralError] = []
         for step in (self._stores, self._chunks, self._files):
@@ -118,7 +118,7 @@ class Sweep(BackgroundWork):
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _wait(self) -> None:
-        """Sleep until something is due, or for `MOST_SECONDS`."""
+        """Sleep until the next expiry, for `LEAST_SECONDS` to `MOST_SECONDS`."""
         self._table.changed.clear()
         due = await self._table.next_expiry()
         left = MOST_SECONDS if due is None else due - self._table.clock()
@@ -131,7 +131,7 @@ class Sweep(BackgroundWork):
         registered = await self._stack.vector_dbs_of_all()
         for vector_db in _of(await self._table.mark_expired(), registered):
             try:
-                with suppress(NotFound):  # somebody else was faster
+                with suppress(NotFound):  # another process was faster
                     await self._view(vector_db).unregister(vector_db.identifier)
             except CorralError as error:
                 _LOG.warning("Cannot delete an expired vector store: %s", type(error).__name__)
@@ -153,7 +153,7 @@ class Sweep(BackgroundWork):
                 failures.append(error)
 
     async def _delete_due(self, vector_db: VectorDB, chunk_ids: Sequence[str], now: int) -> None:
-        """Delete those of some chunks whose own records say that their time is over."""
+        """Delete the chunks that have expired by their own records."""
         index = await self._view(vector_db).index(vector_db.identifier, active=False)
         for start in range(0, len(chunk_ids), READ_AT_ONCE):
             found = await index.get_chunks(chunk_ids[start : start + READ_AT_ONCE])
@@ -171,7 +171,7 @@ def _place(vector_db: VectorDB) -> Place:
 
 
 def _of(stores: Sequence[VectorStore], registered: Sequence[VectorDB]) -> list[VectorDB]:
-    """Return those registrations that stores are of."""
+    """Return the registrations of the stores."""
     places = {(*store.key, store.created_at) for store in stores}
     return [each for each in registered if _place(each) in places]
 

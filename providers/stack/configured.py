@@ -1,4 +1,4 @@
-"""The configured providers: built at first use, found by their id or by a model that they serve."""
+"""The configured providers: built at first use, looked up by id or by model."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class ProviderStatus:
 class ConfiguredProviders:
     """The providers of a configuration and the models they serve.
 
-    Checks the settings of every provider and imports no engine, so that a broken one never keeps
-    the server from starting.
+    It checks the settings of every provider but imports no engine, so that a broken engine never
+    prevents the server from starting.
 
     Raises:
         UnknownProvider, ConfigError: The configuration cannot work.
@@ -79,7 +79,7 @@ class ConfiguredProviders:
     def models(self) -> list[tuple[str, ModelInfo]]:
         """Return (provider_id, model) for every embedding model that can be registered.
 
-        A provider that cannot be built serves none; `providers` says why.
+        A provider that cannot be built serves no model; `providers` returns the reason.
         """
         return [
             (provider.provider_id, info)
@@ -88,10 +88,10 @@ class ConfiguredProviders:
         ]
 
     def default_model(self) -> str:
-        """Return the embedding model of a vector DB that names none.
+        """Return the default embedding model of a registration.
 
-        Where the file names none either, and no provider serves the one of an installation without
-        a file: the first that one serves. A provider that cannot be built may serve it, though.
+        If the file names no default and no provider serves the built-in default, it is the first
+        served model, unless a provider cannot be built, because that one may serve the default.
         """
         model = self.config.default_embedding_model
         if "default_embedding_model" in self.config.model_fields_set:
@@ -102,11 +102,11 @@ class ConfiguredProviders:
         return served[0]
 
     def usable_default_model(self) -> str:
-        """Return the default model, which a provider serves.
+        """Return the default model if a provider serves it.
 
         Raises:
-            InvalidRequest: None does, and others are served; the message names them.
-            CorralError: None is served at all; the message says what to do.
+            InvalidRequest: No provider serves it; the message names the served models, if any.
+            CorralError: The provider that may serve it cannot be built, and no model is served.
         """
         model, served = self.default_model(), [info.model for _, info in self.models()]
         if model in served:
@@ -141,7 +141,7 @@ class ConfiguredProviders:
 
         Raises:
             NotFound: No configured provider serves it.
-            CorralError: A provider that may serve it cannot be built; the message says why.
+            CorralError: A provider that may serve it cannot be built; the message has the reason.
         """
         known = self.models()
         found = next((each for each in known if each[1].model == model), None)
@@ -179,7 +179,7 @@ class ConfiguredProviders:
         return self._model_names(Api.INFERENCE)
 
     async def chat(self, model: str, prompt: str) -> str:
-        """Return what a language model answers; see `InferenceProvider.chat`.
+        """Return a language model's answer; see `InferenceProvider.chat`.
 
         Raises:
             InvalidRequest: No configured provider serves it; the message lists the known models.
@@ -192,10 +192,10 @@ class ConfiguredProviders:
     # --- providers ---------------------------------------------------------------------------
 
     async def providers(self, seconds: float | None = None) -> list[ProviderStatus]:
-        """Return every configured provider with its health; all are asked at once.
+        """Return every configured provider with its health, checked concurrently.
 
         Args:
-            seconds: One that takes longer to say how it is cannot serve (default 5).
+            seconds: Timeout of one health check (default 5); a slower provider counts as failed.
         """
         most = HEALTH_TIMEOUT_SECONDS if seconds is None else seconds
         asked = [self._status(api, entry, most) for (api, _), entry in self._entries.items()]
@@ -206,10 +206,10 @@ class ConfiguredProviders:
         return (Api.VECTOR_IO, provider_id) in self._entries
 
     def vector_io(self, provider_id: str) -> VectorIOProvider:
-        """Return a vector_io provider, built now if it was not.
+        """Return a vector_io provider, building it at first use.
 
         Raises:
-            UnknownProvider: None of that id is configured.
+            UnknownProvider: No provider with this id is configured.
             MissingDependency: Its packages are not installed.
         """
         provider: VectorIOProvider = self._provider(Api.VECTOR_IO, provider_id)
@@ -233,7 +233,7 @@ class ConfiguredProviders:
         return self._entries[api, provider_id]
 
     def _provider(self, api: Api, provider_id: str) -> Any:
-        """Return a provider of the class that its kind must have."""
+        """Return a provider, checked to be of the class of its kind."""
         entry = self._entry(api, provider_id)
         if (api, provider_id) not in self._built:
             provider, wanted = build_provider(api, entry, self.home), _CLASSES[api]
@@ -243,7 +243,7 @@ class ConfiguredProviders:
         return self._built[api, provider_id]
 
     def _buildable(self, api: Api) -> tuple[list[Any], list[CorralError]]:
-        """Return the providers of a kind that can be built, and why the others cannot."""
+        """Return the providers of a kind that can be built, and the errors of the others."""
         found, failures = [], []
         for provider_id in [name for kind, name in self._entries if kind is api]:
             try:
@@ -255,7 +255,7 @@ class ConfiguredProviders:
         return found, failures
 
     def _raise_first_failure(self, api: Api) -> None:
-        """Raise why a provider cannot be built: it may serve the model, and says what to do."""
+        """Raise the error of a provider that cannot be built, because it may serve the model."""
         for failure in self._buildable(api)[1]:
             raise failure
 
@@ -279,7 +279,7 @@ class ConfiguredProviders:
         )
 
     def _check_default_model(self) -> None:
-        """Refuse a default model, where the file names one, that no provider serves."""
+        """Raise ConfigError if the file names a default model that no provider serves."""
         model = self.config.default_embedding_model
         if "default_embedding_model" not in self.config.model_fields_set:
             return
@@ -301,7 +301,7 @@ class ConfiguredProviders:
             health = Health("Error", f"no answer in {seconds:g} s")
         except CorralError as error:
             health = Health("Error", str(error))
-        except Exception as error:  # noqa: BLE001 - of a plugin: the others are shown all the same
+        except Exception as error:  # noqa: BLE001 - a plugin may raise anything; show the others
             health = Health("Error", f"health() raised {type(error).__name__}")
         return ProviderStatus(
             api,

@@ -1,4 +1,4 @@
-"""Chunks that expire: stored with their time in their own record, and noted for the sweep."""
+"""Chunks that expire: stored with the time in their record, and scheduled for the sweep."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from corral.providers.stack.stack import Stack
 async def store_expiring(
     stack: Stack, vector_db_id: str, chunks: Sequence[Chunk], ttl_seconds: int | None
 ) -> None:
-    """Store chunks, all or none; those whose time is over later are deleted by the sweep.
+    """Store chunks, all or none; the sweep deletes them after they expire.
 
-    The time is noted before the chunks are stored, and the sweep believes the chunk: whatever is
-    killed in between, no chunk outlives its time, and one that comes again without a time stays.
+    The expiry is scheduled before the chunks are stored, and the sweep checks the chunk's record:
+    even if a process is killed in between, no chunk outlives its expiry, and a chunk that is stored
+    again without an expiry stays.
 
     Args:
-        stack: Where the vector DB is.
-        vector_db_id: Where to.
         chunks: Not mutated. `expires_at` in a chunk's record wins over `ttl_seconds`.
-        ttl_seconds: How long the chunks live; None: until they are deleted.
+        ttl_seconds: Lifetime of the chunks in seconds; None: until they are deleted.
 
     Raises:
         CorralError: As `store`.
@@ -36,7 +35,7 @@ async def store_expiring(
 
 
 async def schedule(stack: Stack, vector_db: VectorDB, chunks: Sequence[Chunk]) -> None:
-    """Note when chunks that are about to be stored expire, for the sweep."""
+    """Schedule the expiry of chunks that will be stored next."""
     due = {
         chunk.chunk_id: chunk.chunk_metadata.expires_at
         for chunk in chunks

@@ -1,6 +1,6 @@
-"""Vector DBs that are being created: an engine has their data, the registry does not have them yet.
+"""Vector DBs that are being created: an engine has their data, but they are not registered yet.
 
-Every process of a data folder can list them, so no process takes their data for orphans.
+Every process of a data folder can list them, so no process treats their data as orphans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from corral.providers.base.owner import Owner
 
 
 class Making:
-    """A file for each vector DB that is being created, and a lock that dies with its process.
+    """A file for each vector DB that is being created, and a lock that its process holds.
 
     Args:
         folder: The folder of the files; the first one creates it.
@@ -35,7 +35,7 @@ class Making:
             await asyncio.shield(asyncio.to_thread(self._end, owner))
 
     async def all(self) -> list[VectorDB]:
-        """Return the vector DBs that any process is creating; forget those of killed processes."""
+        """Return the vector DBs that live processes are creating; drop killed processes' files."""
         return await asyncio.to_thread(self._read)
 
     def _begin(self, owner: Owner, vector_db: VectorDB) -> None:

@@ -1,4 +1,4 @@
-"""The indexes that one process holds open: one a vector DB, for as long as that is registered."""
+"""The open indexes of one process: one per vector DB, as long as it is registered."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from corral.api.writes import WriteObserver
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 
 LOOK_EVERY_SECONDS = 1.0
-"""How often the registry is searched for vector DBs that other processes have deleted."""
+"""Interval of the check for vector DBs that other processes have deleted."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class OpenIndexes:
-    """Opens, keeps and lets go of indexes; what is let go of is closed after its last user.
+    """Opens, caches and releases indexes; a released index is closed after its last call.
 
     Args:
+        registry: The registrations.
         spec: Returns the spec of a provider by its id.
+        provider: Returns a vector_io provider by its id.
 
     Attributes:
-        lock: By a vector DB's key, held by whoever makes, opens, changes or deletes it: a backend
-            that is slow to open holds up nobody else's.
+        lock: By vector DB key, held while a task makes, opens, changes or deletes that vector DB;
+            a slow backend does not block other vector DBs.
         observer: Called after each write to an index of this process.
     """
 
@@ -46,10 +48,10 @@ class OpenIndexes:
         self._registry, self._spec, self._provider = registry, spec, provider
         self._indexes: dict[Key, EmbeddingIndex] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._looked = (0, 0.0)  # at which generation of the registry, and when
+        self._looked = (0, 0.0)  # last check: generation of the registry, and time
 
     def get(self, vector_db: VectorDB) -> EmbeddingIndex | None:
-        """Return the open index of a vector DB if it knows all its settings."""
+        """Return the open index of a vector DB, or None if it is closed or has other settings."""
         held = self._indexes.get(vector_db.key)
         if held is not None and held.vector_db is not vector_db:
             if held.vector_db != vector_db:
@@ -58,16 +60,19 @@ class OpenIndexes:
         return held
 
     def keep(self, index: EmbeddingIndex) -> EmbeddingIndex:
-        """Take over an index that was just opened, and return it as observed."""
+        """Cache an index that was just opened, and return it with the observer."""
         observed = index.observed_by(self.observer)
         self._indexes[index.vector_db.key] = observed
         return observed
 
     async def opened(self, vector_db: VectorDB) -> EmbeddingIndex:
-        """Return the index of a vector DB as it was registered a moment ago.
+        """Return the index of a vector DB, opening it if needed.
+
+        Args:
+            vector_db: A recent registration; it is read again if the index must be opened.
 
         Raises:
-            NotFound: It is deleted, or its data is gone from the backend.
+            NotFound: The vector DB was deleted, or the backend no longer has its data.
             ProviderError: The backend failed.
         """
         held = self.get(vector_db)
@@ -77,16 +82,15 @@ class OpenIndexes:
             return await self.index(await self._registry.get(*vector_db.key))
 
     async def index(self, vector_db: VectorDB) -> EmbeddingIndex:
-        """Return the index of a vector DB, under its lock.
+        """Return the index of a vector DB; the caller holds its lock.
 
-        What can change while a vector DB lives is how it is searched, and an open index takes that
-        over.
+        Only search settings of an existing vector DB can change; an open index applies them.
 
         Args:
-            vector_db: As it is registered now.
+            vector_db: The current registration.
 
         Raises:
-            NotFound: Its data is gone from the backend.
+            NotFound: The backend no longer has its data.
             ProviderError: The backend failed.
         """
         held = self._of_today(vector_db)
@@ -96,7 +100,7 @@ class OpenIndexes:
         return held
 
     async def usable(self, vector_db: VectorDB) -> None:
-        """Recreate the index, empty, if its data is gone from the backend; under its lock.
+        """Recreate an empty index if the backend lost its data; the caller holds its lock.
 
         Raises:
             ProviderError: The backend failed.
@@ -110,14 +114,14 @@ class OpenIndexes:
             self.keep(await provider.open_index(vector_db, create=True))
 
     def forget(self, key: Key) -> None:
-        """Drop an index that was deleted, if it is open."""
+        """Remove a deleted index from the cache."""
         self._indexes.pop(key, None)
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all open indexes."""
         while closing := [*self._closing]:
-            # Not by their callbacks, which may be yet to come: gathering what is done gives them no
-            # turn since Python 3.12, and this would go on for ever.
+            # Remove them here instead of waiting for their callbacks: since Python 3.12, gathering
+            # finished tasks does not run callbacks, and this loop would never end.
             self._closing.difference_update(closing)
             await asyncio.gather(*closing)
         for index in self._indexes.values():
@@ -126,9 +130,9 @@ class OpenIndexes:
     # --- what other processes delete ---------------------------------------------------------
 
     async def look(self) -> None:
-        """Let go of what is no longer registered, if the registry has changed since the last look.
+        """Release indexes that are no longer registered, if the registry has changed.
 
-        Read from the registry first: it notices changes when it is read.
+        Read from the registry before this call: it detects changes only when it is read.
         """
         if self._registry.generation == self._looked[0]:
             return
@@ -139,14 +143,14 @@ class OpenIndexes:
                 self._in_background(self._check(key))
 
     def notice_changes(self) -> None:
-        """Start closing, in the background, vector DBs that others have deleted."""
+        """Start to close, in the background, vector DBs that other processes have deleted."""
         generation, looked = self._looked
         due = time.monotonic() >= looked + LOOK_EVERY_SECONDS
         if self._registry.generation != generation and due:
             self._in_background(self.look())
 
     async def _check(self, key: Key) -> None:
-        """Close a vector DB that is deleted; under the lock, since it may be being created."""
+        """Close a deleted vector DB, under its lock, because it may be under creation."""
         async with self.lock[key]:
             held = self._indexes.get(key)
             stored = await self._registry.find(*key)
@@ -154,7 +158,7 @@ class OpenIndexes:
                 self._let_go(key)
 
     def _of_today(self, vector_db: VectorDB) -> EmbeddingIndex | None:
-        """Return the open index; one of an earlier registration of the id is let go of."""
+        """Return the open index, or None; release an index of an earlier registration of the id."""
         held = self._indexes.get(vector_db.key)
         if held is None or held.vector_db.built_at == vector_db.built_at:
             return held
@@ -162,7 +166,7 @@ class OpenIndexes:
         return None
 
     def _let_go(self, key: Key) -> None:
-        """Close an index, whose chunks others have deleted; those that only it has go with it."""
+        """Close the index of a deleted vector DB; delete it if its chunks are only in memory."""
         index = self._indexes.pop(key)
         keeps = self._spec(index.vector_db.provider_id).capabilities.persistent
         self._in_background(index.close() if keeps else index.delete())

@@ -1,8 +1,8 @@
-"""Data that no registration holds: what a process leaves that is killed between making an index
-and registering it. It is found in every configured provider, and removed on request.
+"""Orphans: data without a registration, left by a process that was killed between making an index
+and registering it. Every configured provider is searched; orphans are removed on request.
 
-Several installations may share an engine. What another one has made there is listed with its id,
-never mixed up with one's own, and removed only if that id is named.
+Several installations may share an engine. Data of another installation is listed separately with
+its id, and removed only if the request names that id.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class ProviderOrphans:
-    """What one provider holds, or why it could not be asked.
+    """The orphans of one provider, or the error if it could not be searched.
 
     Attributes:
-        orphans: Made by this installation.
-        others: Made by other installations, or by one that is unknown; may be in use there.
+        entry: The provider's configuration.
+        orphans: Orphans of this installation.
+        others: Data of other or unknown installations, which may use it.
+        failure: Error message; "" if the search succeeded.
     """
 
     entry: ProviderEntry
@@ -36,7 +38,7 @@ class ProviderOrphans:
 
 
 async def find_orphans(stack: Stack) -> list[ProviderOrphans]:
-    """Return what each vector_io provider holds for no registration, all asked at once."""
+    """Return the orphans of each vector_io provider, searched concurrently."""
     entries = stack.config.providers.of(Api.VECTOR_IO)
     return list(await asyncio.gather(*(_look(stack, entry) for entry in entries)))
 
@@ -44,15 +46,16 @@ async def find_orphans(stack: Stack) -> list[ProviderOrphans]:
 async def remove_orphans(
     stack: Stack, names: Sequence[tuple[str, str]], installation: str | None = None
 ) -> None:
-    """Delete orphans by provider id and name, after looking again.
+    """Delete orphans by provider id and name, after searching again.
 
     Args:
+        names: Pairs of provider id and orphan name.
         installation: Id of the installation that made them, or `UNKNOWN`; None: this one.
 
     Raises:
-        NotFound: One is no orphan, or not any more; nothing is deleted.
-        Conflict: One was made by another installation than that; nothing is deleted.
-        ProviderError: An engine failed; those before it are deleted.
+        NotFound: A name is not, or no longer, an orphan; nothing is deleted.
+        Conflict: An orphan was made by another installation; nothing is deleted.
+        ProviderError: An engine failed; the orphans before it are deleted.
     """
     wanted = installation or await stack.installation()
     provider_ids = dict.fromkeys(provider_id for provider_id, _ in names)

@@ -1,12 +1,12 @@
-"""Rebuilding a vector DB: another model, language or field weights, while it is in use.
+"""Rebuilding a vector DB with another model, language or field weights, while it is in use.
 
-A second index is built beside the first, step by step as a copy is (`copy.py`), with new
-embeddings where the model changes. It takes the first one's place in one transaction of the
-registry. Queries are answered by the first until then.
+A second index is built in the steps of a copy (`copy_steps.py`), with new embeddings if the model
+changes. It replaces the first index in one transaction of the registry. The first index answers
+queries until then.
 
-No write is lost: `rebuild_writes.py` says why.
+No write is lost; see `rebuild_writes.py`.
 
-A rebuild that was killed is taken up by beginning it again: its steps pass over what is done.
+To resume a killed rebuild, begin it again: its steps skip the chunks that are done.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from corral.providers.stack.registrations import REBUILD_SETTINGS, with_settings
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 
 MOST_LEFT = 10_000
-"""Most chunks that may be missing when the switch is asked for: the steps bring the others."""
+"""Maximum missing chunks at the switch; the steps must have copied the rest."""
 CLOSED_SECONDS = 10.0
-"""How long writers wait for the switch at most, so that it gets ahead of them."""
+"""Maximum time that writers wait for the switch, so that it can catch up with them."""
 
 _ROUNDS = 100
 
 Bring: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
-"""Makes some chunks of the new index what they are in the old one."""
+"""Copies chunks to the new index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """A rebuild that is done.
+    """A finished rebuild.
 
     Attributes:
-        vector_db: As it is registered now.
-        note: What stays behind, in a sentence; "" where nothing does.
+        vector_db: The new registration.
+        note: A sentence about data that could not be deleted; "" if none.
     """
 
     vector_db: VectorDB
@@ -62,7 +62,10 @@ class Rebuilding:
     """The rebuilds of one process.
 
     Args:
-        registry: Where vector DBs are registered.
+        library: Returns the embedders.
+        registry: The registrations of vector DBs.
+        table: The rebuilds in progress.
+        open_indexes: The open indexes of this process.
         provider: Returns a vector_io provider by its id.
     """
 
@@ -83,19 +86,19 @@ class Rebuilding:
     # --- the steps of a rebuild --------------------------------------------------------------
 
     async def begin(self, vector_db: VectorDB, settings: Mapping[str, Any]) -> Rebuild | None:
-        """Begin a rebuild, or take up the one that was begun with the same settings.
+        """Begin a rebuild, or resume a rebuild with the same settings.
 
         Args:
-            settings: Some of `REBUILD_SETTINGS`. The model as it is registered means: as it is
-                configured now.
+            settings: Some of `REBUILD_SETTINGS`. The registered model stands for its current
+                configuration, which may differ from the stored embeddings.
 
         Returns:
-            The rebuild; None where nothing would change.
+            The rebuild; None if nothing would change.
 
         Raises:
             NotFound: No configured provider serves the model.
-            InvalidRequest: A setting cannot be changed so, or the index is somebody else's table.
-            Conflict: It is being rebuilt with other settings.
+            InvalidRequest: A rebuild cannot change a setting, or the index is an attached table.
+            Conflict: The vector DB is being rebuilt with other settings.
             ProviderError: The backend failed.
         """
         async with self._lock[vector_db.key]:
@@ -111,15 +114,19 @@ class Rebuilding:
             return found
 
     async def find(self, vector_db: VectorDB) -> Rebuild | None:
-        """Return the rebuild of a vector DB that is under way, or None."""
+        """Return the running rebuild of a vector DB, or None."""
         return await self._table.find(vector_db)
 
     async def step(self, vector_db: VectorDB, after: str, limit: int) -> CopyStep:
-        """Build the next chunks by id and say where to go on; a step may be repeated.
+        """Build the next chunks by id; a step may be repeated.
+
+        Args:
+            after: The id to start after; "" starts at the first chunk.
+            limit: Number of chunks in the step.
 
         Raises:
-            Conflict: It is not being rebuilt, or the model has changed since that began.
-            ProviderError: An engine or the embedder failed; what was built stays.
+            Conflict: It is not being rebuilt, or the model has changed since the start.
+            ProviderError: An engine or the embedder failed; the chunks built so far stay.
         """
         async with self._lock[vector_db.key]:
             rebuild = await self._rebuild(vector_db)
@@ -128,11 +135,11 @@ class Rebuilding:
             return await copy_step(source, target, after, limit, embed=embed)
 
     async def switch(self, vector_db: VectorDB) -> Switched:
-        """Put the new index in the place of the old one, which is deleted.
+        """Replace the old index by the new index, and delete the old index.
 
         Raises:
             Conflict: It is not being rebuilt, or its steps are not done.
-            Unavailable: Writes came faster than they could be carried over; nothing was changed.
+            Unavailable: Writes arrived faster than they could be replayed; nothing was changed.
             ProviderError: An engine or the embedder failed; the old index still serves.
         """
         async with self._lock[vector_db.key]:
@@ -150,36 +157,36 @@ class Rebuilding:
         return Switched(changed, await _dropped(source))
 
     async def abandon(self, vector_db: VectorDB) -> None:
-        """Give a rebuild up and delete what was built of it.
+        """Cancel a rebuild and delete its new index.
 
         Raises:
             Conflict: It is not being rebuilt.
-            ProviderError: The engine failed; the rebuild is still there.
+            ProviderError: The engine failed; the rebuild still exists.
         """
         async with self._lock[vector_db.key]:
             await self._drop(await self._rebuild(vector_db))
 
     async def forget(self, vector_db: VectorDB) -> None:
-        """Delete what is being built of a vector DB that is about to be deleted."""
+        """Delete the new index, if any, of a vector DB that will be deleted."""
         async with self._lock[vector_db.key]:
             rebuild = await self._table.find(vector_db)
             if rebuild is not None:
                 await self._drop(rebuild)
 
     async def targets(self) -> list[VectorDB]:
-        """Return what is being built, as it will be registered."""
+        """Return the registrations of the indexes that are being built."""
         found = [(r, await self._registry.find(*r.key)) for r in await self._table.all()]
         return [rebuild.target(stored) for rebuild, stored in found if stored is not None]
 
     async def close(self) -> None:
-        """Close what is being built; it stays."""
+        """Close the indexes that are being built; their data stays."""
         for index in self._targets.values():
             await index.close()
 
     # --- inside ------------------------------------------------------------------------------
 
     async def _changes(self, stored: VectorDB, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of the registration that a rebuild with some settings changes."""
+        """Return the fields of the registration that a rebuild with these settings changes."""
         unknown = sorted(settings.keys() - REBUILD_SETTINGS)
         if unknown:
             raise InvalidRequest(
@@ -217,13 +224,13 @@ class Rebuilding:
         return found
 
     async def _sides(self, rebuild: Rebuild) -> tuple[EmbeddingIndex, EmbeddingIndex]:
-        """Return the index that serves and the one that is being built."""
+        """Return the serving index and the index that is being built."""
         stored = await self._registry.get(*rebuild.key)
         target = await self._target(rebuild, stored)
         return await self._open.opened(stored), target
 
     async def _target(self, rebuild: Rebuild, stored: VectorDB) -> EmbeddingIndex:
-        """Return the index that is being built, made where it is not."""
+        """Return the index that is being built; create it if it does not exist."""
         wanted = rebuild.target(stored)
         held = self._targets.get(rebuild.key)
         if held is None or held.vector_db.built_at != wanted.built_at:
@@ -242,7 +249,7 @@ class Rebuilding:
         target: EmbeddingIndex,
         chunk_ids: Sequence[str],
     ) -> None:
-        """Make some chunks of the target what they are in the source, absent ones included."""
+        """Copy chunks to the target; delete those that the source no longer has."""
         embed = self._embed(rebuild, target.vector_db)
         for start in range(0, len(chunk_ids), READ_AT_ONCE):
             ids = chunk_ids[start : start + READ_AT_ONCE]
@@ -251,7 +258,7 @@ class Rebuilding:
             await target.delete_chunks([each for each in ids if each not in here])
 
     async def _carry_over(self, rebuild: Rebuild, bring: Bring) -> None:
-        """Carry over what has been noted."""
+        """Replay the recorded writes on the new index."""
         source, target = await self._sides(rebuild)
         while notes := await self._table.notes(rebuild, READ_AT_ONCE):
             ids = [note.name for note in notes if note.kind == "chunk"]
@@ -264,7 +271,7 @@ class Rebuilding:
     async def _bring_missing(
         self, source: EmbeddingIndex, target: EmbeddingIndex, bring: Bring
     ) -> None:
-        """Compare all ids and bring what differs, which is little where the steps are done."""
+        """Compare all ids and copy the differences, which are few after the steps."""
         async for mine, theirs in id_pages(source, target):
             differing = sorted(set(mine).symmetric_difference(theirs))
             if len(differing) > MOST_LEFT:
@@ -276,7 +283,7 @@ class Rebuilding:
             await bring(differing)
 
     async def _switched(self, rebuild: Rebuild, target: EmbeddingIndex, bring: Bring) -> VectorDB:
-        """Register the new index, and keep it open in the place of the old one."""
+        """Register the new index, and cache it in place of the old index."""
         for _ in range(_ROUNDS):
             await self._table.let_wait(rebuild, until=time.time() + CLOSED_SECONDS)
             await self._carry_over(rebuild, bring)
@@ -300,7 +307,7 @@ class Rebuilding:
 
 
 def _check_same(found: Rebuild, changes: Mapping[str, Any], identifier: str) -> None:
-    """Raise Conflict if a rebuild that is under way changes something else."""
+    """Raise Conflict if the running rebuild makes other changes."""
     begun = {n: v for n, v in found.changes.items() if n != "rebuilt_at"}
     differing = sorted(n for n in {*begun, *changes} if begun.get(n) != changes.get(n))
     if differing:
@@ -313,7 +320,7 @@ def _check_same(found: Rebuild, changes: Mapping[str, Any], identifier: str) -> 
 
 
 async def _dropped(index: EmbeddingIndex) -> str:
-    """Delete an index that nobody uses any more; return what stays behind, "" for nothing."""
+    """Delete an unused index; return a sentence if the deletion failed, else ""."""
     try:
         await index.delete()
     except NotFound:

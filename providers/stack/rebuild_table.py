@@ -1,7 +1,7 @@
-"""Rebuilds under way, and what is written meanwhile: two tables beside the registrations.
+"""Running rebuilds, and the writes during them: two tables in the registrations' file.
 
-They are in the registrations' file, so that the switch is one transaction: a write is noted before
-it, and is carried over, or it finds the new index registered.
+They share the file with the registrations, so that the switch is one transaction: a write is either
+recorded before the switch and replayed, or finds the new index registered.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Kind = Literal["chunk", "document"]
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """A rebuild that is under way.
+    """A running rebuild.
 
     Attributes:
-        key: Of the vector DB: its tenant and identifier.
-        created_at: Of its registration.
-        changes: Fields of the registration that differ when it is done; `rebuilt_at` is one.
-        closed_until: Until when writers wait for the switch, in Unix seconds; 0: they do not.
+        key: Tenant and identifier of the vector DB.
+        created_at: `created_at` of its registration, in Unix seconds.
+        changes: Fields of the registration that the rebuild changes, including `rebuilt_at`.
+        closed_until: Time until which writers wait for the switch, in Unix seconds; 0: no wait.
     """
 
     key: tuple[str, str]
@@ -47,17 +47,17 @@ class Rebuild:
 
     @property
     def embeds(self) -> bool:
-        """Return True if chunks are embedded again, False if embeddings are copied."""
+        """True if chunks are embedded again, False if embeddings are copied."""
         return "fingerprint" in self.changes
 
     def target(self, stored: VectorDB) -> VectorDB:
-        """Return the registration as it will be."""
+        """Return the registration after the rebuild."""
         return VectorDB.model_validate({**stored.model_dump(mode="json"), **self.changes})
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """That a chunk or a document was written."""
+    """A record that a chunk or a document was written."""
 
     number: int
     kind: Kind
@@ -71,7 +71,7 @@ class RebuildTable:
         self._file = file
 
     async def all(self) -> list[Rebuild]:
-        """Return the rebuilds under way, of all tenants."""
+        """Return the running rebuilds of all tenants."""
         return list(map(_rebuild, await self._file.read(_ALL)))
 
     async def find(self, vector_db: VectorDB) -> Rebuild | None:
@@ -79,7 +79,7 @@ class RebuildTable:
         return (await self.standing(vector_db))[1]
 
     async def standing(self, vector_db: VectorDB) -> tuple[VectorDB | None, Rebuild | None]:
-        """Return what is registered now in the place of a vector DB, and its rebuild."""
+        """Return the current registration under a vector DB's key, and its rebuild."""
         rows = await self._file.read(_STANDING, *vector_db.key)
         if not rows:
             return None, None
@@ -88,7 +88,7 @@ class RebuildTable:
         return stored, _rebuild(rows[0][1:]) if is_rebuilt else None
 
     async def begin(self, rebuild: Rebuild) -> Rebuild:
-        """Store a rebuild unless there is one; return the one that is stored."""
+        """Store a rebuild unless one exists; return the stored rebuild."""
         row = (*rebuild.key, rebuild.created_at, json.dumps(dict(rebuild.changes)))
 
         def insert(file: apsw.Connection) -> Rebuild:
@@ -97,7 +97,7 @@ class RebuildTable:
             ).fetchall()
             if found and found[0][2] == rebuild.created_at:
                 return _rebuild(found[0])
-            _forget(file, rebuild.key)  # of an earlier registration, by a process that was killed
+            _forget(file, rebuild.key)  # left by a killed process for an earlier registration
             query = (
                 "INSERT INTO rebuilds(tenant, identifier, created_at, changes) VALUES (?, ?, ?, ?)"
             )
@@ -107,21 +107,21 @@ class RebuildTable:
         return await self._file.write(insert)
 
     async def let_wait(self, rebuild: Rebuild, *, until: float) -> None:
-        """Let writers wait for the switch until a time, in Unix seconds; 0: let them go on."""
+        """Make writers wait for the switch until a time, in Unix seconds; 0 releases them."""
         query = "UPDATE rebuilds SET closed_until = ? WHERE tenant = ? AND identifier = ?"
         await self._file.write(lambda file: file.execute(query, (until, *rebuild.key)))
 
     async def forget(self, key: tuple[str, str]) -> None:
-        """Forget a rebuild and what was noted for it."""
+        """Delete a rebuild and its recorded writes."""
         await self._file.write(lambda file: _forget(file, key))
 
-    # --- what is written meanwhile -----------------------------------------------------------
+    # --- writes during a rebuild -------------------------------------------------------------
 
     async def note(self, vector_db: VectorDB, write: Write) -> bool:
-        """Note a write that is in the index of a vector DB already.
+        """Record a write that the index of a vector DB already has.
 
         Returns:
-            False if that index no longer serves, or is no longer rebuilt: nothing was noted.
+            False if that index no longer serves, or its rebuild has ended: nothing was recorded.
         """
         names: list[tuple[Kind, str]] = [("chunk", name) for name in write.loose_ids]
         names += [("document", name) for name in sorted(write.replaced)]
@@ -141,7 +141,7 @@ class RebuildTable:
         return await self._file.write(insert)
 
     async def notes(self, rebuild: Rebuild, limit: int) -> list[Note]:
-        """Return the oldest notes."""
+        """Return the oldest recorded writes, at most `limit`."""
         query = (
             "SELECT number, kind, name FROM rebuild_notes WHERE tenant = ? AND identifier = ?"
             " ORDER BY number LIMIT ?"
@@ -149,16 +149,16 @@ class RebuildTable:
         return [Note(*row) for row in await self._file.read(query, *rebuild.key, limit)]
 
     async def settle(self, notes: Sequence[Note]) -> None:
-        """Forget notes whose writes have been carried over."""
+        """Delete records of writes that have been replayed."""
         numbers = [(note.number,) for note in notes]
         query = "DELETE FROM rebuild_notes WHERE number = ?"
         await self._file.write(lambda file: file.executemany(query, numbers))
 
     async def switch(self, rebuild: Rebuild) -> VectorDB | None:
-        """Register the new index in the place of the old one, unless a write is left to carry over.
+        """Register the new index in place of the old one, unless a write remains to be replayed.
 
         Returns:
-            What is registered now; None where nothing was changed.
+            The new registration; None if nothing was changed.
         """
 
         def swap(file: apsw.Connection) -> VectorDB | None:

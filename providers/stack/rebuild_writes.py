@@ -1,11 +1,11 @@
-"""What becomes of a write while its vector DB is rebuilt: none is lost.
+"""Replays writes that arrive during a rebuild, so that none is lost.
 
-Whoever writes reads the registry afterwards, and before the write is acknowledged:
+After each write, and before it is acknowledged, the writer reads the registry:
 
-* No rebuild is registered: one that begins later reads the index after the write.
-* A rebuild is: what was written is noted. The switch carries all notes over, and happens in a
+* No rebuild is registered: a rebuild that begins later reads the index after the write.
+* A rebuild is registered: the write is recorded. The switch replays all records, and happens in a
   transaction that finds none left.
-* Another index is registered: the write is done again there, with embeddings by its model.
+* Another index is registered: the write is repeated there, with embeddings by its model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class WriteKeeper:
     """Observes the writes to all indexes of one process.
 
     Args:
-        then: Is told of each write that is done, before it is acknowledged.
+        library: Returns the embedders.
+        table: The running rebuilds.
+        open_indexes: The open indexes of this process.
+        then: Called after each write, before it is acknowledged.
     """
 
     def __init__(
@@ -53,12 +56,12 @@ class WriteKeeper:
         await self._then(write)
 
     async def _carry_over(self, write: Write, lost: NotFound | None) -> None:
-        """Note a write to an index that is being rebuilt, or do it again where that is done."""
+        """Record a write during a rebuild, or repeat it on the index that replaced the old one."""
         mine = write.vector_db
         while True:
             stored, rebuild = await self._table.standing(mine)
             if stored is not None and stored.created_at != mine.created_at:
-                stored = None  # registered anew, which is no concern of this write
+                stored = None  # a later registration, which this write does not concern
             if stored is not None and stored.built_at != mine.built_at:
                 return await self._do_again(write, stored)
             if lost is not None:
@@ -69,7 +72,7 @@ class WriteKeeper:
                 return await self._wait_for_switch(mine, rebuild)
 
     async def _do_again(self, write: Write, stored: VectorDB) -> None:
-        """Write to the index that has taken the place of another, for the same principal."""
+        """Repeat a write on the index that replaced the old one, for the same principal."""
         successor = (await self._open.opened(stored)).scoped_to(write.principal)
         if write.deleted:
             await successor.delete_chunks(write.deleted)

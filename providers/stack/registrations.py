@@ -23,17 +23,18 @@ from corral.providers.stack.configured import ConfiguredProviders
 def resolved(
     registration: VectorDBRegistration, providers: ConfiguredProviders, principal: Principal
 ) -> VectorDB:
-    """Return what to register: the defaults filled in, everything checked that needs no engine.
+    """Return the vector DB to register, with defaults filled in, after all checks without engine.
 
     Args:
-        providers: What is configured.
-        principal: Who registers; it becomes its tenant's. Only the operator attaches tables.
+        registration: The request.
+        providers: The configured providers.
+        principal: The caller; its tenant owns the vector DB. Only the operator attaches tables.
 
     Raises:
         UnknownProvider: The provider is not configured.
         NotFound: No provider serves the embedding model.
-        InvalidRequest: A setting that the provider or the model cannot have, or no model where the
-            default one cannot be used.
+        InvalidRequest: The provider or the model does not support a setting, or the request names
+            no model and the default model cannot be used.
     """
     provider_id = registration.provider_id or providers.config.providers.vector_io[0].provider_id
     spec = providers.spec(provider_id)
@@ -66,14 +67,14 @@ def resolved(
 
 
 def check_rights(vector_db: VectorDB, principal: Principal, attached: Collection[str]) -> None:
-    """Refuse a new vector DB that its maker has no right to.
+    """Raise Forbidden if the principal may not create this vector DB.
 
     Args:
         attached: Names of the operator's tables that the provider can attach.
 
     Raises:
-        Forbidden: Its default acl holds tokens that the principal does not, or it would attach a
-            table and the principal is not the operator.
+        Forbidden: Its default acl has tokens that the principal does not hold, or it would attach
+            a table and the principal is not the operator.
     """
     Scope(principal, vector_db.default_acl).check_acl(vector_db.default_acl, field="default_acl")
     foreign = not (vector_db.tenant or principal.is_operator)
@@ -95,10 +96,11 @@ def _check_dimension(given: int | None, info: ModelInfo) -> None:
 
 
 def check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:
-    """Refuse what the provider cannot do before its engine sees the call.
+    """Reject settings that the provider does not support, before its engine sees the call.
 
     Raises:
-        InvalidRequest: Mode, metric, dimension or fuzziness; the message says what it can do.
+        InvalidRequest: Mode, metric, dimension or fuzziness is not supported; the message lists
+            the supported values.
     """
     if vector_db.search_mode not in capabilities.modes:
         raise InvalidRequest(
@@ -127,10 +129,10 @@ def check_capabilities(vector_db: VectorDB, capabilities: Capabilities) -> None:
 
 
 def check_resource(name: str, provider_id: str, known: Collection[str]) -> None:
-    """Refuse a `provider_vector_db_id` that names nothing that the provider can attach.
+    """Check a `provider_vector_db_id`.
 
     Raises:
-        InvalidRequest: It is none of `known`.
+        InvalidRequest: The name is not in `known`, the names that the provider can attach.
     """
     if name in known:
         return
@@ -145,10 +147,10 @@ def check_resource(name: str, provider_id: str, known: Collection[str]) -> None:
 
 
 def check_fingerprint(vector_db: VectorDB, embedder: Embedder) -> None:
-    """Refuse an embedder whose embeddings do not compare with those that are stored.
+    """Check that an embedder is the one that made the stored embeddings.
 
     Raises:
-        Conflict: The message names what differs, the hint the way out.
+        Conflict: It is not; the message names the differences, the hint the remedy.
     """
     stored, now = vector_db.fingerprint, embedder.fingerprint
     if stored is None or stored == now:
@@ -163,7 +165,7 @@ def check_fingerprint(vector_db: VectorDB, embedder: Embedder) -> None:
 
 
 def fingerprints_differ(stored: str, now: str) -> str:
-    """Return in what two fingerprints differ, for a message: `pooling was "mean", is "cls"`."""
+    """Describe the differences of two fingerprints, such as `pooling was "mean", is "cls"`."""
     then, today = json.loads(stored), json.loads(now)
     parts = [name for name in sorted({*then, *today}) if then.get(name) != today.get(name)]
     return "; ".join(
@@ -172,7 +174,7 @@ def fingerprints_differ(stored: str, now: str) -> str:
 
 
 def _short(part: object) -> str:
-    """Return a part of a fingerprint for a message: twelve digits tell digests apart."""
+    """Return a part of a fingerprint for a message; digests are cut to twelve digits."""
     if part is None:
         return "not set"
     if isinstance(part, str) and re.fullmatch("[0-9a-f]{64}", part):
@@ -182,10 +184,10 @@ def _short(part: object) -> str:
 
 
 def same_registration(stored: VectorDB, asked: VectorDB) -> None:
-    """Refuse a stored vector DB that is not the one that was asked for, the time aside.
+    """Check that a stored vector DB has the requested settings, ignoring times.
 
     Raises:
-        Conflict: It differs; the message names where.
+        Conflict: It differs; the message names the fields.
     """
     ours, theirs = stored.model_dump(mode="json"), asked.model_dump(mode="json")
     asked_for = ours.keys() - {"created_at", "rebuilt_at", "fingerprint", "installation"}
@@ -210,21 +212,21 @@ QUERY_SETTINGS = frozenset(
         "default_acl",
     }
 )
-"""What decides about a query alone, and so may change while chunks are there."""
+"""Settings that affect only queries, and so may change in a vector DB with chunks."""
 
 REBUILD_SETTINGS = frozenset({"embedding_model", "language", "field_weights"})
-"""What decides about what is stored, and so changes by building another index beside the first."""
+"""Settings that affect stored data, and so need a rebuild to change."""
 
 
 def with_search(stored: VectorDB, settings: Mapping[str, Any]) -> VectorDB:
-    """Return a vector DB that is searched in another way and otherwise the same.
+    """Return a vector DB with changed query settings.
 
     Args:
-        stored: As it is registered.
-        settings: Some of `QUERY_SETTINGS`, as a registration takes them.
+        stored: The current registration.
+        settings: Some of `QUERY_SETTINGS`, in the format of a registration.
 
     Raises:
-        InvalidRequest: A setting is none of them, or malformed.
+        InvalidRequest: A setting is not in `QUERY_SETTINGS`, or malformed.
     """
     unknown = sorted(settings.keys() - QUERY_SETTINGS)
     if unknown:
@@ -241,7 +243,7 @@ def with_settings(stored: VectorDB, settings: Mapping[str, Any]) -> VectorDB:
     """Return a vector DB with some settings changed.
 
     Raises:
-        InvalidRequest: One is malformed.
+        InvalidRequest: A setting is malformed.
     """
     try:
         return VectorDB.model_validate({**stored.model_dump(mode="json"), **settings})

@@ -28,7 +28,7 @@ from corral.providers.base.importing import no_collection
 
 @dataclass(frozen=True, slots=True)
 class BrokenPlugin:
-    """An installed provider that cannot be loaded: its entry point, and what went wrong."""
+    """An installed provider that cannot be loaded: the entry point's name and the reason."""
 
     name: str
     reason: str
@@ -38,7 +38,7 @@ class BrokenPlugin:
 def provider_specs() -> dict[tuple[Api, str], ProviderSpec]:
     """Return every installed provider's spec by (kind, type), in the order of their names.
 
-    Those that cannot be loaded are left out; `broken_plugins` has them.
+    Providers that cannot be loaded are left out; see `broken_plugins`.
 
     Raises:
         ConfigError: Two packages claim a type.
@@ -64,7 +64,7 @@ def broken_plugins() -> list[BrokenPlugin]:
 
 
 def _entries() -> Iterator[tuple[str, ProviderSpec | str]]:
-    """Yield each entry point's name, with its spec or with the reason why it has none."""
+    """Yield each entry point's name, with its spec or the reason for its failure."""
     for entry in sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda e: e.name):
         try:
             spec = entry.load()
@@ -79,8 +79,8 @@ def find_spec(api: Api, provider_type: str) -> ProviderSpec:
     """Return the spec of a provider type.
 
     Raises:
-        UnknownProvider: It is not installed; the message names the nearest one, and the plugins
-            that are installed and broken.
+        UnknownProvider: The type is not installed; the message names the nearest type and the
+            broken plugins.
     """
     specs = provider_specs()
     if (api, provider_type) not in specs:
@@ -97,8 +97,8 @@ def check_config(api: Api, entry: ProviderEntry) -> ProviderConfig:
 
     Raises:
         UnknownProvider: No such type.
-        ConfigError: An unknown key or a value out of range, with its place; or the plugin's config
-            cannot be imported, or is none.
+        ConfigError: A key is unknown or a value is out of range, with its path; or the plugin's
+            config class cannot be imported, or is not a `ProviderConfig`.
     """
     spec = find_spec(api, entry.provider_type)
     model = _load(spec, spec.config)
@@ -113,7 +113,7 @@ def check_config(api: Api, entry: ProviderEntry) -> ProviderConfig:
 
 
 def build_provider(api: Api, entry: ProviderEntry, home: Path) -> Provider:
-    """Build a configured provider; the first moment at which its engine is imported.
+    """Build a configured provider; this imports its engine.
 
     Raises:
         UnknownProvider, ConfigError: As `check_config`; or the plugin's factory fails.
@@ -130,22 +130,22 @@ def build_provider(api: Api, entry: ProviderEntry, home: Path) -> Provider:
             raise MissingDependency(spec.provider_type, distribution, command) from None
     factory = _load(spec, spec.factory)
     try:
-        with no_collection():  # some import their engine here
+        with no_collection():  # some factories import their engine
             provider: Provider = factory(entry.provider_id, config, home)
     except CorralError:
         raise
     except Exception as error:
-        # Without its text: that may hold a secret of the settings.
+        # Leave out the error's text, which may contain a secret from the settings.
         failed = f"{spec.factory} failed with {type(error).__name__}"
         raise _broken(spec, f"{failed} at {_place(error)}") from error
     return provider
 
 
 def _load(spec: ProviderSpec, reference: str) -> Any:
-    """Return what a reference of a spec leads to.
+    """Import the object that a spec refers to as `module:name`.
 
     Raises:
-        ConfigError: It cannot be imported.
+        ConfigError: The object cannot be imported.
     """
     module, _, name = reference.partition(":")
     try:

@@ -1,7 +1,7 @@
-"""The stack: configured providers, registered vector DBs, and the way from a name to an index.
+"""The stack: configured providers, registered vector DBs, and their indexes by name.
 
-The server, the command line and the benchmark all stand on one `Stack`, so they ingest and query
-through the same code.
+The server, the command line and the benchmark all use one `Stack`, so they ingest and query through
+the same code.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
 
 
 class Stack(ConfiguredProviders):
-    """Everything that one Corral process holds.
+    """All providers, vector DBs, files and jobs of one Corral process.
 
-    Opening a stack opens no vector DB and imports no engine.
+    Creating a stack opens no vector DB and imports no engine.
 
-    Each tenant has ids of its own: a stack knows the vector DBs of its principal's tenant, and
-    another's do not exist for it.
+    Each tenant has its own ids: a stack serves the vector DBs of its principal's tenant; vector DBs
+    of other tenants do not exist for it.
 
     Args:
-        home: The data folder; made where it is absent.
-        clock: Says the time, in Unix seconds, to what expires.
+        config: The configuration.
+        home: The data folder; created if it does not exist.
+        clock: Returns the time in Unix seconds, for expiry.
 
     Attributes:
-        principal: For whom it works; one that is opened works for the operator.
+        principal: The caller that it serves; initially the operator.
 
     Raises:
         UnknownProvider, ConfigError: The configuration cannot work.
@@ -84,7 +85,7 @@ class Stack(ConfiguredProviders):
         self._open.observer = WriteKeeper(self, rebuilds, self._open, self.ingestion.follow)
 
     def for_principal(self, principal: Principal) -> Self:
-        """Return this stack as a principal sees it: a view that shares everything with it.
+        """Return a view of this stack for a principal, which shares all its state.
 
         Close the stack, never a view.
         """
@@ -110,14 +111,14 @@ class Stack(ConfiguredProviders):
         """Return a registered vector DB.
 
         Raises:
-            NotFound: There is none of that id.
+            NotFound: No vector DB has this id.
         """
         found = await self._vector_dbs.get(*self._key(vector_db_id))
         self._open.notice_changes()
         return found
 
     async def registered(self, vector_db_ids: Iterable[str]) -> set[str]:
-        """Return those of some ids under which a vector DB is registered."""
+        """Return the registered ids among `vector_db_ids`."""
         return await self._vector_dbs.known(self.principal.tenant, vector_db_ids)
 
     async def register(
@@ -129,23 +130,23 @@ class Stack(ConfiguredProviders):
     ) -> VectorDB:
         """Register a vector DB, make its index, and return what was stored.
 
-        Registering the same thing again returns the stored one, and makes it usable where its data
-        is gone: it is empty then. A refused registration leaves nothing behind.
+        Registering the same settings again returns the stored vector DB; if the backend lost its
+        data, the index is recreated empty. A rejected registration leaves nothing behind.
 
         Args:
-            fingerprint: Of the embedder that made the embeddings that it is going to hold; None
-                for the embedder as it is now.
-            fill: Puts chunks into the new index before anybody sees it. If it fails, nothing is
-                registered. Refused for an id that exists.
+            fingerprint: Fingerprint of the embedder that made the embeddings to store; None: the
+                current embedder's.
+            fill: Adds chunks to the new index before it is registered. If it fails, nothing is
+                registered. Rejected for an existing id.
 
         Raises:
             UnknownProvider: No such provider; the message names the nearest.
             InvalidRequest: A model is unknown, its dimension differs, or the provider cannot hold
                 such a vector DB.
             Forbidden: As `check_rights` says.
-            Conflict: The id is taken by a registration that differs; the message names where.
+            Conflict: The id is registered with other settings; the message names the fields.
             MissingDependency: The model's packages or files are not installed.
-            ProviderError: The backend failed, or another process has the registry locked.
+            ProviderError: The backend failed, or another process has locked the registry.
         """
         vector_db = resolved(registration, self, self.principal)
         async with self._open.lock[vector_db.key]:
@@ -153,7 +154,7 @@ class Stack(ConfiguredProviders):
             if stored is None:
                 attached = self.vector_io(vector_db.provider_id).resources()
                 check_rights(vector_db, self.principal, attached)
-                embedder = await self.embedder(vector_db.embedding_model)  # that inserts will need
+                embedder = await self.embedder(vector_db.embedding_model)  # inserts need it
                 vector_db.fingerprint = fingerprint or embedder.fingerprint
                 vector_db.installation = await self.installation()
                 async with self._making.of(vector_db):
@@ -170,15 +171,15 @@ class Stack(ConfiguredProviders):
         return stored
 
     async def change_search(self, vector_db_id: str, settings: Mapping[str, Any]) -> VectorDB:
-        """Change how a vector DB is searched; what is stored in it stays as it is.
+        """Change the query settings of a vector DB; its stored data does not change.
 
         Args:
-            settings: Some of `QUERY_SETTINGS`, as a registration takes them.
+            settings: Some of `QUERY_SETTINGS`, in the format of a registration.
 
         Raises:
-            NotFound: There is none of that id.
-            InvalidRequest: A setting is none of `QUERY_SETTINGS`, malformed, or beyond the
-                provider; nothing is changed.
+            NotFound: No vector DB has this id.
+            InvalidRequest: A setting is not in `QUERY_SETTINGS`, malformed, or not supported by
+                the provider; nothing is changed.
             Conflict: Another process changed it at the same time.
         """
         async with self._open.lock[self._key(vector_db_id)]:
@@ -193,7 +194,7 @@ class Stack(ConfiguredProviders):
         """Give a vector DB another `vector_db_name`, and return it.
 
         Raises:
-            NotFound: There is none of that id.
+            NotFound: No vector DB has this id.
             Conflict: Another process changed it at the same time.
         """
         async with self._open.lock[self._key(vector_db_id)]:
@@ -203,15 +204,15 @@ class Stack(ConfiguredProviders):
         return renamed
 
     async def unregister(self, vector_db_id: str) -> str:
-        """Delete a vector DB with all its chunks, once the requests that use it have ended.
+        """Delete a vector DB with all its chunks, after the requests that use it have ended.
 
-        What is registered under the id when this is called is deleted, never a successor.
+        It deletes only the registration that exists at the call, never a later one of the same id.
 
         Returns:
-            What stays behind, in a sentence; "" where nothing does.
+            A sentence about data that remains; "" if none does.
 
         Raises:
-            NotFound: There is none of that id.
+            NotFound: No vector DB has this id.
             ProviderError: The backend failed; the vector DB is still registered.
         """
         asked = await self.vector_db(vector_db_id)
@@ -239,33 +240,33 @@ class Stack(ConfiguredProviders):
         return await self._vector_dbs.installation()
 
     async def orphans(self, provider_id: str) -> list[Orphan]:
-        """Return the data of a vector_io provider that no registration here holds.
+        """Return the data of a vector_io provider without a registration in this installation.
 
-        Data of another `installation` may be in use there.
+        Another `installation` may use its own data.
 
         Raises:
-            UnknownProvider: There is no such provider.
-            ProviderError: It cannot be asked.
+            UnknownProvider: No such provider is configured.
+            ProviderError: The provider cannot list its data.
         """
 
         async def registered() -> list[VectorDB]:
-            # Read these first: one that is finished in between is then registered.
+            # Read these first: a vector DB that is finished in between is registered by then.
             made = [*await self._making.all(), *await self.rebuilds.targets()]
             return [*made, *await self._vector_dbs.all()]
 
         return await self.vector_io(provider_id).orphans(registered)
 
     async def index(self, vector_db_id: str, *, active: bool = True) -> EmbeddingIndex:
-        """Return the index of a registered vector DB as the principal sees it, opening it at first.
+        """Return the principal's view of a vector DB's index, opening it at first use.
 
-        Its calls raise NotFound once the vector DB is deleted, by whomever.
+        Its calls raise NotFound once any process has deleted the vector DB.
 
         Args:
-            active: Whether that counts as activity, which a vector store may expire without.
+            active: True to count as activity, which postpones the expiry of a vector store.
 
         Raises:
-            NotFound: There is none of that id, or its data is gone from the backend.
-            Expired: `active`, and the time of its vector store is over.
+            NotFound: No vector DB has this id, or the backend no longer has its data.
+            Expired: `active` is True and the vector store has expired.
             ProviderError: The backend cannot be reached.
         """
         vector_db = await self.vector_db(vector_db_id)
@@ -290,8 +291,8 @@ class Stack(ConfiguredProviders):
         Raises:
             NotFound: No configured provider serves the model.
             MissingDependency: Its packages or files are not installed.
-            Conflict: It is not the embedder that made the embeddings; the message says in what
-                they differ.
+            Conflict: It is not the embedder that made the embeddings; the message names the
+                differences.
         """
         embedder = await self.embedder(vector_db.embedding_model)
         check_fingerprint(vector_db, embedder)
@@ -303,14 +304,14 @@ class Stack(ConfiguredProviders):
         return self.principal.tenant, vector_db_id
 
     async def _make(self, vector_db: VectorDB, fill: Fill | None) -> VectorDB:
-        """Make the index of a new vector DB, register it, and return what is registered now."""
+        """Make the index of a new vector DB, register it, and return the registration."""
         index = await self.vector_io(vector_db.provider_id).open_index(vector_db, create=True)
         try:
             if fill is not None:
                 await fill(index)
             await self._vector_dbs.add(vector_db)
         except BaseException as error:
-            await index.delete()  # our own, which nobody has seen
+            await index.delete()  # not registered, so no other process uses it
             if isinstance(error, Conflict) and fill is None:  # another process was faster
                 return await self._vector_dbs.get(*vector_db.key)
             raise

@@ -1,4 +1,4 @@
-"""The registrations of vector DBs, on disk: what exists, and where its chunks are."""
+"""The registrations of vector DBs, on disk."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TABLES = Schema(
         "CREATE TABLE IF NOT EXISTS rebuilds (tenant TEXT NOT NULL, identifier TEXT NOT NULL,"
         " created_at REAL NOT NULL, changes TEXT NOT NULL, closed_until REAL NOT NULL DEFAULT 0,"
         " PRIMARY KEY (tenant, identifier)) STRICT",
-        # A name that is noted again gets a new number, so that a write that came after its note was
-        # read is not forgotten with that note.
+        # Recording a name again gives it a new number, so that a write after its record was read
+        # is not deleted with that record.
         "CREATE TABLE IF NOT EXISTS rebuild_notes (number INTEGER PRIMARY KEY AUTOINCREMENT,"
         " tenant TEXT NOT NULL, identifier TEXT NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL,"
         " UNIQUE (tenant, identifier, kind, name) ON CONFLICT REPLACE) STRICT",
@@ -42,15 +42,15 @@ Key = tuple[str, str]
 class VectorDBTable:
     """Registrations in one SQLite file, shared safely by tasks and processes; see `Database`.
 
-    Every call sees what other processes have registered. A registration that was found is kept,
-    parsed, until somebody writes to the file.
+    Every call sees the registrations of other processes. Parsed registrations are cached until any
+    process writes to the file.
 
     Args:
-        path: The file; made with its folder where it is absent.
+        path: The file; created with its folder if it does not exist.
 
     Raises:
         ConfigError: The file is damaged, cannot be opened, or was written by a newer Corral.
-        Unavailable: Another process has it locked.
+        Unavailable: Another process has locked the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,11 +60,11 @@ class VectorDBTable:
 
     @property
     def generation(self) -> int:
-        """Grows when a read sees that somebody, here or elsewhere, has written since the last."""
+        """Increases when a read sees a new write of this or another process."""
         return self.file.generation
 
     async def installation(self) -> str:
-        """Return the id of this installation: a UUID as 32 hex digits, the same for good."""
+        """Return the permanent id of this installation: a UUID as 32 hex digits."""
         if not self._installation:
             [(self._installation,)] = await self.file.read("SELECT id FROM installation")
         return self._installation
@@ -80,11 +80,11 @@ class VectorDBTable:
         return _parsed(await self.file.read(query, tenant))
 
     async def find(self, tenant: str, identifier: str) -> VectorDB | None:
-        """Return one registration, or None. It is not to be changed."""
+        """Return one registration, or None. Do not mutate it: it is cached."""
         kept: dict[Key, VectorDB] = self.file.kept()
         key = tenant, identifier
         if key in kept:
-            await asyncio.sleep(0)  # a query of a quick engine waits for nothing else
+            await asyncio.sleep(0)  # a fast engine's query may never yield otherwise
         else:
             query = "SELECT registration FROM vector_dbs WHERE tenant = ? AND identifier = ?"
             for found in _parsed(await self.file.read(query, *key)):
@@ -92,7 +92,7 @@ class VectorDBTable:
         return kept.get(key)
 
     async def known(self, tenant: str, identifiers: Iterable[str]) -> set[str]:
-        """Return those of some identifiers that a tenant has taken."""
+        """Return the registered identifiers of a tenant among `identifiers`."""
         names = list(identifiers)
         marks = ", ".join("?" * len(names))
         query = "SELECT identifier FROM vector_dbs WHERE tenant = ? AND identifier IN"
@@ -100,10 +100,11 @@ class VectorDBTable:
         return {name for (name,) in found}
 
     async def get(self, tenant: str, identifier: str) -> VectorDB:
-        """Return one registration. Another tenant's is looked for and refused like none at all.
+        """Return one registration of a tenant.
 
         Raises:
-            NotFound: There is none; the hint lists some that the tenant has.
+            NotFound: It does not exist, or belongs to another tenant; the hint lists some of the
+                tenant's vector DBs.
         """
         found = await self.find(tenant, identifier)
         if found is not None:
@@ -120,8 +121,8 @@ class VectorDBTable:
         """Store a registration.
 
         Raises:
-            Conflict: The tenant has taken the identifier.
-            Unavailable: Another process has the file locked; nothing was stored.
+            Conflict: The tenant already has a vector DB with this identifier.
+            Unavailable: Another process has locked the file; nothing was stored.
         """
         row = (*vector_db.key, vector_db.model_dump_json())
 
@@ -136,11 +137,11 @@ class VectorDBTable:
         await self.file.write(insert)
 
     async def replace(self, stored: VectorDB, changed: VectorDB) -> None:
-        """Store a registration in the place of one that is still as it was read.
+        """Replace a registration if it has not changed since it was read.
 
         Raises:
-            Conflict: It was changed, deleted or registered anew meanwhile.
-            Unavailable: Another process has the file locked; nothing was changed.
+            Conflict: It was changed, deleted or registered again in the meantime.
+            Unavailable: Another process has locked the file; nothing was changed.
         """
         row = (changed.model_dump_json(), *stored.key)
 
@@ -158,10 +159,10 @@ class VectorDBTable:
         await self.file.write(update)
 
     async def remove(self, vector_db: VectorDB) -> None:
-        """Forget a registration; one of the same identifier that was made later stays.
+        """Delete a registration, but not a later registration of the same identifier.
 
         Raises:
-            Unavailable: Another process has the file locked; the registration is still there.
+            Unavailable: Another process has locked the file; the registration still exists.
         """
 
         def delete(file: apsw.Connection) -> None:
@@ -173,14 +174,15 @@ class VectorDBTable:
         await self.file.write(delete)
 
     async def close(self) -> None:
-        """Close the file, once the calls at work have ended."""
+        """Close the file after the running calls."""
         await self.file.close()
 
 
 def recorded_installation(home: Path) -> str:
-    """Return the id of the installation in a data folder, without opening it for changes.
+    """Return the id of the installation in a data folder, opened read-only.
 
-    "" if the folder has no registry, or one that cannot be read.
+    Returns:
+        32 hex digits; "" if the folder has no registry, or it cannot be read.
     """
     try:
         file = apsw.Connection(str(home / REGISTRY_NAME), flags=apsw.SQLITE_OPEN_READONLY)
@@ -195,7 +197,7 @@ def recorded_installation(home: Path) -> str:
 
 
 def stored_in(file: apsw.Connection, key: tuple[str, str]) -> VectorDB | None:
-    """Return what is registered under a key, within a transaction."""
+    """Return the registration under a key, within a transaction, or None."""
     query = "SELECT registration FROM vector_dbs WHERE tenant = ? AND identifier = ?"
     row = file.execute(query, key).fetchone()
     return VectorDB.model_validate_json(str(row[0]), context=STORED) if row else None

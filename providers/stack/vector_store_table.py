@@ -1,9 +1,9 @@
-"""Vector stores: a vector DB as OpenAI's API sees it, and what only that view has.
+"""Vector stores: OpenAI's view of a vector DB, and the fields that only this view has.
 
-A registration is a vector store. Beside it, in `vector_stores.db`, stand its description, its
-metadata and when it expires. A row belongs to one registration, named by tenant, identifier and
-time: a successor of the same name does not inherit it. Of a store that has expired only the row is
-left, until somebody deletes it.
+Every registration is a vector store. Its description, metadata and expiry are in
+`vector_stores.db`. A row belongs to one registration, identified by tenant, identifier and creation
+time: a later registration of the same name does not inherit it. After a store has expired, only the
+row remains, until a user deletes it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from corral.providers.base.database import Database, Schema
 
 SECONDS_A_DAY = 86_400
 STRAY_SECONDS = 3600
-"""Age from which on a row without a registration is nobody's: the process that made it is dead."""
+"""Age after which a row without a registration counts as left by a dead process."""
 
 SCHEMA = (
     "CREATE TABLE IF NOT EXISTS vector_stores (tenant TEXT NOT NULL, identifier TEXT NOT NULL,"
@@ -58,7 +58,7 @@ _DUE = "expired_at IS NULL AND last_active_at + expires_after_days * 86400 <= ?"
 Key = tuple[str, str]
 """A tenant and an identifier."""
 Place = tuple[str, str, float]
-"""A registration: its tenant, its identifier, and when it was made."""
+"""A registration: tenant, identifier and creation time in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +66,15 @@ class VectorStore:
     """A vector store.
 
     Attributes:
-        tenant, identifier: What tells it from others.
-        created_at: Of its registration, in Unix seconds.
-        name: For people; "" for none.
-        description: For people, or None.
+        tenant, identifier: The unique key.
+        created_at: Creation time of its registration, in Unix seconds.
+        name: Display name; "" for none.
+        description: Text for users, or None.
         metadata: Pairs of text, or None.
-        expires_after_days: Without activity; None: it never expires.
-        last_active_at: Unix seconds.
-        expired_at: When it was found to have expired, or None.
-        vector_db: Its registration; None where it has expired.
+        expires_after_days: Days without activity until it expires; None: it never expires.
+        last_active_at: Time of the last activity, in Unix seconds.
+        expired_at: Time when it was marked expired, in Unix seconds, or None.
+        vector_db: Its registration; None if it has expired.
     """
 
     tenant: str
@@ -90,23 +90,23 @@ class VectorStore:
 
     @property
     def key(self) -> Key:
-        """What tells it from others."""
+        """Tenant and identifier."""
         return self.tenant, self.identifier
 
     @property
     def registered(self) -> VectorDB:
-        """Its registration, of a store that has not expired."""
+        """The registration of a store that has not expired."""
         assert self.vector_db is not None  # noqa: S101 - see `VectorStores.usable`
         return self.vector_db
 
     @property
     def expires_at(self) -> int | None:
-        """Unix seconds, or None."""
+        """Time of expiry in Unix seconds, or None."""
         days = self.expires_after_days
         return None if days is None else self.last_active_at + days * SECONDS_A_DAY
 
     def is_over(self, now: float) -> bool:
-        """Return True if it has expired at a time, noticed or not."""
+        """Return True if it has expired at a time, marked or not."""
         return self.expired_at is not None or (
             self.expires_at is not None and self.expires_at <= now
         )
@@ -122,16 +122,17 @@ class VectorStore:
 
 
 class VectorStoreTable:
-    """What only OpenAI's view of a vector DB has, shared safely by tasks and processes.
+    """The fields that only OpenAI's view of a vector DB has; safe for tasks and processes.
 
-    Activity is noted in memory and written by `flush`: what a killed process had not written yet
-    makes a store expire that much earlier.
+    Activity is recorded in memory and written by `flush`: if a process is killed before it writes,
+    a store expires earlier by that much.
 
     Args:
-        clock: Says the time, in Unix seconds.
+        home: The data folder.
+        clock: Returns the time, in Unix seconds.
 
     Attributes:
-        changed: Set when something may expire earlier than `next_expiry` has said.
+        changed: Set when data may expire before the last `next_expiry`.
     """
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
@@ -149,7 +150,7 @@ class VectorStoreTable:
         return self._joined(vector_db, rows.get(vector_db.key))
 
     async def stores(self, tenant: str, registered: Sequence[VectorDB]) -> list[VectorStore]:
-        """Return a tenant's registered vector DBs as stores, and what is left of expired ones."""
+        """Return a tenant's registered vector DBs as stores, and the rows of expired stores."""
         rows = await self._rows("tenant = ?", (tenant,))
         found = [self._joined(each, rows.get(each.key)) for each in registered]
         names = {each.key for each in found}
@@ -157,16 +158,16 @@ class VectorStoreTable:
         return found + left
 
     async def expired(self, tenant: str, identifier: str) -> VectorStore | None:
-        """Return what is left of a store that has expired, or None."""
+        """Return the row of a store that has expired, or None."""
         condition = "tenant = ? AND identifier = ? AND expired_at NOT NULL"
         return (await self._rows(condition, (tenant, identifier))).get((tenant, identifier))
 
     async def put(self, store: VectorStore, fields: Collection[str] = _DETAILS) -> None:
-        """Store what only this view has of a store.
+        """Write the fields of a store that only this view has.
 
         Args:
-            store: As it is to be.
-            fields: What changes in a row that is there; others may be changing the rest.
+            store: The new state.
+            fields: Fields to change in an existing row; other requests may change the others.
         """
         metadata = None if store.metadata is None else json.dumps(dict(store.metadata))
         row = (
@@ -188,17 +189,17 @@ class VectorStoreTable:
         self.changed.set()
 
     async def remove(self, tenant: str, identifier: str) -> None:
-        """Forget what only this view has."""
+        """Delete the store's own fields; keep the registration."""
         query = "DELETE FROM vector_stores WHERE tenant = ? AND identifier = ?"
         await self._file.write(lambda file: file.execute(query, (tenant, identifier)))
 
     # --- activity and expiry -----------------------------------------------------------------
 
     async def use(self, vector_db: VectorDB) -> None:
-        """Note that a vector DB is being used, through whichever API.
+        """Record activity of a vector DB, through any API.
 
         Raises:
-            Expired: Its time is over, whether or not the sweep has come.
+            Expired: The store has expired, even if the sweep has not run.
         """
         kept: dict[Key, VectorStore | None] = self._file.kept()
         key = vector_db.key
@@ -208,7 +209,7 @@ class VectorStoreTable:
         self._active[(*vector_db.key, vector_db.created_at)] = int(self.clock())
 
     async def flush(self) -> None:
-        """Write what was noted of activity; it does not revive what had expired before it."""
+        """Write the recorded activity; it does not revive stores that expired before it."""
         noted, self._active = self._active, {}
 
         def write(file: apsw.Connection) -> None:
@@ -225,7 +226,7 @@ class VectorStoreTable:
                 raise
 
     async def mark_expired(self) -> list[VectorStore]:
-        """Mark the stores whose time is over; return all that are marked."""
+        """Mark expired stores; return all marked stores."""
         now = int(self.clock())
         query = f"UPDATE vector_stores SET expired_at = ? WHERE {_DUE}"  # noqa: S608 - our own text
         if await self._rows(_DUE, (now,)):
@@ -233,7 +234,7 @@ class VectorStoreTable:
         return list((await self._rows("expired_at NOT NULL", ())).values())
 
     async def drop_strays(self, registered: Sequence[VectorDB]) -> None:
-        """Forget rows whose registration is gone."""
+        """Delete old rows without a registration."""
         known = {(*each.key, each.created_at) for each in registered}
         before = int(self.clock()) - STRAY_SECONDS
         rows = await self._rows("expired_at IS NULL AND last_active_at < ?", (before,))
@@ -242,7 +243,7 @@ class VectorStoreTable:
                 await self.remove(*key)
 
     async def next_expiry(self) -> int | None:
-        """Return when the next store or chunk expires, in Unix seconds; None: never."""
+        """Return the time of the next expiry of a store or chunk, in Unix seconds; None: never."""
         stores = (
             "SELECT min(last_active_at + expires_after_days * 86400) FROM vector_stores"
             " WHERE expired_at IS NULL"
@@ -254,16 +255,19 @@ class VectorStoreTable:
     # --- chunks ------------------------------------------------------------------------------
 
     async def schedule(self, vector_db: VectorDB, due: Mapping[str, int]) -> None:
-        """Note when chunks that are stored next have to be looked at.
+        """Schedule the expiry check of chunks that will be stored next.
 
-        What a chunk's own record says decides then, so a note that no chunk follows does no harm.
+        The check reads the chunk's own record, so an entry without a chunk does no harm.
+
+        Args:
+            due: Time of the check by chunk id, in Unix seconds.
         """
         place = (*vector_db.key, vector_db.created_at)
         await self._note([(*place, chunk_id, at) for chunk_id, at in due.items()])
         self.changed.set()
 
     async def postpone(self, place: Place, chunk_ids: Sequence[str], at: int) -> None:
-        """Note chunks to be looked at once more, later."""
+        """Schedule another check of chunks, in Unix seconds."""
         await self._note([(*place, chunk_id, at) for chunk_id in chunk_ids])
 
     async def _note(self, rows: Sequence[tuple[str, str, float, str, int]]) -> None:
@@ -271,7 +275,7 @@ class VectorStoreTable:
         await self._file.write(lambda file: file.executemany(query, rows))
 
     async def due_chunks(self, now: int) -> dict[Place, list[str]]:
-        """Return the chunks to look at by a time, by registration."""
+        """Return the ids of chunks to check by a time, by registration."""
         query = (
             "SELECT DISTINCT tenant, identifier, created_at, chunk_id FROM chunk_expiry"
             " WHERE due <= ?"
@@ -282,7 +286,7 @@ class VectorStoreTable:
         return found
 
     async def looked_at(self, place: Place, chunk_ids: Sequence[str], now: int) -> None:
-        """Forget what was noted of chunks up to a time."""
+        """Delete the scheduled checks of chunks up to a time."""
         query = (
             "DELETE FROM chunk_expiry WHERE tenant = ? AND identifier = ? AND created_at = ?"
             " AND chunk_id = ? AND due <= ?"
@@ -291,7 +295,7 @@ class VectorStoreTable:
         await self._file.write(lambda file: file.executemany(query, rows))
 
     async def close(self) -> None:
-        """Write what was noted, and close the file."""
+        """Write the recorded activity, and close the file."""
         await self.flush()
         await self._file.close()
 
@@ -307,7 +311,7 @@ class VectorStoreTable:
         return found
 
     def _joined(self, vector_db: VectorDB, row: VectorStore | None) -> VectorStore:
-        """Return a store made of its registration and its row, if that is of this registration."""
+        """Join a registration with its row, unless the row belongs to another registration."""
         ours = row is not None and row.created_at == vector_db.created_at
         kept = row if row is not None and ours else _bare(vector_db)
         if kept.expired_at is not None:
@@ -323,7 +327,7 @@ class VectorStoreTable:
 
 
 def _bare(vector_db: VectorDB) -> VectorStore:
-    """Return a store of which nothing is known but its registration."""
+    """Return a store without a row, from its registration."""
     return VectorStore(
         *vector_db.key,
         created_at=vector_db.created_at,

@@ -1,4 +1,4 @@
-"""Vector stores: create, show, list, change, delete; a registration and its other side as one."""
+"""Vector stores: create, get, list, change and delete a registration with its store fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from corral.providers.stack.vector_store_table import VectorStore
 
 
 def new_identifier() -> str:
-    """Return an identifier that no store has: "vs_" and 24 hex digits."""
+    """Return a new unique identifier: "vs_" and 24 hex digits."""
     return f"vs_{uuid4().hex[:24]}"
 
 
@@ -31,10 +31,10 @@ class VectorStores:
     async def create(
         self, registration: VectorDBRegistration, details: Mapping[str, Any]
     ) -> VectorStore:
-        """Register a vector DB, keep what else its store has, and return that; all or nothing.
+        """Register a vector DB, write its store fields, and return the store; all or nothing.
 
         Args:
-            registration: Of an identifier that is not taken.
+            registration: A registration with an unused identifier.
             details: Fields of `VectorStore`: description, metadata, expires_after_days.
 
         Raises:
@@ -87,13 +87,13 @@ class VectorStores:
         limit: int = 20,
         order: Literal["asc", "desc"] = "desc",
     ) -> tuple[list[VectorStore], bool]:
-        """Return stores in the order of their creation, and whether more follow.
+        """Return stores in the order of their creation, and True if more follow.
 
         Args:
-            after: Only those that follow this one in the order.
-            before: Only those that come before this one in the order.
-            limit: Most stores of the page.
-            order: "desc" has the newest first.
+            after: Identifier; only stores after it in the order.
+            before: Identifier; only stores before it in the order.
+            limit: Maximum number of stores.
+            order: "desc" for newest first, "asc" for oldest first.
 
         Raises:
             InvalidRequest: `after` or `before` is none of them.
@@ -113,7 +113,7 @@ class VectorStores:
         return found, len(stores) > limit
 
     def _end(self, stores: Sequence[VectorStore], given: str, field: str) -> tuple[float, str]:
-        """Return where a store stands, or stood when it was the end of a page."""
+        """Return the sort position of a store, or its cached position as the end of a page."""
         places = (_place(store) for store in stores if store.identifier == given)
         place = next(places, None) or self._table.places.find((self._tenant, given))
         if place is None:
@@ -125,7 +125,7 @@ class VectorStores:
         return place
 
     async def update(self, identifier: str, changes: Mapping[str, Any]) -> VectorStore:
-        """Change a store and return it as it is then; that is activity, too.
+        """Change a store and return the changed store; this counts as activity.
 
         Args:
             changes: Fields of `VectorStore`: name, description, metadata, expires_after_days.
@@ -145,7 +145,7 @@ class VectorStores:
         return await self.get(identifier)
 
     def _check_expiry(self, store: VectorStore, changes: Mapping[str, Any]) -> None:
-        """Raise Forbidden where somebody other than an admin sets when a store is deleted."""
+        """Raise Forbidden if a principal other than an admin changes the expiry of a store."""
         days = changes.get("expires_after_days")
         admin = self._stack.principal.may(Role.ADMIN)
         if days not in (None, store.expires_after_days) and not admin:
@@ -157,7 +157,7 @@ class VectorStores:
             )
 
     async def delete(self, identifier: str) -> None:
-        """Delete a store with its vector DB, or what is left of one that has expired.
+        """Delete a store with its vector DB, or the row of an expired store.
 
         Raises:
             NotFound: There is none.

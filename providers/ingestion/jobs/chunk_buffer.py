@@ -1,4 +1,4 @@
-"""Many chunks in little memory: those beyond the first are packed until they are read."""
+"""Many chunks in little memory: all but the first chunks are packed until they are read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, overload
 from corral.api.chunks import Chunk, ChunkMetadata
 
 LOOSE = 2048
-"""Chunks that are kept as they are; a document of more is packed, a part at a time."""
+"""Maximum chunks that stay unpacked; more chunks are packed in parts."""
 
 
 class PackedChunks(Sequence[Chunk]):
-    """Chunks in order, in a tenth of the memory. They are made again as they are read."""
+    """Chunks in order, in a tenth of the memory. Each read builds them again."""
 
     def __init__(self) -> None:
         self._parts: list[Sequence[Chunk] | bytes] = []
@@ -24,7 +24,7 @@ class PackedChunks(Sequence[Chunk]):
         self._read: tuple[int, Sequence[Chunk]] = -1, ()  # the last part that was unpacked
 
     def extend(self, chunks: Sequence[Chunk]) -> None:
-        """Take some more; neither their embeddings nor changes to them afterwards are kept."""
+        """Add chunks, without their embeddings; later changes to them have no effect."""
         self._parts.append(chunks if self._size + len(chunks) <= LOOSE else _packed(chunks))
         self._starts.append(self._size)
         self._size += len(chunks)
@@ -71,7 +71,7 @@ def _chunk(own: dict[str, Any], recorded: dict[str, Any] | None) -> Chunk:
 
 
 def _fields(model: Chunk | ChunkMetadata | None) -> dict[str, Any] | None:
-    """Return what is given of a model, all of it JSON."""
+    """Return the fields that were set on a model as JSON values."""
     left_out = {"embedding", "chunk_metadata"}
     given = model.model_fields_set - left_out if model else ()
     return {name: getattr(model, name) for name in given} or None

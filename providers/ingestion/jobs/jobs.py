@@ -1,4 +1,4 @@
-"""Jobs: the ingest of one document into one vector DB, as requested, as it stands, and as a row."""
+"""Jobs: the ingest of one document into one vector DB: request, state and table row."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class JobStatus(StrEnum):
 
 
 UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
-"""What OpenAI calls in_progress."""
+"""The states that OpenAI calls in_progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job is.
+    """The progress of a job.
 
     Attributes:
-        pages: Pages whose chunks are embedded.
-        pages_total: Pages of the document; None where it has none.
-        characters, characters_total: The same of the text.
-        chunks: Chunks made so far.
-        embedded: Those of them that have an embedding.
-        started_at: Unix seconds; None before work began.
-        seconds: How long the work has taken.
+        pages: Number of pages with embedded chunks.
+        pages_total: Number of pages of the document; None if it has no pages.
+        characters, characters_total: Number of characters, embedded and in total.
+        chunks: Number of chunks made so far.
+        embedded: Number of chunks with an embedding.
+        started_at: Start in Unix seconds; None before the start.
+        seconds: Duration so far.
     """
 
     pages: int = 0
@@ -62,16 +62,16 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Chunks embedded a second; 0 before the first."""
+        """Embedded chunks per second; 0 before the first."""
         return self.embedded / self.seconds if self.seconds else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """About how long the rest takes; None where that is not known yet."""
+        """Estimated remaining seconds; None if unknown."""
         return self.seconds * (1 - self.share) / self.share if self.share else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
+        """Return all fields as JSON values."""
         left = self.seconds_left
         derived = {"rate": round(self.rate, 2), "seconds_left": left and round(left, 1)}
         return {**asdict(self), **derived}
@@ -79,16 +79,16 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What to ingest: an uploaded file, or a document handed in.
+    """A request to ingest an uploaded file, or a document.
 
     Attributes:
-        vector_db_id: Where to.
+        vector_db_id: The target.
         file_id: An uploaded file.
-        document: A document; exactly one of the two is given.
-        document_id: Of a file; None takes the file's id. A document brings its own.
-        attributes: Metadata of a file's chunks; a document brings its own.
+        document: A document; exactly one of `file_id` and `document` is set.
+        document_id: Document id for a file; None takes the file's id. A document has its own.
+        attributes: Metadata of a file's chunks; a document has its own.
         chunking: Sizes of the chunks; None takes the registration's.
-        must_exist: Whether a file that does not exist is refused; else its job fails.
+        must_exist: True to reject a missing file at submission; if False, its job fails.
     """
 
     vector_db_id: str
@@ -102,29 +102,29 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the table has it.
+    """A job as stored in the table.
 
     Attributes:
-        number: Its place in the order of submission.
+        number: Position in the order of submission.
         job_id: "job_" and 24 hex digits.
         batch_id: The group that it was submitted with, or None.
-        vector_db_id, vector_db_created_at: Where to; the time tells a registration from its
-            successors.
-        document_id: Of the stored document.
+        vector_db_id, vector_db_created_at: The target; the time distinguishes registrations of
+            the same id.
+        document_id: Id of the stored document.
         file_id: The uploaded file, or None.
         filename: Name of the file, else of the document by its metadata; "" if neither has one.
-        attributes: Metadata that its chunks carry at the top level.
+        attributes: Top-level metadata of its chunks.
         chunking: Sizes of the chunks; None takes the registration's.
-        status: Where it stands.
-        error_code, error_message: Why it failed, or why it waits to be tried again.
-        progress: How far it is.
-        notes: What of the document could not be read, and what the sender has to know.
-        usage_bytes: Texts and embeddings that it stored.
-        attempts: How often it was begun since it last made headway.
-        tenant: Whose it is.
+        status: Current state.
+        error_code, error_message: The reason for its failure, or for its retry.
+        progress: Current progress.
+        notes: Unread parts of the document, and other messages for the sender.
+        usage_bytes: Size of the stored texts and embeddings.
+        attempts: Number of attempts since the last headway.
+        tenant: Tenant of the vector DB.
         created_at, updated_at: Unix seconds.
-        version: Grows with every change of any job.
-        principal: Who submitted it; what it stores is written with this principal's rights.
+        version: Increases with every change of any job.
+        principal: The submitter; the job writes with this principal's rights.
     """
 
     number: int
@@ -153,14 +153,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A job whose document is stored next, or is stored.
+    """A step of a job.
 
     Attributes:
         job: The job.
         progress: How far it is.
-        headway: Whether embeddings were made that nobody had; it forgets the attempts without.
-        usage_bytes: Texts and embeddings of the document.
-        notes: As of `Job`.
+        headway: True if new embeddings were computed; it resets the attempts.
+        usage_bytes: Size of the document's texts and embeddings.
+        notes: As in `Job`.
     """
 
     job: Job
@@ -172,13 +172,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A request whose names are resolved.
+    """A request with resolved names.
 
     Attributes:
-        request: What was asked.
-        vector_db: Where to.
-        filename: Of the file, or what the document calls itself.
-        principal: Who asked.
+        request: The request.
+        vector_db: The target.
+        filename: Name of the file, or of the document by its metadata.
+        principal: The submitter.
     """
 
     request: JobRequest
@@ -200,14 +200,14 @@ class Submission:
 
     @property
     def acl(self) -> list[str]:
-        """Who may read the document."""
+        """The tokens that allow reading the document."""
         document = self.request.document
         own = document.acl if document else None
         return self.vector_db.default_acl if own is None else own
 
     @property
     def digest(self) -> str:
-        """A hash of what is to be stored, how and with whose rights."""
+        """A hash of the content, the settings and the principal."""
         document = self.request.document
         parts = [
             document.model_dump_json() if document else self.request.file_id,
@@ -240,7 +240,7 @@ def job_of(row: tuple[Any, ...]) -> Job:
 
 
 def principal_json(principal: Principal) -> str:
-    """Return a principal as it is stored; its tenant has a column."""
+    """Return the stored form of a principal; its tenant has its own column."""
     return json.dumps(
         {
             "user": principal.user,
@@ -258,7 +258,7 @@ def _principal(tenant: str, text: str) -> Principal:
 
 
 def progress_json(progress: Progress) -> str:
-    """Return progress as it is stored."""
+    """Return the stored form of progress."""
     return json.dumps(asdict(progress))
 
 
@@ -274,12 +274,12 @@ def document_json(document: RAGDocument) -> str:
 
 
 def chunking_json(chunking: ChunkingConfig | None) -> str | None:
-    """Return sizes as they are stored."""
+    """Return the stored form of sizes."""
     return chunking.model_dump_json() if chunking else None
 
 
 def new_row(new: Submission, batch_id: str | None, now: float) -> dict[str, Any]:
-    """Return the row of a job that is submitted now, by column; its version is not in it."""
+    """Return the row of a new job by column, without its version."""
     request, vector_db, document = new.request, new.vector_db, new.request.document
     return {
         "job_id": f"job_{uuid4().hex[:24]}",

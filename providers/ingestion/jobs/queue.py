@@ -54,13 +54,13 @@ from corral.providers.ingestion.jobs.reader import (
 REMEDY = "Move it away and ingest again what had not been stored yet."
 
 MAX_ATTEMPTS = 5
-"""How often a job is begun without any headway before it fails."""
+"""Maximum attempts of a job without headway."""
 
 REPLACED = "A newer version of the document was submitted."
 
 RELABELING = 2
-"""The value of `storing` while a stored document gets other attributes. Such a job is never done
-again: that would store the document as it was submitted, and open it to whom it was closed since.
+"""The value of `storing` while a stored document gets other attributes. Such a job is never run
+again: that would restore the submitted document with its old acl.
 """
 
 OWN = "number = ? AND owner = ? AND status = 'running'"
@@ -122,10 +122,10 @@ class JobQueue:
     async def add(
         self, submissions: Sequence[Submission], batch_id: str | None, *, same_origin: bool
     ) -> list[Job]:
-        """Store jobs and return them; they are on the disk then.
+        """Store jobs durably and return them.
 
-        An unfinished job of the same content takes the place of a new one. Other unfinished jobs of
-        the same document are cancelled, unless they are storing it: then the new one waits.
+        An unfinished job with the same content is returned instead of a new job. Other unfinished
+        jobs of the same document are cancelled, unless they are storing it: then the new job waits.
 
         Raises:
             Conflict: `same_origin`, and an unfinished job of a document is from another origin;
@@ -174,7 +174,7 @@ class JobQueue:
     # --- changing ----------------------------------------------------------------------------
 
     async def cancel(self, scope: Scope, reason: str | None = None) -> int:
-        """Cancel jobs that are not final and not storing; return how many."""
+        """Cancel jobs that are neither final nor storing; return their number."""
         where, values = scope.where()
         return await self._file.write(
             lambda table: self._cancel(table, f"{where} AND {UNFINISHED}", values, reason)
@@ -186,10 +186,10 @@ class JobQueue:
         return self._update(table, CANCELLED, (reason,), f"{where} AND NOT storing", tuple(values))
 
     async def retry(self, scope: Scope) -> int:
-        """Queue failed and cancelled jobs again; return how many.
+        """Queue failed and cancelled jobs again; return their number.
 
-        Those that a newer job of the document has replaced stay as they are, and so do those whose
-        document is no longer kept.
+        Jobs that a newer job of the document has replaced do not change, nor do jobs without a
+        stored document.
         """
         where, values = scope.where()
         there = "(file_id NOT NULL OR EXISTS (SELECT 1 FROM documents WHERE job = number))"
@@ -201,7 +201,7 @@ class JobQueue:
         )
 
     async def follow(self, vector_db: VectorDB, acls: Mapping[str, Collection[str]]) -> None:
-        """Record who may read documents now, by document; see `followed`."""
+        """Record the new acls of documents in their jobs; see `followed`."""
         values = (*place_of(vector_db), json.dumps(list(acls)))
 
         def record(table: apsw.Connection) -> None:
@@ -212,11 +212,11 @@ class JobQueue:
         await self._file.write(record)
 
     async def remove(self, scope: Scope, version: int) -> bool:
-        """Forget the jobs that the reader may change; False, and nothing done, if one was begun.
+        """Delete the jobs that the reader may change; return False, deleting none, if one started.
 
         Args:
-            scope: Whose. Those of hidden chunks stay, as these do.
-            version: Of their last change when none was running.
+            scope: The jobs. Jobs of hidden chunks stay, as the chunks do.
+            version: Version of the last change when none of them was running.
         """
         where, values = scope.where()
         begun = "(status = 'running' OR version > ? AND status <> 'queued')"
@@ -234,11 +234,11 @@ class JobQueue:
         return await self._file.write(delete)
 
     async def sweep(self, gone: Collection[tuple[str, str, float]], before: float) -> int:
-        """Forget the jobs of vector DBs that are gone, and old ones that newer have replaced.
+        """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number.
 
         Args:
-            gone: As `vector_dbs` has them.
-            before: When a replaced job must have changed last, in Unix seconds.
+            gone: Deleted vector DBs, in the form of `JobReader.vector_dbs`.
+            before: Replaced jobs that changed before this time are deleted, in Unix seconds.
         """
 
         def delete(table: apsw.Connection) -> int:
@@ -258,10 +258,10 @@ class JobQueue:
     # --- working -----------------------------------------------------------------------------
 
     async def claim(self, owner: str) -> Job | None:
-        """Take the next job to do and return it; None where there is none.
+        """Claim the next job and return it; None if no job waits.
 
-        Those that were begun before come last, so that one which keeps ending its process holds up
-        nobody else's. A document has one running job at a time.
+        Jobs with earlier attempts come last, so that a job that crashes its process does not block
+        other jobs. A document has one running job at a time.
         """
         if not await self._file.read("SELECT 1 FROM jobs WHERE status = 'queued' LIMIT 1"):
             return None
@@ -273,13 +273,13 @@ class JobQueue:
         return await self._file.write(take)
 
     async def report(self, owner: str, steps: Sequence[Step], *, storing: bool = False) -> None:
-        """Record progress; headway forgets the attempts that brought none.
+        """Record progress; headway resets the number of attempts.
 
-        It need not wait for the disk: where the power fails the owner is dead, too, and whoever
-        takes the job over begins anew.
+        The write need not wait for the disk: after a loss of power the owner is dead, too, and the
+        process that takes the job over starts it again.
 
         Args:
-            storing: Whether the documents are stored next: they can no longer be cancelled.
+            storing: True if the documents are stored next: they can no longer be cancelled.
 
         Raises:
             NoLongerOurs: One of the jobs was taken away; nothing was recorded.
@@ -296,11 +296,11 @@ class JobQueue:
     async def complete(
         self, owner: str, steps: Sequence[Step], *, claim_next: bool = False
     ) -> list[Job]:
-        """Record that documents are stored, and let go of their texts.
+        """Record that documents are stored, and delete their texts.
 
         Returns:
-            With `claim_next`, the jobs to do next, as `next_jobs` finds them; all is one write.
-            Else none.
+            With `claim_next`, the next jobs, claimed in the same write as in `next_jobs`; else an
+            empty list.
 
         Raises:
             NoLongerOurs: One of the jobs was taken away; nothing was recorded or claimed.
@@ -320,7 +320,7 @@ class JobQueue:
         return following
 
     async def fail(self, job: Job, owner: str, code: ErrorCode, message: str) -> None:
-        """Record why a job failed for good.
+        """Record the final failure of a job.
 
         Raises:
             NoLongerOurs: The job was taken away.
@@ -346,7 +346,7 @@ class JobQueue:
         await self._file.write(give_back)
 
     async def release(self, owner: str) -> int:
-        """Queue again what an owner works on who stops in an orderly way; return how many."""
+        """Queue the jobs of a stopping owner again; return their number."""
         change = f"{QUEUED}, attempts = max(0, attempts - 1)"
 
         def queue(table: apsw.Connection) -> int:
@@ -356,9 +356,9 @@ class JobQueue:
         return await self._file.write(queue)
 
     async def take_over(self, owner: str) -> int:
-        """Queue again what a dead owner has left; return how many jobs.
+        """Queue the jobs of a dead owner again; return their number.
 
-        What was begun `MAX_ATTEMPTS` times without headway fails.
+        A job with `MAX_ATTEMPTS` attempts without headway fails.
         """
         message = f"The process ended {MAX_ATTEMPTS} times while it worked on this document."
         often = f"{LOST} AND attempts >= {MAX_ATTEMPTS}"
@@ -382,7 +382,7 @@ class JobQueue:
 
         def change(table: apsw.Connection) -> bool:
             stored = "number = ? AND status = 'completed'"
-            # What is submitted next is compared with what a job stores, which is another now.
+            # Clear the digest, because new submissions are compared with the job's old content.
             claim = f"status = 'running', storing = {RELABELING}, owner = ?, request = ''"
             if self._update(table, claim, (owner,), stored, (job.number,)):
                 return True
@@ -395,7 +395,7 @@ class JobQueue:
         return await self._file.write(change)
 
     async def relabeled(self, job: Job, owner: str, attributes: Mapping[str, Any]) -> None:
-        """Record the attributes that a stored document has: other ones, or those from before.
+        """Record the attributes that a stored document now has, changed or not.
 
         Raises:
             NoLongerOurs: The job was taken away.
@@ -406,7 +406,7 @@ class JobQueue:
     # --- inside ------------------------------------------------------------------------------
 
     def _ended(self, jobs: Sequence[Job]) -> None:
-        """Set each event of `watching` that waits for no other job than these."""
+        """Set each event of `watching` that waits only for these jobs."""
         for left, event in self._watches:
             left.difference_update(job.job_id for job in jobs)
             if not left:
@@ -419,18 +419,18 @@ class JobQueue:
             raise NoLongerOurs
 
     def _take_some(self, table: apsw.Connection, owner: str) -> list[Job]:
-        """Make the next jobs this owner's: small texts for one place together, or else one job."""
+        """Claim the next jobs: several small texts of one place, or else one job."""
         return [self._take(table, owner, number) for number in next_jobs(table, self._clock())]
 
     def _take(self, table: apsw.Connection, owner: str, number: int) -> Job:
-        """Make a queued job this owner's."""
+        """Claim a queued job for an owner."""
         progress = json.dumps({"started_at": self._clock()})
         change = "status = 'running', owner = ?, attempts = attempts + 1, progress = ?"
         self._update(table, change, (owner, progress), "number = ?", (number,))
         return read_job(table, number)
 
     def _end_relabeling(self, table: apsw.Connection, owner: str) -> None:
-        """Leave the documents stored whose attributes an owner was changing."""
+        """Mark the jobs as completed if an owner was changing their attributes."""
         lost = f"{LOST} AND storing = {RELABELING}"
         self._update(table, DONE, (), lost, (owner,))
 
@@ -442,7 +442,7 @@ class JobQueue:
         condition: str,
         chosen: Sequence[Any],
     ) -> int:
-        """Queue jobs again, and cancel those that a newer one has overtaken; return how many."""
+        """Queue jobs again, and cancel jobs overtaken by newer jobs; return their number."""
         overtaken = f"{condition} AND {OVERTAKEN}"
         cancelled = self._update(table, CANCELLED, (REPLACED,), overtaken, chosen)
         return cancelled + self._update(table, change, values, condition, chosen)
@@ -455,7 +455,7 @@ class JobQueue:
         condition: str,
         chosen: Sequence[Any],
     ) -> int:
-        """Change rows, each with a version of its own, and return how many."""
+        """Change rows, each with a new version, and return their number."""
         found = table.execute(f"SELECT number FROM jobs WHERE {condition}", tuple(chosen))  # noqa: S608
         numbers = found.fetchall()
         now = self._clock()
@@ -475,7 +475,7 @@ def read_job(table: apsw.Connection, number: int) -> Job:
 def _check_hidden(
     table: apsw.Connection, principal: Principal, where: str, values: tuple[Any, ...]
 ) -> None:
-    """Refuse to replace an unfinished job of a document that a principal may not read."""
+    """Raise Conflict if an unfinished job to replace has a document the principal may not read."""
     if principal.reads_all:
         return
     readable, more = readable_by(principal)

@@ -1,4 +1,4 @@
-"""Read the jobs of a data folder: which jobs a scope means, and lists of them."""
+"""Read the jobs of a data folder: scopes that select jobs, and lists of jobs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCHEMA = (
     "CREATE INDEX IF NOT EXISTS jobs_by_batch ON jobs (batch_id) WHERE batch_id NOT NULL",
     "CREATE INDEX IF NOT EXISTS jobs_by_status ON jobs (status, attempts, number)",
     "CREATE INDEX IF NOT EXISTS jobs_by_tenant ON jobs (tenant, version)",
-    # A document is kept until its job has completed, or is replaced by a newer one.
+    # A document is stored until its job has completed, or is replaced by a newer job.
     "CREATE TABLE IF NOT EXISTS documents (job INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",
 )
 TABLES = Schema(SCHEMA)
@@ -53,14 +53,14 @@ _REPLACES = (
     " OR newer.principal = jobs.principal)"
 )
 NEWEST = f"NOT EXISTS {_NEWER.format(such=_REPLACES)}"
-"""Another's job counts once it has stored the document: it may be refused, and replace nothing."""
+"""Another principal's job counts only once it has stored the document, because it may fail."""
 _OVERTAKES = "newer.status IN ('queued', 'running', 'completed')"
 OVERTAKEN = f"EXISTS {_NEWER.format(such=_OVERTAKES)}"
-"""A newer version of the document is stored, or will be: this one must not be stored after it."""
+"""A newer version of the document is or will be stored, so this one must not be stored."""
 
 TOGETHER_BYTES = 16 * 1024
-"""Text of documents that one worker does together: some 20 chunks, which take half a second to
-embed on a laptop. A longer document is done alone."""
+"""Maximum text of documents that one worker processes together: about 20 chunks, which take half a
+second to embed on a laptop. A longer document is processed alone."""
 
 TOGETHER_DOCUMENTS = 32
 
@@ -81,26 +81,27 @@ RECORDED = (
     f" WHERE {OF_VECTOR_DB} AND document_id IN (SELECT value FROM json_each(?))"
     f" AND (storing OR NOT {UNFINISHED}) ORDER BY number DESC"
 )
-"""The acls of jobs by document, the newest first. What waits has the acl that it will store."""
+"""The acls of jobs by document, newest first. A waiting job has the acl that it will store."""
 
 Rows = Sequence[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which jobs are meant: those that fit all that is given.
+    """A selection of jobs that match all given conditions.
 
     Attributes:
-        tenant: Of this tenant; None: of all.
-        reader: That this principal submitted, or whose document it may read; None: of all.
-        vector_db: Of this registration.
-        batch_id, job_id, file_id: Of this batch, id, file.
-        statuses: In one of these states.
+        tenant: Only jobs of this tenant; None: of all tenants.
+        reader: Only jobs that this principal submitted, or with documents that it may read; None:
+            all jobs.
+        vector_db: Only jobs of this registration.
+        batch_id, job_id, file_id: Only jobs of this batch, id or file.
+        statuses: Only jobs in one of these states.
         newest_only: Only the newest job of each document.
-        changing: Only those that the reader may change: not its own of a document that is stored
-            and closed to it.
-        changed_after: Only those that changed after this version.
-        files_only: Only those of uploaded files.
+        changing: Only jobs that the reader may change: not its own completed jobs with documents
+            that it may not read.
+        changed_after: Only jobs that changed after this version.
+        files_only: Only jobs of uploaded files.
     """
 
     tenant: str | None = None
@@ -116,7 +117,7 @@ class Scope:
     files_only: bool = False
 
     def where(self) -> tuple[str, list[Any]]:
-        """Return the condition, and what its marks stand for."""
+        """Return the SQL condition and its bindings."""
         conditions: list[tuple[str, tuple[Any, ...]]] = [("1", ())]
         if self.vector_db is not None:
             conditions.append((OF_VECTOR_DB, place_of(self.vector_db)))
@@ -139,14 +140,14 @@ class Scope:
 
 
 class JobReader:
-    """The jobs in the file of a data folder, to be looked at."""
+    """Read access to the jobs in the file of a data folder."""
 
     def __init__(self, file: Database) -> None:
         self._file = file
         self._places: Places[int] = Places()
 
     async def find(self, scope: Scope, limit: int = -1) -> list[Job]:
-        """Return jobs, in the order of their changes; a negative limit is none."""
+        """Return jobs in the order of their changes; a negative limit means no limit."""
         where, values = scope.where()
         return await self._jobs(f"{where} ORDER BY version LIMIT {limit}", values)
 
@@ -154,7 +155,7 @@ class JobReader:
         """Return the newest job.
 
         Raises:
-            NotFound: There is none; `what` says of what, such as "job 'job_1'".
+            NotFound: No job matches; the message uses `what`, such as "job 'job_1'".
         """
         where, values = scope.where()
         found = await self._jobs(f"{where} ORDER BY number DESC LIMIT 1", values)
@@ -171,14 +172,14 @@ class JobReader:
         limit: int,
         order: Literal["asc", "desc"],
     ) -> tuple[list[Job], bool]:
-        """Return jobs in the order of submission, and whether more follow; see `Ingestion.page`."""
+        """Return jobs in the order of submission, and True if more follow; see `Ingestion.page`."""
         where, values = scope.where()
         follows, precedes = ("<", ">") if order == "desc" else (">", "<")
         for field, given, sign in (("after", after, follows), ("before", before, precedes)):
             if given is not None:
                 where += f" AND number {sign} ?"
                 values.append(await self._number(given, scope, field))
-        # What stands right before a job is found by walking away from it.
+        # To find the jobs right before one, read in the opposite direction.
         away = before is not None and after is None
         direction = "DESC" if (order == "desc") != away else "ASC"
         found = await self._jobs(f"{where} ORDER BY number {direction} LIMIT {limit + 1}", values)
@@ -189,20 +190,20 @@ class JobReader:
         return found[::-1] if away else found, more
 
     async def counts(self, scope: Scope) -> Counter[JobStatus]:
-        """Return how many jobs are in each state."""
+        """Count jobs by state."""
         where, values = scope.where()
         query = f"SELECT status, count(*) FROM jobs WHERE {where} GROUP BY status"  # noqa: S608
         rows = cast(Rows, await self._file.read(query, *values))
         return Counter({JobStatus(status): count for status, count in rows})
 
     async def usage(self, scope: Scope) -> int:
-        """Return the bytes that jobs have stored."""
+        """Return the number of bytes that jobs have stored."""
         where, values = scope.where()
         query = f"SELECT ifnull(sum(usage_bytes), 0) FROM jobs WHERE {where}"  # noqa: S608
         return int(str((await self._file.read(query, *values))[0][0]))
 
     async def documents(self, jobs: Sequence[Job]) -> dict[int, RAGDocument]:
-        """Return the documents that were handed in with jobs, by job number, as far as kept."""
+        """Return the stored documents of jobs, by job number."""
         marks = ", ".join("?" * len(jobs))
         query = f"SELECT job, document FROM documents WHERE job IN ({marks})"  # noqa: S608 - marks
         rows = await self._file.read(query, *(job.number for job in jobs))
@@ -212,19 +213,19 @@ class JobReader:
         }
 
     async def recorded(self, vector_db: VectorDB, documents: Collection[str]) -> Rows:
-        """Return what jobs say of who may read documents; see `RECORDED`."""
+        """Return the recorded acls of documents; see `RECORDED`."""
         if not documents or not self._file.path.exists():
             return []
         named = json.dumps(list(documents))
         return cast(Rows, await self._file.read(RECORDED, *place_of(vector_db), named))
 
     async def vector_dbs(self) -> list[tuple[str, str, float]]:
-        """Return tenant, identifier and time of every vector DB that a job names."""
+        """Return tenant, identifier and creation time of every vector DB with a job."""
         query = "SELECT DISTINCT tenant, vector_db_id, vector_db_created_at FROM jobs"
         return cast("list[tuple[str, str, float]]", await self._file.read(query))
 
     async def owners(self) -> set[str]:
-        """Return who works on jobs, or did when it died."""
+        """Return the owners of running jobs, living or dead."""
         query = "SELECT DISTINCT owner FROM jobs WHERE status = 'running'"
         return {str(owner) for (owner,) in await self._file.read(query)}
 
@@ -255,14 +256,14 @@ class JobReader:
 
 
 def _seen(scope: Scope) -> tuple[Any, ...]:
-    """Return the condition for what a list of this scope may continue from, and its values."""
+    """Return the condition for the valid starts of a page of this scope, and its bindings."""
     seen = Scope(scope.tenant, scope.vector_db, scope.batch_id, reader=scope.reader)
     where, values = seen.where()
     return where, *values
 
 
 def readable_by(reader: Principal, *, changing: bool = False) -> tuple[str, tuple[Any, ...]]:
-    """Return the condition of a job that a principal may know of, or change."""
+    """Return the condition for jobs that a principal may see, or change, and its bindings."""
     tokens = sorted(reader.tokens())
     marks = ", ".join("?" * len(tokens))
     open_ = f"EXISTS (SELECT 1 FROM json_each(jobs.acl) WHERE value IN ({marks}))"  # noqa: S608
@@ -272,14 +273,14 @@ def readable_by(reader: Principal, *, changing: bool = False) -> tuple[str, tupl
 
 
 def followed(rows: Rows, acls: Mapping[str, Collection[str]]) -> dict[int, list[str]]:
-    """Return the acls that jobs get where their documents have these, by job number.
+    """Return the changed acls of jobs by job number, given the new acls of their documents.
 
-    The job whose version is stored gets the document's. Others tell of versions that are not
-    stored, so they are closed with the document and never opened.
+    The job of the stored version gets the document's acl. Other jobs belong to versions that are
+    not stored, so their acls only lose tokens and never gain any.
 
     Args:
-        rows: Of `RECORDED`.
-        acls: By document.
+        rows: Rows of `RECORDED`.
+        acls: New acl by document id.
     """
     changed: dict[int, list[str]] = {}
     found: set[str] = set()
@@ -293,18 +294,18 @@ def followed(rows: Rows, acls: Mapping[str, Collection[str]]) -> dict[int, list[
 
 
 def place_of(vector_db: VectorDB) -> tuple[str, str, float]:
-    """Return what the marks of `OF_VECTOR_DB` stand for."""
+    """Return the bindings of `OF_VECTOR_DB`."""
     return vector_db.tenant, vector_db.identifier, vector_db.created_at
 
 
 class Next(NamedTuple):
-    """The job that comes next.
+    """The next job.
 
     Attributes:
-        number: Of the job.
-        attempts: How often it was begun before.
-        text_bytes: Of the document, where it is a short text that was handed in; else None.
-        place: What jobs must have in common that are done together.
+        number: Number of the job.
+        attempts: Number of earlier attempts.
+        text_bytes: Size of the document if it is a short text, else None.
+        place: Key that jobs must share to be processed together.
     """
 
     number: int
@@ -314,18 +315,19 @@ class Next(NamedTuple):
 
 
 def next_job(table: apsw.Connection, now: float) -> Next | None:
-    """Return the job that comes next: those that were begun before come last."""
+    """Return the next job; jobs with earlier attempts come last."""
     row = table.execute(_NEXT, (TOGETHER_BYTES, now)).fetchone()
     return None if row is None else Next(row[0], row[1], row[2], tuple(row[3:]))
 
 
 def next_jobs(table: apsw.Connection, now: float) -> Iterator[int]:
-    """Yield the numbers of the jobs that come next, one or some that are done together.
+    """Yield the numbers of the next jobs, one job or several to process together.
 
-    Together are short texts for the same vector DB by the same principal, in chunks of the same
-    sizes. One that was begun before is done alone: it may be what ended its process.
+    Short texts for the same vector DB by the same principal with the same chunk sizes are processed
+    together. A job with an earlier attempt is processed alone, because it may have crashed its
+    process.
 
-    The caller makes each job its own before it asks for the next.
+    The caller claims each job before it requests the next.
     """
     room, place = TOGETHER_BYTES, None
     for _ in range(TOGETHER_DOCUMENTS):

@@ -1,4 +1,4 @@
-"""Run jobs: the workers of one process claim them, and take each from its file to its chunks."""
+"""Run jobs: the workers of one process claim jobs, and process each from file to chunks."""
 
 from __future__ import annotations
 
@@ -33,62 +33,62 @@ from corral.providers.ingestion.read.parsing import ParsedDocument
 REPORT_EVERY_SECONDS = 0.3
 FLOAT_BYTES = 4
 STORE_SECONDS = 10.0
-"""How long a worker that is told to stop waits for a document that is being stored."""
+"""Maximum time that a stopping worker waits for a document that is being stored."""
 FIRST_PAUSE_SECONDS = 2.0
-"""Before a job is tried again; four times as long after each further failure."""
+"""Pause before the first retry of a job; four times as long after each further failure."""
 
 LOOK_EVERY_SECONDS = 0.25
-"""How often an idle worker, or one who watches, looks for what other processes have written."""
+"""Interval at which idle workers and watchers check for writes of other processes."""
 TAKE_OVER_EVERY_SECONDS = 2.0
 UNNOTED = "What became of the document could not be recorded."
 SWEEP_EVERY_SECONDS = 3600.0
 KEPT_SECONDS = 7 * 24 * 3600.0
-"""How long a final job is kept that a newer one has replaced."""
+"""Time until a final job that a newer job has replaced is deleted."""
 
 log = logging.getLogger(__name__)
 
 
 class FileLibrary(Library, Protocol):
-    """A library with uploaded files, as a principal sees it; `Stack` is one."""
+    """A principal's view of a library with uploaded files; `Stack` implements it."""
 
     files: FileStore
     principal: Principal
 
     def for_principal(self, principal: Principal) -> FileLibrary:
-        """Return the same as another principal sees it."""
+        """Return a view for another principal."""
 
 
 class JobRunner:
-    """Does jobs for one owner.
+    """Runs the jobs of one owner.
 
     Args:
-        queue: Where the jobs are.
+        queue: The queue of jobs.
         ingester: Reads, splits, embeds and stores documents.
-        owner: For whom; only its own jobs are given to it.
+        owner: Name of the owner; it runs only jobs claimed by this owner.
     """
 
     def __init__(self, queue: JobQueue, ingester: Ingester, owner: str) -> None:
         self._queue, self._ingester, self._owner = queue, ingester, owner
 
     async def do(self, jobs: Sequence[Job], library: FileLibrary) -> list[Job]:
-        """Do jobs that this owner has claimed; whatever happens is in the table afterwards.
+        """Run jobs that this owner has claimed, and record the outcome in the table.
 
-        Several are embedded and stored in one go. Where that fails for any of them, each is done
-        alone: no document harms another.
+        Several jobs are embedded and stored together. If that fails for any of them, each is run
+        alone, so that one document's failure does not affect the others.
 
         Args:
-            jobs: One job, or some that `next_jobs` has put together.
-            library: Where vector DBs, models and files are, as their principal sees them.
+            jobs: One job, or the jobs of `next_jobs`.
+            library: The view of the jobs' principal.
 
         Returns:
-            The next jobs, claimed in the step that noted the end of these; none where these were
-            not stored in one go, or none waits.
+            The next jobs, claimed in the write that recorded the end of these jobs; empty if the
+            jobs were run one by one, or if no job waits.
         """
         if len(jobs) == 1:
             return await self._alone(jobs[0], library, claim_next=True)
         try:
             return await self._do(jobs, library, claim_next=True)
-        except Exception as error:  # noqa: BLE001 - whatever it was, each document meets it alone
+        except Exception as error:  # noqa: BLE001 - any error; run each document alone
             log.info("%d jobs are done one by one: %s", len(jobs), type(error).__name__)
         for job in jobs:
             await self._alone(job, library, claim_next=False)
@@ -132,7 +132,7 @@ class JobRunner:
     async def _embed(
         self, states: Sequence[_Embedding], chunks: Sequence[Iterator[Chunk]], how: Splitting
     ) -> None:
-        """Embed the chunks of documents, and share them out as they come."""
+        """Embed the chunks of several documents, and assign each batch to its documents."""
         of = {state.job.document_id: state for state in states}
         coming = self._ingester.embed(chain.from_iterable(chunks), how)
         async with aclosing(coming):
@@ -159,7 +159,7 @@ class JobRunner:
     async def _texts(
         self, jobs: Sequence[Job], library: FileLibrary
     ) -> list[tuple[RAGDocument, ParsedDocument]]:
-        """Return the documents of jobs and their texts."""
+        """Return the documents of jobs and their parsed texts."""
         kept = await self._queue.reader.documents([job for job in jobs if job.file_id is None])
         return [await self._read(job, kept.get(job.number), library) for job in jobs]
 
@@ -183,7 +183,7 @@ class JobRunner:
             await self._queue.report(self._owner, [state.step(now)])
 
     async def _failed(self, job: Job, error: CorralError) -> None:
-        """Record a failure: what may pass is tried again, the rest is final."""
+        """Record a failure: provider errors are retried, other errors are final."""
         if isinstance(error, InvalidRequest):
             unsupported = (error.field or "").endswith("mime_type")
             await self._end(job, "unsupported_file" if unsupported else "invalid_file", str(error))
@@ -203,15 +203,15 @@ class JobRunner:
 
 
 class Workers:
-    """Does jobs, so many at a time, until it is closed.
+    """Runs jobs concurrently until it is closed.
 
     Jobs are in a table that all processes of a data folder share. Each job has one owner at a time;
-    what a killed owner has left is taken over.
+    the jobs of a killed owner are taken over.
 
     Args:
-        library: Where vector DBs, models and files are; a `Stack`.
+        library: Vector DBs, models and files; a `Stack`.
         home: The data folder.
-        settings: How many workers.
+        settings: Number of workers.
         ingester: Reads, splits, embeds and stores documents.
     """
 
@@ -233,18 +233,18 @@ class Workers:
 
     @property
     def owner(self) -> str:
-        """The name under which this process works."""
+        """The owner name of this process."""
         return self._owner.name
 
     def wake(self) -> None:
-        """Tell idle workers that there is something to do."""
+        """Wake idle workers."""
         self._news.set()
 
     async def relabeled(self, job: Job, attributes: Mapping[str, Any]) -> None:
-        """Record the attributes of a stored document; what the table does not take, later again.
+        """Record the attributes of a stored document; if the write fails, retry it later.
 
         Raises:
-            CorralError, NoLongerOurs: It did not take it.
+            CorralError, NoLongerOurs: The write failed.
         """
         try:
             await self.queue.relabeled(job, self._owner.name, attributes)
@@ -253,7 +253,7 @@ class Workers:
             raise
 
     async def start(self) -> None:
-        """Start the workers, if they do not run."""
+        """Start the workers, unless they are running."""
         if self._tasks:
             return
         runner = JobRunner(self.queue, self.ingester, self._owner.name)
@@ -262,20 +262,20 @@ class Workers:
         await asyncio.to_thread(self._owner.enter)
 
     async def close(self) -> None:
-        """Stop the workers; what they have not stored is queued again."""
+        """Stop the workers; their unfinished jobs are queued again."""
         tasks, self._tasks = self._tasks, set()
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-            with suppress(CorralError):  # who comes next takes over
+            with suppress(CorralError):  # another process takes the jobs over
                 await self.queue.release(self._owner.name)
             await asyncio.to_thread(self._owner.leave)
         await self.queue.close()
 
     async def _work(self, runner: JobRunner) -> None:
         jobs: list[Job] = []
-        unnoted: list[Job] = []  # whose end the table did not take
+        unnoted: list[Job] = []  # jobs with an outcome that could not be written
         while True:
             try:
                 while unnoted:
@@ -297,7 +297,7 @@ class Workers:
                     await self._news.wait()
 
     async def _keep_up(self) -> None:
-        """Take over what dead owners have left, and sweep, from time to time."""
+        """Take over jobs of dead owners, and sweep, at intervals."""
         swept = time.monotonic()
         while True:
             try:
@@ -322,7 +322,7 @@ class Workers:
                 await asyncio.to_thread(self._owner.forget, owner)
 
     async def sweep(self) -> int:
-        """Forget the jobs of deleted vector DBs, and old ones that newer have replaced."""
+        """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number."""
         gone = [
             each for each in await self.queue.reader.vector_dbs() if not await self._exists(*each)
         ]
@@ -339,12 +339,12 @@ class Workers:
 
 
 class _Embedding:
-    """The chunks of a job's document and their embeddings, as they come.
+    """Collects the chunks of a job's document and their embeddings.
 
     Args:
-        job: The job.
-        parsed: The document.
-        now: Unix seconds.
+        job: The job, with the start time of its attempt.
+        parsed: The document's text.
+        now: Current time in Unix seconds.
     """
 
     def __init__(self, job: Job, parsed: ParsedDocument, now: float) -> None:
@@ -359,7 +359,7 @@ class _Embedding:
         self._parsed = parsed
 
     def add(self, chunks: Sequence[Chunk], rows: NDArray[np.float32], *, fresh: bool) -> None:
-        """Take some more, with their embeddings; `fresh` if some of these were made now."""
+        """Add chunks with their embeddings; `fresh` if some embeddings were computed now."""
         self.chunks.extend(chunks)
         record = chunks[-1].chunk_metadata
         self._end = (record and record.char_end) or 0
@@ -368,18 +368,18 @@ class _Embedding:
         self._fresh = self._fresh or fresh
 
     def step(self, now: float, row_bytes: int = 0) -> Step:
-        """Return how far it is, and if embeddings were made since this was asked last."""
+        """Return the progress, and if embeddings were computed since the last call."""
         fresh, self._fresh = self._fresh, False
         usage = self._content_bytes + len(self.chunks) * row_bytes
         return Step(self.job, self._progress(now), fresh, usage, self.notes)
 
     def take_rows(self) -> list[NDArray[np.float32]]:
-        """Return the embeddings in parts, and let go of them."""
+        """Return the embeddings in parts, and drop the reference to them."""
         rows, self._rows = self._rows, []
         return rows
 
     def _progress(self, now: float) -> Progress:
-        """Return how far it is."""
+        """Return the progress of the document."""
         end = self._end
         return Progress(
             pages=self._parsed.page(end - 1) or 0 if end else 0,
@@ -394,7 +394,7 @@ class _Embedding:
 
 
 def file_document(job: Job, sha256: str) -> RAGDocument:
-    """Return the document that a job's file becomes; its content is named, not held."""
+    """Return the document of a job's file; its content is a hash, not the text."""
     metadata = {**job.attributes, "file_id": job.file_id, "filename": job.filename}
     content = URL(uri=f"data:;sha256,{sha256}")
     return checked(
@@ -403,7 +403,7 @@ def file_document(job: Job, sha256: str) -> RAGDocument:
 
 
 def _sizes(job: Job) -> tuple[int, int] | tuple[()]:
-    """Return size and overlap as the job says them, nothing where it does not."""
+    """Return the job's chunk size and overlap, or an empty tuple if it has none."""
     asked = job.chunking
     return (asked.chunk_size_in_tokens, asked.overlap_in_tokens) if asked else ()
 

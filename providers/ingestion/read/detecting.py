@@ -149,7 +149,7 @@ def unsupported(what: str) -> InvalidRequest:
 
 
 def _signed(data: bytes, named: str) -> str:
-    """Return what the first bytes of a file say that it is, "" for nothing."""
+    """Return the type of a file by its first bytes, "" if unknown."""
     if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:5] == b"%PDF-" or (
         named == PDF and b"%PDF-" in data[:1024]
     ):
@@ -170,7 +170,7 @@ def _is_notebook(data: bytes) -> bool:
 
 
 def _packed(file: IO[bytes], named: str) -> str:
-    """Return what a ZIP archive is by the names in it."""
+    """Return the type of a ZIP archive by the names in it."""
     try:
         with zipfile.ZipFile(file) as archive:
             names, says = set(archive.namelist()), b""

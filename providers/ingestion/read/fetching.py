@@ -36,12 +36,12 @@ Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a URL answered.
+    """The response of a URL.
 
     Attributes:
         data: The body.
-        content_type: Its header as it was sent, or None.
-        url: Where it came from in the end, after redirects.
+        content_type: The Content-Type header as sent, or None.
+        url: The final URL, after redirects.
     """
 
     data: bytes
@@ -102,7 +102,7 @@ class Fetcher:
         self._transport = transport
 
     async def fetch(self, uri: str) -> Fetched:
-        """Return what a URL answers.
+        """Return the response of a URL.
 
         Raises:
             InvalidRequest: The URL, or one that it redirects to, is not allowed or not found, or

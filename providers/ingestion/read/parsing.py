@@ -74,13 +74,13 @@ class ParsedDocument:
     Attributes:
         text: Without invisible characters and white space at line ends; never blank. Where its
             lines are not the document's, at most one blank line in a row.
-        markdown: Whether it is Markdown (as HTML becomes, too).
+        markdown: True if it is Markdown (HTML is converted to Markdown, too).
         title: Its first heading of level 1, where it is Markdown and has one; else what an HTML
             page says that its title is.
         page_starts: Where each page begins in the text, in characters, never decreasing; empty
             where pages are not known. A page without text begins where the next one does.
-        unread: What the document holds that was not read: "2 pictures", "comments".
-        has_lines: Whether the lines of the text are those of the document.
+        unread: Parts that were not read, such as "2 pictures" or "comments".
+        has_lines: True if the lines of the text are the document's lines.
     """
 
     text: str
@@ -108,7 +108,7 @@ def parse(
         mime_type: What it is, perhaps with a charset; None means text, or what the bytes say. Bytes
             that say what they are win. `text/*`, XML, YAML and the like are taken as they are;
             HTML, mail, tables, source code, PDF, EPUB and Office files are read.
-        limits: How many pages, paragraphs and characters it may have.
+        limits: Limits on pages, paragraphs and characters.
 
     Raises:
         InvalidRequest: The type is unsupported (`field` is then "mime_type"), a binary file came as

@@ -1,6 +1,6 @@
 """The process that reads documents for `reading.py`, and what goes through the pipes to it.
 
-Half of what a first document takes is this process's start, so it imports what reads and no more.
+Startup dominates the first document, so this module imports only the parsers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def send(pipe: IO[bytes], head: dict[str, Any], body: str | bytes) -> None:
 
 
 def receive(pipe: IO[bytes]) -> tuple[dict[str, Any], str | bytes]:
-    """Return what `send` sent; raise EOFError where the other side has ended."""
+    """Return the next message of `send`; raise EOFError if the other side has ended."""
     line = pipe.readline()
     if not line:
         raise EOFError
@@ -75,7 +75,7 @@ def serve() -> None:
 def _answer(
     content: str | bytes, asked: dict[str, Any], limits: DocumentLimits
 ) -> tuple[dict[str, Any], str]:
-    """Return what to say of a document, and its text."""
+    """Return the answer's head and the document's text."""
     try:
         parsed = _FORMS[asked["form"]](content, asked["mime_type"], limits)
     except MemoryError:

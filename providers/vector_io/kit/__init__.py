@@ -1,5 +1,6 @@
-"""What engines share, public for authors of providers.
+"""Building blocks for engines, public for provider authors.
 
-To rank: `exact` for vectors; `candidates` and `sparse` for engines that only propose; `rows` for
-sets of row numbers. To store: `write_ahead`, names, clients, retries, records, tokens and undo.
+Ranking: `exact` for vectors; `candidates` and `sparse` for engines that only propose candidates;
+`rows` for sets of row numbers. Storage: `write_ahead`, names, clients, retries, records, tokens and
+undo.
 """

@@ -1,9 +1,9 @@
 """The loop that turns an engine's proposals into the exact answer.
 
-An engine computes in single precision, orders ties by chance and may know a score only roughly. So
-it proposes more than the k chunks wanted, their scores are computed anew, and more are asked for
-until nothing that was left out can belong to the answer. Every engine that only proposes uses this
-loop: for vectors with `score_vectors`, for words through `sparse`.
+An engine computes in single precision, orders ties arbitrarily and may know a score only
+approximately. So it proposes more than k chunks, their scores are computed again exactly, and the
+loop requests more proposals until no other chunk can belong to the answer. Every engine that only
+proposes uses this loop: for vectors with `score_vectors`, for words through `sparse`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from corral.api.scoring import SINGLE_PRECISION_SLACK, Metric
 from corral.providers.vector_io.kit.exact import exact_scores
 
 GROWTH = 4
-"""Each request asks for this many times the number of the one before."""
+"""Growth factor of the number of proposals from one request to the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposals:
-    """What an engine proposed, scored exactly.
+    """An engine's proposals, scored exactly.
 
     Attributes:
-        candidates: Those that may be in the answer, in any order.
-        unseen: The most that a chunk can score which was not proposed; None if all were.
+        candidates: The proposals that may be in the answer, in any order.
+        unseen: Upper bound for the score of any chunk that was not proposed; None if all were.
     """
 
     candidates: Sequence[Candidate]
@@ -46,16 +46,17 @@ async def best_candidates(
     """Return the k best candidates of an engine, best first, ties by chunk_id.
 
     Args:
-        k: Most candidates wanted, >= 1.
-        sources: Asked together; one that has nothing more to add is not asked again. Parts of an
-            index that can be bounded more tightly apart are a source each.
-        margin: Proposals wanted beyond k at first, to see where the ties with the last one end.
-        most: Most proposals that the engine gives; then the best of those are the answer.
+        k: Maximum number of candidates, >= 1.
+        sources: Called concurrently; a source that cannot change the answer is not called again.
+            Parts of an index with tighter bounds of their own should be separate sources.
+        margin: Proposals to request beyond k at first, to include the ties with the k-th chunk.
+        most: Maximum number of proposals that the engine returns; the best of them are then the
+            answer. None: no limit.
     """
     limit = k + margin if most is None else min(k + margin, most)
     found: dict[str, Candidate] = {}
     while True:
-        if len(sources) == 1:  # a task of its own would cost as much as a quick engine's answer
+        if len(sources) == 1:  # a separate task would cost as much as a fast engine's answer
             answers = [await sources[0](limit)]
         else:
             answers = await asyncio.gather(*(propose(limit) for propose in sources))
@@ -78,16 +79,17 @@ def best_of(candidates: Iterable[Candidate], k: int) -> list[Candidate]:
 
 
 def unsettled(scores: Sequence[float], k: int, slack: float) -> list[int]:
-    """Return the places of scores whose order an engine's rounding errors leave open.
+    """Return the indices of scores with an order that rounding errors leave open.
 
-    Two scores further apart than twice the error are in the right order. The others need exact
-    ones, as far as they are among the k best or a chain of close neighbors reaches in there: with
-    few ties hardly any. Then the k best, sorted by what they have, are the k best of exact scores.
+    Two scores that differ by more than twice the error are in the right order. Closer scores need
+    exact scores if they are among the k best, or if a chain of close neighbors connects them to the
+    k best; with few ties there are hardly any. With these replaced, the k best are the k best by
+    exact scores.
 
     Args:
-        scores: The engine's, best first.
-        k: How many are wanted.
-        slack: Most error of a score.
+        scores: The engine's scores, best first.
+        k: Number of hits, >= 1.
+        slack: Maximum error of a score.
     """
     close = -np.diff(np.asarray(scores, np.float64)) <= 2 * slack
     apart = np.flatnonzero(~close[k - 1 :])
@@ -99,11 +101,12 @@ def unsettled(scores: Sequence[float], k: int, slack: float) -> list[int]:
 
 
 def open_order(candidates: Sequence[Candidate], k: int) -> list[str]:
-    """Return the ids of an engine's proposals whose exact scores `settled` needs.
+    """Return the ids of the proposals that `settled` needs exact scores for.
 
     Args:
-        candidates: With the engine's scores, off by `SINGLE_PRECISION_SLACK` at most, best first.
-        k: How many are wanted.
+        candidates: With the engine's scores, best first; their error is at most
+            `SINGLE_PRECISION_SLACK`.
+        k: Number of hits, >= 1.
     """
     scores = [one.raw_score for one in candidates]
     return [candidates[place].chunk_id for place in unsettled(scores, k, SINGLE_PRECISION_SLACK)]
@@ -116,14 +119,14 @@ def settled(
     query: NDArray[np.float32],
     metric: Metric,
 ) -> Proposals:
-    """Return an engine's proposals of directions, those with exact scores whose order is open.
+    """Return an engine's proposals by cosine, with exact scores if their order was open.
 
     Args:
-        candidates: As `open_order` takes them.
-        stored: By chunk id, the embeddings that `open_order` asks for, of those still there.
-        last: The engine's score of the last chunk that it proposed; None if it has left out none.
-        query: As `exact_scores` takes it.
-        metric: As `exact_scores` takes it.
+        candidates: As for `open_order`.
+        stored: By chunk id, the embeddings of the ids from `open_order` that still exist.
+        last: The engine's score of the last proposed chunk; None if it proposed all chunks.
+        query: As for `exact_scores`.
+        metric: As for `exact_scores`.
     """
     unseen = None if last is None else last + SINGLE_PRECISION_SLACK
     if not stored:
@@ -150,12 +153,12 @@ def score_vectors(
 
     Args:
         chunk_ids: Best first; None for a row that cannot be in the answer.
-        matrix: Their embeddings, shape (n, dimension).
-        query: As `exact_scores` takes it.
-        metric: As `exact_scores` takes it.
-        limit: How many were asked for: an engine that proposes fewer has left out none.
-        squares: Pass True for an engine that computes the L2 distance from products, whose
-            rounding errors weigh most on short distances.
+        matrix: The embeddings of these chunks, shape (n, dimension).
+        query: As for `exact_scores`.
+        metric: As for `exact_scores`.
+        limit: Number of requested proposals; an engine that returns fewer has proposed all.
+        squares: True for an engine that computes the L2 distance from products: their rounding
+            errors affect short distances most.
     """
     if not chunk_ids:
         return Proposals([], None)
@@ -169,7 +172,7 @@ def score_vectors(
 def _slack(
     matrix: NDArray[np.floating], query: NDArray[np.float32], metric: Metric, *, squares: bool
 ) -> float:
-    """Return how far an engine's score of one of these rows can be from the exact one."""
+    """Return the maximum error of an engine's score for one of these rows."""
     if metric is Metric.COSINE:
         return SINGLE_PRECISION_SLACK
     longest = float(np.linalg.norm(matrix.astype(np.float64), axis=1).max())

@@ -1,14 +1,15 @@
-"""How gRPC opens a connection to an engine's server, and opens it again."""
+"""gRPC options for connecting to an engine's server and reconnecting."""
 
 from __future__ import annotations
 
-_PAUSE_MILLISECONDS = 100  # gRPC's own grow to two minutes, while the server may be back
+_PAUSE_MILLISECONDS = 100  # gRPC's default pauses grow to two minutes
 
 
 def channel_options(timeout_seconds: float) -> dict[str, int]:
-    """Return the options of a channel whose calls take at most so long.
+    """Return channel options for calls with this timeout.
 
-    What gRPC calls the least back-off is how long an attempt to connect may take, TLS included.
+    In gRPC, the minimum reconnect backoff is also the time limit of one attempt to connect,
+    including TLS.
     """
     return {
         "grpc.initial_reconnect_backoff_ms": _PAUSE_MILLISECONDS,

@@ -1,7 +1,7 @@
-"""Clients that the indexes of a provider share: opened when needed, closed when nobody needs them.
+"""Clients that the indexes of a provider share, opened on demand and closed when idle.
 
-A client has *users*, who say when they come and go, and *calls* under way. The first call opens it.
-After its last user has left, its last call closes it: never under a call.
+A client has *users*, which register and unregister, and running *calls*. The first call opens it.
+After its last user has left, it is closed when its last call ends, never during a call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ C = TypeVar("C")
 
 
 class _Counts:
-    """How many users a client has, and how many calls are under way."""
+    """The number of users and of running calls of a client."""
 
     def __init__(self, provider_id: str) -> None:
         self._provider_id = provider_id
@@ -36,12 +36,12 @@ class _Counts:
 
     @property
     def idle(self) -> bool:
-        """True if nobody needs the client."""
+        """True if the client has no users and no running calls."""
         return not self.users and not self.calls
 
 
 class SharedClient(Generic[C]):
-    """A client whose calls block. Safe to use from threads.
+    """A client with blocking calls. Safe to use from threads.
 
     Attributes:
         lock: Held while the client is opened or closed.
@@ -111,7 +111,7 @@ class SharedClient(Generic[C]):
 
 
 class SharedAsyncClient(Generic[C]):
-    """A client whose calls are awaited; `SharedClient` for tasks."""
+    """A client with asynchronous calls; like `SharedClient`, for tasks."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class SharedAsyncClient(Generic[C]):
             return self._client
 
     async def close(self) -> None:
-        """Close the client once no call is under way; the next call opens it again."""
+        """Close the client after its running calls; the next call opens it again."""
         self._closing = True
         while self._counts.calls:
             await self._no_call.wait()

@@ -1,16 +1,16 @@
-"""Embeddings in one byte a number, and a search in them that misses nothing.
+"""Embeddings quantized to int8, and an exact search over them.
 
 A row x is stored as x = scale * code + residual, code in [-127, 127], with the length of the
-residual. For a query q of length 1, coded likewise as q' with the residual p,
+residual. For a query q of length 1, quantized in the same way as q' with the residual p,
 
     q . x  =  q' . (scale * code)  +  p . (scale * code)  +  q . residual
 
-and by the inequality of Cauchy and Schwarz the first term, an integer product times two scales, is
-off by at most  |p| (|x| + |residual|) + |residual|.  The k rows with the greatest first terms are
-compared by their own numbers; the least of their scores is one that k rows reach. A row whose
-first term plus bound is below that is not among the k best. All others are compared by their own
-numbers, too (a filter-and-refine search with a lower-bounding distance: Seidl and Kriegel: "Optimal
-multi-step k-nearest neighbor search", SIGMOD 1998). RFC 0022 has the figures.
+and by the Cauchy-Schwarz inequality the first term, an integer product times two scales, has an
+error of at most  |p| (|x| + |residual|) + |residual|.  The k rows with the greatest first terms are
+scored exactly; at least k rows reach the lowest of these scores. A row is not among the k best if
+its first term plus the bound is below that score. All other rows are scored exactly, too (a
+filter-and-refine search with a lower-bounding distance: Seidl and Kriegel: "Optimal multi-step
+k-nearest neighbor search", SIGMOD 1998). RFC 0022 has the figures.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from corral.api.scoring import Metric
 from corral.providers.vector_io.kit.exact import exact_scores, rounding_slack
 from corral.providers.vector_io.kit.rows import greatest_places
 
-numkong: Any = importlib.import_module("numkong")  # its type stubs know no array of numpy's
+numkong: Any = importlib.import_module("numkong")  # its type stubs do not accept numpy arrays
 
 BYTES_BESIDES = 8
 """Bytes of a row's scale and residual."""
 FEW_ROWS = 0.05
-"""Below this share of usable rows they are gathered instead of masked."""
+"""Below this share of usable rows, they are copied out instead of masked."""
 
 _MOST = 127
-_BLOCK_ROWS = 4096  # of which products and scores stay in the processor's cache
-_BLOCK_ROWS_ALONE = 131_072  # for one query: after each block it waits for the other leg's thread
+_BLOCK_ROWS = 4096  # products and scores of so many rows fit the processor's cache
+_BLOCK_ROWS_ALONE = 131_072  # for one query: each block may wait for the other leg's thread
 _TOGETHER = 16
-_TOGETHER_BYTES = 2**27  # scores of the queries of one pass
+_TOGETHER_BYTES = 2**27  # maximum size of the scores of one pass
 
 
 @dataclass(frozen=True, slots=True)
 class Codes:
-    """Rows in one byte a number.
+    """Rows quantized to int8.
 
     Attributes:
         codes: In [-127, 127], int8, shape (n, dimension), contiguous.
-        scales: What to multiply a row's codes with, float32, shape (n,).
-        residuals: The length of what a row's codes leave out, at least; float32, shape (n,).
+        scales: Factor of each row's codes, float32, shape (n,).
+        residuals: Upper bound for the length of each row's residual, float32, shape (n,).
     """
 
     codes: NDArray[np.int8]
@@ -69,7 +69,7 @@ class Codes:
 
 
 def coded(matrix: NDArray[np.floating]) -> Codes:
-    """Return the codes of some rows.
+    """Quantize rows.
 
     Args:
         matrix: Finite, shape (n, dimension). Not mutated.
@@ -80,12 +80,12 @@ def coded(matrix: NDArray[np.floating]) -> Codes:
     codes = np.rint(wide / scales[:, None])
     left = wide - codes * scales[:, None]
     lengths = np.sqrt(np.einsum("ij,ij->i", left, left, dtype=np.float64))
-    lengths += 1e-6 * largest  # for the rounding of `left`
+    lengths += 1e-6 * largest  # covers the rounding errors of `left`
     return Codes(codes.astype(np.int8), scales, np.nextafter(lengths.astype(np.float32), np.inf))
 
 
 Found = tuple[NDArray[np.intp], NDArray[np.float32]]
-"""Places of rows, and their embeddings."""
+"""Row indices and their embeddings."""
 
 
 def begun(
@@ -97,20 +97,20 @@ def begun(
     usable: NDArray[np.bool_] | None,
     read: Callable[[NDArray[np.intp]], NDArray[np.float32]],
 ) -> Callable[[], Found]:
-    """Return what finds the places of all rows that can be among the k nearest, with embeddings.
+    """Enqueue a search; return a function that returns a superset of the k nearest rows.
 
-    Until it is called, its query waits for a pass to share. Rows that tie with the k-th nearest are
-    among those that it finds; `exact.nearest` then has the answer.
+    The query waits for a shared pass until the function is called. The result includes all rows
+    that tie with the k-th nearest; `exact.nearest` selects the answer from it.
 
     Args:
-        scan: Of all rows, which other queries share; under cosine, scales and residuals of its
-            codes are those of rows of length 1.
-        squared_norms: Of the embeddings, shape (n,).
+        scan: The scan of all rows, shared with other queries; under cosine, the scales and
+            residuals of its codes are for rows of length 1.
+        squared_norms: Squared lengths of the embeddings, shape (n,).
         query: Shape (dimension,).
         k: At least 1.
-        metric: Which decides what is near.
-        usable: Which rows may be returned, shape (n,); None for all.
-        read: Returns the embeddings at some places, shape (n, dimension).
+        metric: The metric that defines near.
+        usable: Mask of the rows that may be returned, shape (n,); None for all.
+        read: Returns the embeddings at some row indices, shape (n, dimension).
     """
     stored = scan.stored
     k = min(k, len(stored) if usable is None else int(np.count_nonzero(usable)))
@@ -149,7 +149,7 @@ def _begun_among(
     metric: Metric,
     read: Callable[[NDArray[np.intp]], NDArray[np.float32]],
 ) -> Callable[[], Found]:
-    """Return what `begun` does where only a few rows are usable, given by their places."""
+    """Do the work of `begun` if only a few rows are usable, given by their indices."""
     some, norms = Scan(scan.stored[places]), squared_norms[places]
     finish = begun(some, norms, query, k, metric, None, lambda found: read(places[found]))
 
@@ -162,10 +162,12 @@ def _begun_among(
 
 @cache
 def products() -> Callable[..., Any]:
-    """Return what multiplies codes, tried once: the bound holds for whole numbers that are right.
+    """Return the function that multiplies codes, after one test of its results.
+
+    The error bound holds only if the integer products are exact.
 
     Raises:
-        ProviderError: It multiplies wrongly on this processor.
+        ProviderError: The function multiplies wrongly on this processor.
     """
     codes = np.random.default_rng(0).integers(-_MOST, _MOST + 1, (9, 403), dtype=np.int8)
     expected = codes[:3].astype(np.int64) @ codes.T.astype(np.int64)
@@ -180,11 +182,11 @@ def products() -> Callable[..., Any]:
 
 
 class Scan:
-    """The products of stored codes with those of queries. Safe to use from many threads.
+    """Multiplies the stored codes with the codes of queries. Safe to use from many threads.
 
-    Reading the codes takes longer than multiplying them. So queries that come while another is
-    served share the next pass over them: sixteen take as long as one. Nobody waits for others to
-    come, and a query waits for one pass at most before its own.
+    Reading the codes takes longer than multiplying them. So queries that arrive during a pass share
+    the next pass: sixteen queries take as long as one. A query never waits for others to arrive,
+    and waits for at most one pass before its own.
     """
 
     def __init__(self, stored: Codes) -> None:
@@ -195,10 +197,10 @@ class Scan:
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
     def ask(self, query: Codes) -> Callable[[], NDArray[np.float32]]:
-        """Let a query of one row wait for the next pass.
+        """Enqueue a query of one row for the next pass.
 
         Returns:
-            What returns the product of each row with the query, shape (n,).
+            A function that returns the product of each row with the query, shape (n,).
         """
         mine = _Asked(query)
         with self._lock:
@@ -206,7 +208,7 @@ class Scan:
         return partial(self._served, mine)
 
     def _served(self, mine: _Asked) -> NDArray[np.float32]:
-        """Return the scores, and keep none: a batch has more queries than a pass."""
+        """Return the scores and drop them here: a batch may have more queries than a pass."""
         with self._turn:
             if mine.scores is None:
                 self._pass(mine)
@@ -214,9 +216,10 @@ class Scan:
         return cast(NDArray[np.float32], scores)
 
     def _pass(self, mine: _Asked) -> None:
-        """Serve a query and those who have waited longest; where that fails, they try on their own.
+        """Run a pass for a query and the longest waiting queries.
 
-        Those who do not come for their scores are served once, too, and forgotten.
+        If the pass fails, each of the other queries runs its own pass. A query that never fetches
+        its scores is served once and dropped.
         """
         with self._lock:
             others = [each for each in self._waiting if each is not mine]
@@ -232,7 +235,7 @@ class Scan:
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A query in the order of their coming, and what is found."""
+    """A waiting query, and its scores after the pass."""
 
     query: Codes
     scores: NDArray[np.float32] | None = None
@@ -240,7 +243,7 @@ class _Asked:
 
 @cache
 def _helpers() -> ThreadPoolExecutor:
-    """Return threads that share a pass for one query: one core reads memory at half the speed."""
+    """Return threads that share a single query's pass: one core reads memory at half the speed."""
     return ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="scan")
 
 
@@ -276,10 +279,10 @@ def _multiplied(queries: list[Codes], stored: Codes) -> list[NDArray[np.float32]
 
 
 class _Query:
-    """A query, as codes are compared with it.
+    """A query in the form that is compared with codes.
 
-    What is compared is the product with the query's direction, and for L2 the square of the query's
-    length minus that of the distance.
+    The compared value is the product with the query's direction; for L2 it is the squared length of
+    the query minus the squared distance.
     """
 
     def __init__(self, query: NDArray[np.float32], metric: Metric) -> None:
@@ -298,13 +301,13 @@ class _Query:
         squared_norms: NDArray[np.float64],
         longest: float,
     ) -> NDArray[np.intp]:
-        """Return the places of the rows that may reach a score; `longest` is the greatest norm."""
+        """Return the indices of the rows that may reach a score; `longest` is the largest norm."""
         stored = scan.stored
         most = self._error(scan.largest_residual, 1.0 if self._metric is Metric.COSINE else longest)
         near = np.flatnonzero(rough >= least - most)
         norms = 1.0 if self._metric is Metric.COSINE else np.sqrt(squared_norms[near])
         near = near[rough[near] + self._error(stored.residuals[near], norms) >= least]
-        # Fewer are left when the query is not coded.
+        # The unquantized query gives a tighter bound and leaves fewer rows.
         some = stored[near]
         uncoded = (some.codes.astype(np.float32) @ self.unit) * some.scales
         finer = self.compared(uncoded, squared_norms[near])
@@ -313,7 +316,7 @@ class _Query:
         return left
 
     def comparable(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return raw scores as `rough` has them."""
+        """Convert raw scores to the scale of `rough`."""
         if self._metric is Metric.L2:
             return self.length**2 - scores**2
         return scores if self._metric is Metric.COSINE else scores / self.length
@@ -321,7 +324,7 @@ class _Query:
     def compared(
         self, scores: NDArray[np.float32], squared_norms: NDArray[np.float64]
     ) -> NDArray[np.float32] | NDArray[np.float64]:
-        """Return what the codes say, shape (n,)."""
+        """Convert products of codes to approximate scores, shape (n,)."""
         if self._metric is Metric.L2:
             return self._factor * scores.astype(np.float64) - squared_norms
         return scores

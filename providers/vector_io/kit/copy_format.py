@@ -1,6 +1,6 @@
-"""Many values for PostgreSQL at a time: rows in the binary format of COPY, and arrays.
+"""Bulk values for PostgreSQL: rows in the binary format of COPY, and arrays.
 
-The driver adapts value by value, which costs more than storing them. The format:
+The driver adapts value by value, which takes longer than storing the values. The format:
 https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-BINARY-FORMAT
 """
 
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 INT8, FLOAT4 = 20, 700
-"""PostgreSQL's numbers of the types of arrays' elements, fixed for ever."""
+"""PostgreSQL's fixed type OIDs of array elements."""
 
 PIECE = 2**17
-"""Bytes of rows that are sent at a time; a few milliseconds of making them."""
+"""Bytes of rows to send at a time, built in a few milliseconds."""
 
 _START = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END = b"\xff\xff"
@@ -28,9 +28,12 @@ _TYPES = {INT8: ">i8", FLOAT4: ">f4"}
 
 
 def document(rows: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield what COPY reads in pieces: rows, as `row` and others here make them, start and end.
+    """Yield the input of COPY in pieces: header, encoded rows and trailer.
 
-    A piece can be sent, and its rows be stored, before those of the next are made.
+    A piece can be sent and stored before the next rows are encoded.
+
+    Args:
+        rows: Rows encoded by the functions of this module, such as `row`.
     """
     held, size = [_START], 0
     for one in rows:
@@ -43,7 +46,7 @@ def document(rows: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def row(fields: Sequence[bytes | None]) -> bytes:
-    """Return a row of fields in PostgreSQL's binary form; None is null."""
+    """Return a row of fields in PostgreSQL's binary format; None is null."""
     parts = [struct.pack(">h", len(fields))]
     for field in fields:
         parts += (_NOTHING,) if field is None else (_SIZE(len(field)), field)
@@ -51,12 +54,12 @@ def row(fields: Sequence[bytes | None]) -> bytes:
 
 
 def int8(number: int) -> bytes:
-    """Return a bigint."""
+    """Return a bigint in PostgreSQL's binary format."""
     return struct.pack(">q", number)
 
 
 def vectors(matrix: NDArray[np.float32]) -> list[bytes]:
-    """Return the vector of each row, as pgvector's `vector_recv` reads it."""
+    """Return the vector of each row in the format of pgvector's `vector_recv`."""
     head = struct.pack(">HH", matrix.shape[1], 0)
     data, size = matrix.astype(">f4").tobytes(), 4 * matrix.shape[1]
     return [head + data[start : start + size] for start in range(0, len(data), size)]
@@ -65,12 +68,12 @@ def vectors(matrix: NDArray[np.float32]) -> list[bytes]:
 def arrays(
     values: NDArray[np.int64] | NDArray[np.float32], counts: Sequence[int], element: int
 ) -> list[bytes]:
-    """Return one array for each count, of so many values in turn.
+    """Split values into consecutive arrays in PostgreSQL's binary format.
 
     Args:
         values: Shape (sum of counts,).
-        counts: How many each array has.
-        element: The type, `INT8` or `FLOAT4`.
+        counts: Number of values of each array.
+        element: Element type, `INT8` or `FLOAT4`.
     """
     kind = np.dtype(_TYPES[element])
     held = np.empty(len(values), [("size", ">i4"), ("value", kind)])
@@ -90,8 +93,8 @@ def pieces_with_two_keys(
 
     Args:
         first, second: The bigints, shape (n,).
-        sizes: Bytes of each bytea, > 0.
-        data: All of these, one after the other.
+        sizes: Number of bytes of each bytea, > 0, shape (n,).
+        data: The concatenated byteas.
     """
     head = np.empty(
         len(first),
@@ -115,5 +118,5 @@ def pieces_with_two_keys(
 
 
 def array(numbers: Iterable[float]) -> str:
-    """Return PostgreSQL's notation of an array, ten times faster than the driver does."""
+    """Return an array in PostgreSQL's text format, ten times faster than the driver."""
     return f"{{{','.join(map(repr, numbers))}}}"

@@ -1,8 +1,8 @@
 """Raw vector scores computed from the stored embeddings, for engines that compute in float32.
 
-An engine finds candidates; these scores decide. They are computed row by row in double precision,
-so equal embeddings get equal scores wherever they lie, and every provider that uses them agrees
-with every other.
+An engine proposes candidates; these scores rank them. They are computed row by row in double
+precision, so equal embeddings get equal scores at any position, and all providers that use them
+agree.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ class Nearest:
     scores: NDArray[np.float64]
 
 
-_BLOCK_BYTES = 2**20  # what the processor's cache holds; four times faster than all rows at once
+_BLOCK_BYTES = 2**20  # fits the processor's cache; four times faster than all rows at once
 
 
 def effective_metric(vector_db: VectorDB) -> Metric:
-    """Return the metric to compute: on unit vectors every one is the inner product."""
+    """Return the metric to compute: the inner product for unit vectors, whatever the metric."""
     return Metric.DOT if vector_db.normalize else vector_db.metric
 
 
 def exact_scores(
     matrix: NDArray[np.floating], query: NDArray[np.float32], metric: Metric
 ) -> NDArray[np.float64]:
-    """Return the raw score of each row, as `api.scoring` takes it: higher is better.
+    """Return the raw score of each row for `api.scoring`; higher is better.
 
     Args:
         matrix: Shape (n, dimension), finite. Not mutated.
@@ -63,13 +63,13 @@ def nearest(
     k: int,
     metric: Metric,
 ) -> Nearest:
-    """Return the k best of some candidates, and those tied with the last, by their exact scores.
+    """Return the k best candidates, and all that tie with the k-th, by their exact scores.
 
     Args:
         rows: The candidates' row numbers, distinct, shape (n,).
         matrix: Their embeddings, shape (n, dimension).
-        query: As `exact_scores` takes it.
-        metric: As `exact_scores` takes it.
+        query: As for `exact_scores`.
+        metric: As for `exact_scores`.
         k: At least 1.
     """
     scores = exact_scores(matrix, query, metric)
@@ -80,13 +80,13 @@ def nearest(
 def rounding_slack(
     squared_norms: NDArray[np.float64], query: NDArray[np.float32], metric: Metric
 ) -> float:
-    """Return how far two single-precision scores may be apart and still be equal exactly.
+    """Return the maximum difference of two single-precision scores with equal exact scores.
 
     Args:
-        squared_norms: Of all embeddings that are compared, shape (n,).
+        squared_norms: Squared lengths of all compared embeddings, shape (n,).
         query: Shape (dimension,).
-        metric: For L2 the slack is one of squared distances; for cosine, of products of unit rows
-            with the query as it is.
+        metric: For L2 the slack applies to squared distances; for cosine, to products of unit rows
+            with the query as given.
     """
     if not len(squared_norms):
         return 0.0

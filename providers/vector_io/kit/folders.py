@@ -1,4 +1,4 @@
-"""The folders of providers that keep their data in files."""
+"""The folders of providers that store their data in files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from corral.api.provider import Health
 
 
 def folder_health(folder: Path) -> Health:
-    """Return OK if a folder, or the one that it will be made in, can be written to."""
+    """Return OK if a folder, or its nearest existing parent, is writable."""
     while not folder.exists():
         folder = folder.parent
     if folder.is_dir() and os.access(folder, os.W_OK):

@@ -1,4 +1,4 @@
-"""Pages of chunk ids in order, for engines that cannot give them."""
+"""Ordered pages of chunk ids, for engines that cannot return ids in order."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Callable, Hashable, Iterable
 from heapq import nsmallest
 
 MOST_IDS = 100_000
-"""Most ids held for the pages to come, 10 MB or so; no page is larger (`chunk_ids`)."""
+"""Maximum ids cached for the next pages, about 10 MB; also the largest page of `chunk_ids`."""
 
 
 class IdPages:
-    """Holds what follows a page for the next one, so that not every page reads all ids.
+    """Caches the ids after a page for the next page, so that not every page reads all ids.
 
-    To go through n chunks reads all of them n / `MOST_IDS` times, however small the pages. Only who
-    goes on where the last page ended is served from what is held, and only while nobody has
-    written: this process says so by `forget`, and other processes' writes show in `version`, any
-    value that each of them changes. Safe to use from threads.
+    Listing n chunks reads all ids n / `MOST_IDS` times, however small the pages. The cache serves
+    only a caller that continues where the last page ended, and only until a write: writers in this
+    process call `forget`, and writes of other processes change `version`. Safe to use from threads.
     """
 
     def __init__(self) -> None:
@@ -27,10 +26,12 @@ class IdPages:
     def page(
         self, after: str, limit: int, version: Hashable, read: Callable[[], Iterable[str]]
     ) -> list[str]:
-        """Return the first ids that follow one.
+        """Return the first ids that follow an id, ascending.
 
         Args:
-            version: Of what `read` will find at least.
+            after: The last id of the previous page; "" starts at the first id.
+            limit: Maximum number of ids, 1 to `MOST_IDS`.
+            version: A version of the data, read before the ids; every write changes it.
             read: Returns all ids, in any order.
         """
         writes = self._writes
@@ -46,7 +47,7 @@ class IdPages:
         return page
 
     def forget(self) -> None:
-        """Drop what is held: this process has written."""
+        """Clear the cache after a write of this process."""
         with self._lock:
             self._writes += 1
             self._held = None, [], False

@@ -1,10 +1,10 @@
-"""The best rows of a query's terms, without looking at every row that holds a common word.
+"""The best rows for a query's terms, without visiting every row that contains a common word.
 
-A row that holds only words that nearly all rows hold cannot win. So the rare words, which count
-most, choose the rows that can still be among the best, and of the common words only what they add
-to those rows is looked up (MaxScore: Turtle and Flood: "Query evaluation: strategies and
-optimizations", Information Processing & Management 31(6), 1995). Nothing is approximate: scores
-are added in the order given, so that they are those of looking at everything, to the last bit.
+A row that contains only very common words cannot win. So the rare words, which score highest,
+select the rows that can still be among the best, and the scores of the common words are looked up
+for these rows only (MaxScore: Turtle and Flood: "Query evaluation: strategies and optimizations",
+Information Processing & Management 31(6), 1995). Nothing is approximate: scores are added in the
+given order, so that they equal an exhaustive evaluation bit for bit.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from numpy.typing import NDArray
 from corral.providers.vector_io.kit.rows import RowSet, best_rows
 
 FEW = 20_000
-"""Postings that are added up without choosing."""
+"""Up to this number of postings, all are added up without a selection."""
 LOOK_UP = 8
-"""Looking up a row's score takes as long as adding up so many postings, about."""
+"""Cost of looking up a row's score, in postings added up in the same time."""
 _ROUNDING = 1 - 1e-9  # sums in another order differ by less
 
 
 @dataclass(frozen=True, slots=True)
 class TermScores:
-    """What one term of a query is worth in the rows that hold it.
+    """The scores of one query term in the rows that contain it.
 
     Attributes:
         rows: Ascending, distinct, shape (n,).
         worth: Scores above 0.
-        shapes: The place in `worth` of each row's score, shape (n,); None where `worth` has a score
+        shapes: Index into `worth` of each row's score, shape (n,); None if `worth` has one score
             for each row.
         most: The highest score.
     """
@@ -48,11 +48,11 @@ class TermScores:
         worth: NDArray[np.float64],
         shapes: NDArray[np.integer] | None = None,
     ) -> TermScores:
-        """Return the scores of a term."""
+        """Return the scores of a term, with their maximum."""
         return cls(rows, worth, shapes, float(worth.max(initial=0.0)))
 
     def scores(self, places: NDArray[np.intp] | slice = slice(None)) -> NDArray[np.float64]:
-        """Return the scores of the rows at some places, all by default."""
+        """Return the scores of the rows at some indices, all by default."""
         shapes = places if self.shapes is None else self.shapes[places]
         found: NDArray[np.float64] = self.worth[shapes]
         return found
@@ -62,7 +62,7 @@ class TermScores:
         return TermScores(self.rows, self.worth * factor, self.shapes, self.most * factor)
 
     def find(self, rows: NDArray[np.integer]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Return which of some rows hold the term, and the places of those that do."""
+        """Return the indices of the rows that contain the term, and a mask over `rows`."""
         places = np.searchsorted(self.rows, rows.astype(self.rows.dtype))
         places = places.clip(max=len(self.rows) - 1)
         holding: NDArray[np.bool_] = self.rows[places] == rows
@@ -72,7 +72,7 @@ class TermScores:
 def best_by_terms(
     terms: Sequence[TermScores], k: int, allowed: RowSet | None
 ) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
-    """Return the k best rows by the sums of their terms' scores, and those tied with the last.
+    """Return the k best rows by the sums of their terms' scores, and all that tie with the k-th.
 
     Args:
         terms: Not empty.
@@ -90,7 +90,7 @@ def best_by_terms(
 def _chosen(
     terms: Sequence[TermScores], k: int, allowed: RowSet | None
 ) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
-    """Return rows among which the best are, and their scores."""
+    """Return a superset of the best rows, and their scores."""
     by_worth = sorted(terms, key=lambda term: -term.most)
     total, taken = sum(len(term.rows) for term in terms), 0
     for number, term in enumerate(by_worth[:-1], 1):
@@ -99,7 +99,7 @@ def _chosen(
         if total <= FEW or 4 * taken > total:
             break
         if sum(other.most for other in by_worth[:number]) <= rest:
-            continue  # no row can be safe yet
+            continue  # the other terms could still outweigh any row
         rows, scores = _added(by_worth[:number], allowed)
         if len(rows) >= k:
             least = np.partition(scores, len(scores) - k)[len(scores) - k] * _ROUNDING
@@ -112,7 +112,7 @@ def _chosen(
 def _added(
     terms: Sequence[TermScores], allowed: RowSet | None
 ) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
-    """Return all rows that hold one of the terms, and their scores."""
+    """Return all rows that contain one of the terms, and their scores."""
     rows, scores = _summed(terms)
     if allowed is None:
         return rows, scores
@@ -125,7 +125,7 @@ def _summed(
 ) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
     """Sum the scores of each row; both ways add in the order of the terms, so they agree."""
     largest = int(max(term.rows[-1] for term in terms))
-    if largest > 8 * sum(len(term.rows) for term in terms):  # few: sorting them is cheaper
+    if largest > 8 * sum(len(term.rows) for term in terms):  # sparse: sorting is cheaper
         every = np.concatenate([term.rows for term in terms])
         worth = np.concatenate([term.scores() for term in terms])
         distinct, place = np.unique(every, return_inverse=True)

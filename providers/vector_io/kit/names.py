@@ -1,4 +1,4 @@
-"""The names of what providers store: made from a registration, recognized by their form."""
+"""Names of stored data: derived from a registration, recognized by their format."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def stored_name(vector_db: VectorDB, prefix: str = "") -> str:
     """Return the name of a vector DB's collection, file or folder.
 
     The prefix, the 32 hex digits of the installation, and 14 characters of a hash, 54 characters
-    with a prefix of 7: PostgreSQL cuts names at 63, and Corral appends up to 9 (RFC 0038). What was
-    made before installations had ids has the prefix and 40 hex digits.
+    with a prefix of 7: PostgreSQL cuts names at 63, and Corral appends up to 9 (RFC 0038). Data
+    from before installations had ids has the prefix and 40 hex digits.
 
-    The id is hashed, so that any id is a usable name, none is a path, and different ids never
-    share one. The time at which its index was begun is hashed with it: an id that is registered
-    anew, or rebuilt, gets a new name, and a process that still holds the old data cannot touch the
-    new. So is the tenant,
-    where there is one: two may register the same id at the same time.
+    The id is hashed, so that any id gives a valid name, none is a path, and different ids never
+    share a name. The hash includes the start time of the index build: an id that is registered
+    again, or rebuilt, gets a new name, and a process that still has the old data open cannot touch
+    the new data. It also includes the tenant, if any: two tenants may register the same id at the
+    same time.
     """
     parts = [repr(vector_db.built_at), *filter(None, vector_db.key)]
     key = "\0".join(parts).encode("utf-8", "surrogatepass")
@@ -36,7 +36,7 @@ def stored_name(vector_db: VectorDB, prefix: str = "") -> str:
 
 
 def provider_folder(provider_id: str, kind: str, home: Path) -> Path:
-    """Return the folder of a provider whose operator named none; no id is a path."""
+    """Return a provider's default folder; the id is hashed, so that it is never a path."""
     return home / kind / hashlib.sha256(provider_id.encode()).hexdigest()[:16]
 
 
@@ -50,12 +50,13 @@ async def strays(
     """Return the data that Corral made and that belongs to no registered vector DB, by name.
 
     Args:
-        names: What the engine holds, read before this call. Anything that is not a `stored_name`
-            is someone else's and passed over.
-        registered: Called now, so that what was registered meanwhile is not taken for a stray.
+        names: All names in the engine, read before this call. A name that does not have the format
+            of `stored_name` is not Corral's and is skipped.
+        registered: Called after `names` were read, so that a vector DB that was registered in
+            between is not reported as a stray.
         drop: Deletes the data of a name.
         name_of: Returns the name of a vector DB's data.
-        prefix: What the names of this provider begin with.
+        prefix: Prefix of this provider's names.
     """
     form = re.compile(re.escape(prefix) + "(?:[0-9a-f]{40}|([0-9a-f]{32})_[a-z2-7]{14})")
     held = {name_of(vector_db) for vector_db in await registered()}

@@ -1,4 +1,4 @@
-"""What engines store of a chunk in the same form: its fields as text, its id, its embedding."""
+"""The stored form of a chunk that several engines share: fields as text, id and embedding."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ CHUNK_FIELDS = ("chunk_id", "content", "metadata", "chunk_metadata")
 """The fields of `chunk_fields`, which `read_chunk` needs."""
 
 _read_json = json.JSONDecoder().raw_decode
-"""As `json.loads`, in half the time: `chunk_fields` writes no white space around it."""
+"""Like `json.loads` in half the time, because `chunk_fields` writes no surrounding white space."""
 
 
 def chunk_fields(chunk: Chunk) -> dict[str, str]:
-    """Return a chunk as texts. Objects are JSON: an engine's numbers and nulls are not Python's.
+    """Return a chunk's fields as text.
 
-    `chunk_metadata` is left out where the chunk has none.
+    Objects are JSON, because engines store numbers and nulls differently from Python.
+    `chunk_metadata` is left out if the chunk has none.
     """
     fields = {
         "chunk_id": chunk.chunk_id,
@@ -38,7 +39,7 @@ def chunk_fields(chunk: Chunk) -> dict[str, str]:
 
 
 def read_chunk(fields: Mapping[str, Any], embedding: list[float] | None = None) -> Chunk:
-    """Return the chunk of `chunk_fields`; an absent or empty chunk_metadata means none."""
+    """Return the chunk from its `chunk_fields`; absent or empty chunk_metadata means None."""
     recorded = fields.get("chunk_metadata")
     return Chunk.stored(
         chunk_id=fields["chunk_id"],
@@ -50,21 +51,21 @@ def read_chunk(fields: Mapping[str, Any], embedding: list[float] | None = None) 
 
 
 def record_id(namespace: uuid.UUID, chunk_id: str) -> str:
-    """Return the UUID of a chunk, for engines that take no other ids."""
+    """Return the UUID of a chunk, for engines that accept only UUIDs as ids."""
     return str(uuid.uuid5(namespace, chunk_id))
 
 
 def stores_direction(vector_db: VectorDB) -> bool:
-    """Return True if the engine searches directions, and embeddings are stored beside them.
+    """Return True if the engine stores unit vectors, and the embeddings are stored separately.
 
-    Under cosine without `normalize`, engines compare directions, and may bring what they store to
+    Under cosine without `normalize`, engines compare directions, and may scale stored vectors to
     length 1.
     """
     return vector_db.metric is Metric.COSINE and not vector_db.normalize
 
 
 def direction(embedding: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return an embedding at length 1."""
+    """Return an embedding scaled to length 1."""
     exact = embedding.astype(np.float64)
     unit: NDArray[np.float32] = (exact / np.linalg.norm(exact)).astype(np.float32)
     return unit

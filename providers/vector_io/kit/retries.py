@@ -1,4 +1,4 @@
-"""Send a request to an engine again: one policy, for threads and for tasks."""
+"""Retries of requests to an engine: one policy, for threads and for tasks."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ def retried(
     *,
     within_seconds: float,
 ) -> T:
-    """Call a blocking function until it succeeds; at last its own error is raised.
+    """Call a blocking function until it succeeds; raise the error of the last attempt.
 
-    The pauses are spread over their upper half, so that clients do not return together.
+    Each pause is 50 % to 100 % of its nominal length, at random, so that clients do not retry in
+    lockstep.
 
     Args:
-        request: Sends the request, once for each attempt.
-        again: Which errors lead to another attempt.
-        attempts: The most, with the first one.
-        pause_seconds: The first pause; each further one is twice as long.
-        within_seconds: No attempt begins later than this after the first one.
+        request: Sends the request; called once per attempt.
+        again: Returns True for an error that allows another attempt.
+        attempts: Maximum number of attempts, including the first.
+        pause_seconds: The first pause; each further pause is twice as long.
+        within_seconds: Time after the first attempt when no further attempt starts.
     """
     wait = wait_exponential(multiplier=pause_seconds)
 
@@ -52,9 +53,9 @@ def retried(
 async def retried_async(
     request: Callable[[], Awaitable[T]], again: Again, attempts: int, pause_seconds: float
 ) -> T:
-    """Await a function until it succeeds; at last its own error is raised.
+    """Await a function until it succeeds; raise the error of the last attempt.
 
-    Arguments as for `retried`. The first attempt costs nothing beside the request.
+    Arguments as for `retried`. The first attempt adds no overhead to the request.
     """
     try:
         return await request()

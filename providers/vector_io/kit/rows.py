@@ -1,4 +1,4 @@
-"""Sets of row numbers as arrays, for filters, and the choice of the best rows by score."""
+"""Sets of row numbers as arrays, for filters, and the selection of the best rows by score."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PER_GROUP = 32
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """Some rows, or, where `negated`, all rows but these. Combines without knowing all rows.
+    """A set of rows or, if `negated`, its complement. Combines without a list of all rows.
 
     Attributes:
         rows: Ascending, distinct, int64, shape (n,).
@@ -38,7 +38,7 @@ class RowSet:
         return ~(~self & ~other)  # De Morgan
 
     def mask(self, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return a mask of the rows, shape (n,), that are in the set."""
+        """Return a mask, shape (n,), of the rows that are in the set."""
         if not len(self.rows):
             return np.full(len(rows), self.negated)
         place = np.searchsorted(self.rows, rows).clip(max=len(self.rows) - 1)
@@ -47,16 +47,16 @@ class RowSet:
 
 
 def best_rows(scores: NDArray[Any], k: int, slack: float = 0.0) -> NDArray[np.intp]:
-    """Return the places of the k best scores and of all that tie with the last, best first.
+    """Return the indices of the k best scores and of all that tie with the k-th, best first.
 
     Args:
-        scores: Shape (n,), higher better.
+        scores: Shape (n,), higher is better.
         k: At least 1.
-        slack: How far below the k-th best a score still counts as tied; for scores with rounding
-            errors that are computed anew afterwards.
+        slack: Maximum distance below the k-th best score that still counts as tied; for scores
+            with rounding errors that are computed again exactly.
 
     Returns:
-        Places, by descending score, then ascending place. Cost: O(n).
+        Indices, by descending score, then ascending index. Cost: O(n).
     """
     if k < len(scores):
         last = np.partition(scores, len(scores) - k)[len(scores) - k]
@@ -68,10 +68,10 @@ def best_rows(scores: NDArray[Any], k: int, slack: float = 0.0) -> NDArray[np.in
 
 
 def greatest_places(scores: NDArray[Any], k: int) -> NDArray[np.intp]:
-    """Return the places of k scores than which no other is greater, in any order.
+    """Return the indices of the k greatest scores, in any order.
 
-    The k-th greatest of the groups' greatest is one that k scores reach, so the others need not be
-    told apart: a fifth to a third of the time of one partition of all.
+    At least k scores reach the k-th greatest of the groups' maxima, so smaller scores need no
+    partition. This takes a fifth to a third of the time of one partition of all scores.
 
     Args:
         scores: Shape (n,), no NaN.
@@ -79,7 +79,7 @@ def greatest_places(scores: NDArray[Any], k: int) -> NDArray[np.intp]:
     """
     places, groups = None, len(scores) // _PER_GROUP
     if groups > k:
-        # A group's scores are far apart: neighbors, which often score alike, are in different ones.
+        # Neighbors often have similar scores, so each group takes scores that are far apart.
         best = scores[: groups * _PER_GROUP].reshape(_PER_GROUP, groups).max(axis=0)
         places = np.flatnonzero(scores >= np.partition(best, groups - k)[groups - k])
         scores = scores[places]

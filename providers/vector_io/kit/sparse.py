@@ -1,24 +1,24 @@
-"""BM25 by sparse vectors: keyword search on engines that know inner products of sparse vectors.
+"""BM25 by sparse vectors: keyword search on engines with inner products of sparse vectors.
 
     BM25(q, d) = sum over the terms of q of  idf(t) * term_weight(f, len, avg)        (see bm25.py)
 
-The engine stores the term weights of a chunk as a sparse vector and is asked with the idf of the
-query's terms. Two things separate its scores from the definition, and are corrected here:
+The engine stores the term weights of a chunk as a sparse vector; the query vector has the idf of
+the query's terms. This module corrects two deviations of the engine's scores from the definition:
 
-* *The average length moves* with every write, the stored weights do not. So each chunk records the
-  average that its weights were computed with (`reference`, on a fixed grid), and the engine only
-  proposes candidates: `best_matches` computes their scores anew, from frequencies and lengths
-  stored beside the vector and from the statistics of the moment. It knows by how much a stored
-  weight can be off, and asks for more candidates until nothing better can be missing. Answers are
-  those of the definition, whatever the order of writes. Nothing is ever reindexed.
+* *The average length changes* with every write, but the stored weights do not. So each chunk
+  records the average that its weights were computed with (`reference`, on a fixed grid), and the
+  engine only proposes candidates: `best_matches` computes their scores again, from frequencies and
+  lengths stored with the vector and from the current statistics. It bounds the error of a stored
+  weight, and requests more candidates until no better chunk can be missing. Answers equal the
+  definition, whatever the order of writes. Nothing is ever reindexed.
 * *Terms become numbers.* A term's key is 53 bits of BLAKE2b (exact in JSON and in a double), and
-  its dimension in the sparse vector is that modulo 2^32 - 2 (the largest index that Milvus takes).
-  Among a million terms some hundred pairs share a dimension: a chunk is then proposed for a word
-  it does not hold, and dropped when its score is computed by keys. Two terms share a key with a
-  probability of 6e-5 among a million; then a search for one finds the other.
+  its dimension in the sparse vector is the key modulo 2^32 - 2 (the largest index in Milvus). Among
+  a million terms about a hundred pairs share a dimension: a chunk is then proposed for a word that
+  it does not contain, and dropped when its score is computed by keys. Two terms among a million
+  share a key with a probability of 6e-5; then a search for one finds the other.
 
-Statistics are counted by the engine when they are needed (how many chunks have each length, how
-many hold a term), never stored beside it: deletions, restarts and other writers cannot bend them.
+The engine counts the statistics on demand (chunks by length, chunks that contain a term); they are
+never stored, so deletions, restarts and other writers cannot corrupt them.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from corral.providers.text.fields import ChunkTerms
 from corral.providers.vector_io.kit.candidates import Proposals, best_candidates
 
 KEY_BITS = 53
-"""Bits of a term's key: the most that a double, and so any JSON reader, keeps exactly."""
+"""Bits of a term's key: the maximum that a double, and so any JSON reader, represents exactly."""
 
 DIMENSIONS = 2**32 - 2
 """Number of dimensions of the sparse vectors; indices are 0 to 2^32 - 3."""
 
 REFERENCE_STEP = 1.02
-"""Ratio of neighbors on the grid of average lengths: a weight is off by 1 % at most for it."""
+"""Ratio of neighbors on the grid of average lengths; it adds at most 1 % error to a weight."""
 
 BAND_WIDTH = 1.25
-"""References within this ratio are searched together, so that the bound of each search is tight:
-a few chunks written when the average was far from today's must not loosen the bound of all."""
+"""References within this ratio are searched together, which keeps the bound of each search tight:
+a few chunks written when the average was very different must not loosen the bound of all chunks."""
 
 SPARE = 2
-"""Proposals beyond k + k/3. On SciFact, written with two references, they settle 299 of 300
+"""Proposals beyond k + k/3. On SciFact, written with two references, they suffice for 299 of 300
 questions at k = 10 and 297 at k = 100. Each further proposal takes 10 microseconds."""
 
-_ROUNDING = 1.00001  # engines add in float32; 100 times the error seen
+_ROUNDING = 1.00001  # engines add in float32; 100 times the measured error
 
 
 @lru_cache(maxsize=1 << 16)
@@ -70,12 +70,12 @@ def dimension_of(key: int) -> int:
 
 
 def reference_of(average: float) -> int:
-    """Return the step of the grid that is nearest to an average length; 0 without one."""
+    """Return the grid step nearest to an average length; 0 if the average is 0."""
     return round(math.log(average) / math.log(REFERENCE_STEP)) if average > 0 else 0
 
 
 def reference_average(reference: int) -> float:
-    """Return the average length of a step of the grid."""
+    """Return the average length at a grid step."""
     return float(REFERENCE_STEP**reference)
 
 
@@ -85,9 +85,9 @@ class SparseChunk:
 
     Attributes:
         keys: Keys of its terms, ascending, distinct.
-        frequencies: Frequency of each, above 0: the sum over the fields of weight times count.
+        frequencies: Frequency of each term, above 0: the sum over the fields of weight times count.
         length: Number of its terms over all fields.
-        reference: The step of the average length that `vector` uses.
+        reference: Grid step of the average length that `vector` uses.
     """
 
     keys: list[int]
@@ -98,8 +98,8 @@ class SparseChunk:
     def vector(self) -> tuple[list[int], list[float]]:
         """Return the sparse vector: ascending distinct dimensions, and weights in (0, 2.2).
 
-        Where two terms share a dimension their weights add up: a score from the vector is never
-        below the true one for lack of a term.
+        If two terms share a dimension, their weights add up, so that the vector's score is never
+        below the true score because of a missing term.
         """
         if not self.keys:
             return [], []
@@ -114,12 +114,12 @@ class SparseChunk:
 
 
 def sparse_chunk(terms: ChunkTerms, reference: int) -> SparseChunk:
-    """Return what is stored of a chunk with these terms.
+    """Return the stored form of a chunk with these terms.
 
     Args:
         terms: From `fields.chunk_terms`.
-        reference: `reference_of` the average length of the vector DB, as the writer knows it. Any
-            value gives right answers; one near the truth gives quick ones.
+        reference: `reference_of` the writer's average length of the vector DB. Any value gives
+            right answers; an accurate value gives fast answers.
     """
     found = {term_key(term): frequency for term, frequency in terms.frequencies.items()}
     keys = sorted(found)
@@ -128,11 +128,11 @@ def sparse_chunk(terms: ChunkTerms, reference: int) -> SparseChunk:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What BM25 needs to know of a vector DB, counted by its engine.
+    """BM25 statistics of a vector DB, counted by its engine.
 
     Attributes:
-        lengths: By length, the number of chunks that have it.
-        references: By reference, the number of chunks stored with it.
+        lengths: Number of chunks by length.
+        references: Number of chunks by `SparseChunk.reference`.
     """
 
     lengths: Mapping[int, int]
@@ -150,24 +150,24 @@ class Statistics:
 
     @property
     def average(self) -> float:
-        """The mean length of a chunk; 0 where no chunk has a term."""
+        """The mean length of a chunk; 0 if no chunk has a term."""
         return self.length / self.count if self.count else 0.0
 
     def reference_with(self, lengths: Sequence[int]) -> int:
-        """Return the reference for chunks of these lengths that are about to be added."""
+        """Return the reference for new chunks of these lengths."""
         total = self.length + sum(lengths)
         return reference_of(total / (self.count + len(lengths))) if lengths else 0
 
 
-@dataclass(slots=True)  # not frozen: hundreds are made for a query, and that takes twice as long
+@dataclass(slots=True)  # not frozen: a query makes hundreds, and freezing doubles the cost
 class Proposal:
-    """A chunk that the engine proposes, best first by `score`.
+    """A chunk that the engine proposes.
 
     Attributes:
-        chunk_id: The chunk.
+        chunk_id: The chunk's id.
         score: The inner product as the engine computed it.
-        keys, frequencies: As stored, see `SparseChunk`; `packed`.
-        length: As stored.
+        keys, frequencies: Stored values of `SparseChunk`, in the form of `packed`.
+        length: Stored value of `SparseChunk.length`.
         passes: False if it cannot be in the answer; for filters that an engine only narrows down.
     """
 
@@ -182,21 +182,21 @@ class Proposal:
 def packed(keys: Sequence[int], frequencies: Sequence[float]) -> tuple[bytes, bytes]:
     """Return the keys of a chunk's terms as bytes of int64, and the frequencies as float64.
 
-    Those of hundreds of chunks are joined and read in one go, where arrays of each take four times
-    as long.
+    The bytes of hundreds of chunks can be joined and read in one call, four times as fast as one
+    array per chunk.
     """
     return np.array(keys, "<i8").tobytes(), np.array(frequencies, "<f8").tobytes()
 
 
 Fetch = Callable[[Sequence[int] | None, int], Awaitable[Sequence[Proposal]]]
-"""Called with the references to search (None for all) and the number of proposals wanted."""
+"""Called with the references to search (None for all) and the maximum number of proposals."""
 
 
 class SparseQuery:
     """The terms of a query; empty for a text without a word.
 
     Args:
-        text: Any text. Its terms are joined by OR, and a repeated one counts as often.
+        text: Any text. Its terms are joined by OR; a repeated term counts each time.
         analyzer: The analyzer of the vector DB's language.
     """
 
@@ -208,32 +208,32 @@ class SparseQuery:
         self._by_key = dict(zip(self.keys, self.terms, strict=True))
 
     def statistics(self, known: Statistics, holding: Sequence[int]) -> TermStatistics:
-        """Return what is known of a vector DB as several of them can be added up.
+        """Return a vector DB's statistics in the form that sums over several vector DBs.
 
         Args:
-            known: Of the vector DB.
-            holding: For each of `keys`, the number of chunks that hold it.
+            known: The vector DB's statistics.
+            holding: For each of `keys`, the number of chunks that contain it.
         """
         found = dict(zip(self.terms, holding, strict=True))
         return TermStatistics(known.count, known.length, found)
 
     def frequencies(self, by: TermStatistics, holding: Sequence[int]) -> list[int]:
-        """Return for each of `keys` the number of chunks that hold it, in several vector DBs.
+        """Return, for each of `keys`, the number of chunks in several vector DBs that contain it.
 
         Args:
             by: The statistics of these vector DBs.
-            holding: The numbers in the one that is searched.
+            holding: The numbers in the searched vector DB, in the order of `keys`.
         """
         pairs = zip(self.terms, holding, strict=True)
         return [by.frequency(term, number) for term, number in pairs]
 
     def weights(self, document_frequencies: Sequence[int], count: int) -> dict[int, float]:
-        """Return by key the weight, idf times repetitions, of the terms that some chunk holds.
+        """Return the weight, idf times repetitions, by key for the terms that occur in a chunk.
 
         Args:
-            document_frequencies: For each of `keys`, the number of chunks that hold it.
-            count: The number of chunks. A frequency above it, which a write between two counts
-                can leave, counts as this.
+            document_frequencies: For each of `keys`, the number of chunks that contain it.
+            count: The number of chunks. It caps the frequencies, because a write between the two
+                counts can make a frequency larger.
         """
         found = zip(self.keys, self._wanted.values(), document_frequencies, strict=True)
         return {
@@ -243,11 +243,11 @@ class SparseQuery:
         }
 
     def greatest(self, document_frequencies: Sequence[int], count: int) -> float:
-        """Return the score that no chunk can exceed; arguments as of `weights`."""
+        """Return the maximum possible score; arguments as for `weights`."""
         return self._query.greatest(dict(zip(self.terms, document_frequencies, strict=True)), count)
 
     def held(self, keys: Iterable[int]) -> tuple[str, ...]:
-        """Return the terms among these keys."""
+        """Return the query's terms with these keys, sorted."""
         terms = self._by_key
         return tuple(sorted([terms[key] for key in keys if key in terms]))
 
@@ -255,8 +255,8 @@ class SparseQuery:
 def query_vector(weights: Mapping[int, float]) -> tuple[list[int], list[float]]:
     """Return the sparse vector of a query: ascending distinct dimensions, weights above 0.
 
-    Of two terms that share a dimension the larger weight counts, so that the engine's score is
-    not below the true one.
+    If two terms share a dimension, the larger weight counts, so that the engine's score is not
+    below the true score.
     """
     largest: dict[int, float] = {}
     for key, weight in weights.items():
@@ -273,17 +273,18 @@ async def best_matches(
     fetch: Fetch,
     average: float | None = None,
 ) -> list[Candidate]:
-    """Return the k best chunks by the definition of BM25, ties by chunk_id, from an engine.
+    """Return an engine's k best chunks by the definition of BM25, ties by chunk_id.
 
-    The true score of a chunk that was not fetched is at most `_most` of its band times the
-    engine's score of the last that was.
+    The true score of a chunk that was not fetched is at most `_most` of its band times the engine's
+    score of the last fetched chunk.
 
     Args:
-        weights: Of `query.weights`.
-        statistics: As of now.
-        k: Most candidates wanted, >= 1.
-        fetch: Asks the engine with `query_vector(weights)`; at most the number wanted, best first.
-        average: Mean length of a chunk to rank by, > 0; None for that of `statistics`.
+        query: The terms of the query.
+        weights: From `query.weights`.
+        statistics: The current statistics.
+        k: Maximum number of candidates, >= 1.
+        fetch: Searches the engine with `query_vector(weights)`; returns proposals best first.
+        average: Mean length of a chunk to rank by, > 0; None: the mean of `statistics`.
     """
     mean = average or statistics.average
     if not weights or not statistics.average > 0:
@@ -301,7 +302,7 @@ async def best_matches(
 
     sources = [partial(propose, band) for band in bands(statistics, mean)]
     best = await best_candidates(k, *sources, margin=k // 3 + SPARE)
-    held = cache(query.held)  # many hold the same terms
+    held = cache(query.held)  # many chunks contain the same terms
     for one in best:
         one.matched_terms = held(terms[one.chunk_id])
     return best
@@ -318,7 +319,7 @@ def bands(statistics: Statistics, average: float) -> list[Sequence[int] | None]:
 
 
 def _most(references: Sequence[int] | Mapping[int, int], average: float) -> float:
-    """Return by how much a true score can exceed the engine's, as a factor.
+    """Return the maximum ratio of a true score to the engine's score.
 
     With norm = 1 - b + b len / avg, the ratio of the true weight to the stored one is
     (f + k1 norm_stored) / (f + k1 norm_true) <= max(1, norm_stored / norm_true)
@@ -334,9 +335,9 @@ def _scored(
     proposals: Sequence[Proposal],
     terms: dict[str, tuple[int, ...]],
 ) -> list[Candidate]:
-    """Return each proposal that holds a term with its score, and note the keys of its terms.
+    """Score the proposals that contain a term, and add the keys of their terms to `terms`.
 
-    Terms are added in the order of keys, so that chunks with equal terms have equal scores.
+    Scores are summed in the order of keys, so that chunks with equal terms have equal scores.
     """
     if not proposals:
         return []

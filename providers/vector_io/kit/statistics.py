@@ -1,7 +1,7 @@
-"""What BM25 needs to know of a vector DB, kept between two queries instead of counted in each.
+"""A cache of a vector DB's BM25 statistics, so that not every query counts them.
 
-The writer's own process forgets what it knew with every write, so to itself it is always right.
-What another process writes is seen after `max_age_seconds` at the latest.
+A write clears the cache of its own process, so this process always sees its own writes. The writes
+of other processes are visible after at most `max_age_seconds`.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ MaxAge = Annotated[
 """The setting `statistics_max_age_seconds`."""
 
 DEFAULT_MAX_AGE_SECONDS = 5.0
-"""Short enough that nobody who watches two processes sees a score lag, long enough that of a
-hundred queries one counts. Only scores can lag: which chunks hold a word is never kept."""
+"""Short enough that a lag of scores between processes goes unnoticed, long enough that only one
+query in a hundred counts. Only scores can lag: the hits of a word are never cached."""
 
 
 @dataclass(slots=True, eq=False)
 class _Known(Generic[S, T]):
-    """What was counted at one time.
+    """Statistics that were counted at one time.
 
     Attributes:
-        statistics: Of the vector DB.
-        until: When it is too old, on the clock of `time.monotonic`.
-        holding: How many chunks hold each term, for those that were asked for.
+        statistics: The vector DB's statistics.
+        until: Expiry on the clock of `time.monotonic`, in seconds.
+        holding: Number of chunks that contain each term, for the terms of earlier queries.
     """
 
     statistics: S
@@ -52,19 +52,19 @@ class _Known(Generic[S, T]):
     holding: dict[T, int] = field(default_factory=dict)
 
     def note(self, terms: Iterable[T], numbers: Iterable[int]) -> None:
-        """Keep what was counted."""
+        """Cache the numbers above 0."""
         pairs = zip(terms, numbers, strict=True)
         self.holding.update((term, number) for term, number in pairs if number)
 
 
 class KeptStatistics(Generic[S, T]):
-    """The statistics of one vector DB, and how many chunks hold each term.
+    """The cached statistics of one vector DB, with the number of chunks that contain each term.
 
     Args:
         count: Counts the statistics.
-        hold: Counts the chunks that hold each of these terms.
-        max_age_seconds: Most age; infinite where no other process can write.
-        lasts: Returns False for statistics that are of no use once another process has written.
+        hold: Counts the chunks that contain each of these terms.
+        max_age_seconds: Maximum age; infinite if no other process can write.
+        lasts: Returns False for statistics that become useless when another process writes.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class KeptStatistics(Generic[S, T]):
         self._writes = 0
 
     def forget(self) -> None:
-        """Count anew for the next query: a write of this process has ended, well or not."""
+        """Clear the cache after a write of this process, successful or not."""
         self._known = None
         self._writes += 1
 
     async def holding(self, terms: Sequence[T]) -> list[int]:
-        """Return for each term how many chunks hold it."""
+        """Return the number of chunks that contain each term."""
         known = self._latest()
         if known is None:
             return list(await self._hold(terms))
@@ -95,9 +95,9 @@ class KeptStatistics(Generic[S, T]):
         return [known.holding.get(term, 0) for term in terms]
 
     async def read(self, terms: Sequence[T]) -> tuple[S, list[int]]:
-        """Return the statistics, and for each term how many chunks hold it.
+        """Return the statistics and the number of chunks that contain each term.
 
-        That no chunk holds a term is never kept: the first one that does may come from elsewhere.
+        A count of 0 is never cached: another process may write the first chunk with the term.
         """
         known = self._latest()
         if known is None:
@@ -119,8 +119,8 @@ class KeptStatistics(Generic[S, T]):
 
 
 def finds_new_chunks(statistics: Statistics) -> bool:
-    """Return True if what another process adds is found, though it is not counted yet.
+    """Return True if a search finds another process's new chunks before they are counted.
 
-    It is not where nothing is stored, and where a search names the references that there are.
+    It does not if the vector DB was empty, or if the search lists the references in use.
     """
     return statistics.average > 0 and len(bands(statistics, statistics.average)) == 1

@@ -1,14 +1,14 @@
-"""Metadata as tokens of one property, so that filters need one operator of the engine: ContainsAny.
+"""Metadata as tokens of one property, so that filters need one engine operator: ContainsAny.
 
-A token is 96 bits of BLAKE2b over kind, key and value, in hex. So any key and any value of any
-length can be filtered on, no tokenizer changes anything, and no text of a user stands in a filter.
+A token is 96 bits of BLAKE2b over kind, key and value, in hex. So filters work on any key and any
+value of any length, no tokenizer changes a token, and a filter contains no text of a user.
 
-Orderings become tokens too. A number, or the beginning of a string, is written as hex digits whose
-order is that of the values, and a chunk holds a token for every prefix of these digits. The values
-above a given one then are those with one of a few prefixes: the given one's digits up to some
-place, and there a larger digit. (A prefix tree cut into ranges, as Lucene's trie-encoded numbers
-were: Schindler and Diepenbroek, "Generic XML-based framework for metadata portals", Computers &
-Geosciences 34(12), 2008.) The collection's schema so never grows with the metadata's keys.
+Orderings become tokens too. A number, or the beginning of a string, is written as hex digits that
+sort in the order of the values, and a chunk has a token for every prefix of these digits. The
+values above a bound are then the values with one of a few prefixes: the bound's digits up to some
+position, followed by a larger digit. (A prefix tree cut into ranges, like Lucene's trie-encoded
+numbers: Schindler and Diepenbroek, "Generic XML-based framework for metadata portals", Computers &
+Geosciences 34(12), 2008.) So the collection's schema never grows with the metadata's keys.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from corral.api.chunks import Chunk
 from corral.api.filters import Comparison, Filter, Scalar, elements, matches
 
 TEXT_BYTES = 10
-"""Strings are ordered natively by their first 10 bytes of UTF-8, whose order is that of code
-points; 10 hold an ISO 8601 date. What lies behind them is compared by `filters.matches`."""
+"""The engine orders strings by their first 10 bytes of UTF-8, which sort by code point; an ISO 8601
+date fits. `filters.matches` compares the bytes after them."""
 
 ORDERINGS = ("gt", "gte", "lt", "lte")
-"""Comparisons that tokens, as levels of an engine's integers, narrow down."""
+"""Comparisons that tokens, or an engine's integer levels, only narrow down."""
 
 _DIGITS = "0123456789abcdef"
 _EXACT = 2.0**53  # below it no two integers share a double
@@ -35,22 +35,22 @@ _SIGN = 1 << 63
 
 
 class Tokens:
-    """What an engine stores of a chunk so that its filters find equal values by one field.
+    """Tokens of a chunk that let an engine filter by equality on one field.
 
     Args:
-        made: Returns the token of a kind, a key and a value: a hash, and another one for any other
-            three.
+        made: Returns the token of a kind, a key and a value: a hash that differs for any other
+            triple.
     """
 
     def __init__(self, made: Callable[[str, str, str], str]) -> None:
         self._made = made
 
     def of(self, chunk: Chunk, version: int) -> list[str]:
-        """Return the tokens of a chunk, each once: never none, because its version is one.
+        """Return the distinct tokens of a chunk; at least one, for the version.
 
         Args:
-            chunk: It is not changed.
-            version: Of what found its terms.
+            chunk: Not mutated.
+            version: Version of the analyzer that made its terms.
         """
         found = {self.version(version): None}
         if chunk.document_id is not None:
@@ -60,7 +60,7 @@ class Tokens:
         return list(found)
 
     def value(self, key: str, value: Scalar) -> str:
-        """Return the token of a metadata value. 1 and 1.0 share one; 1, "1" and true do not."""
+        """Return the token of a metadata value: the same for 1 and 1.0, not for "1" and true."""
         kind, text = canonical(value)
         return self._made(kind, key, text)
 
@@ -69,7 +69,7 @@ class Tokens:
         return self._made("d", "", document_id)
 
     def version(self, version: int) -> str:
-        """Return the token of a version of what found a chunk's terms."""
+        """Return the token of a version of the analyzer."""
         return self._made("v", "", str(version))
 
 
@@ -82,7 +82,7 @@ TOKENS = Tokens(_token)
 
 
 def chunk_tokens(chunk: Chunk, version: int) -> list[str]:
-    """Return the tokens of a chunk, those of its orderings included, each once; see `Tokens.of`."""
+    """Return the distinct tokens of a chunk, including orderings; see `Tokens.of`."""
     prefixes = (
         prefix
         for key, value in chunk.metadata.items()
@@ -93,10 +93,11 @@ def chunk_tokens(chunk: Chunk, version: int) -> list[str]:
 
 
 def order_tokens(kind: str, key: str, value: Scalar) -> list[str]:
-    """Return tokens of which a chunk that passes a gt, gte, lt or lte has at least one; never none.
+    """Return tokens, at least one, such that every chunk that passes the comparison has one.
 
-    Nothing else has one, but for strings that share their first `TEXT_BYTES` bytes with the value
-    and integers beyond 2^53 whose double is the value's: there gt and lt stand for gte and lte.
+    Chunks that do not pass have none of them, with two exceptions: strings that share their first
+    `TEXT_BYTES` bytes with the value, and integers beyond 2^53 with the same double as the value.
+    For these, gt and lt act like gte and lte.
 
     Args:
         kind: gt, gte, lt or lte.
@@ -117,7 +118,7 @@ def order_tokens(kind: str, key: str, value: Scalar) -> list[str]:
 
 
 def has_orderings(filter_: Filter | None) -> bool:
-    """Return True if a filter orders values, so that an engine may let more pass."""
+    """Return True if a filter orders values, so that an engine may pass too many chunks."""
     if isinstance(filter_, Comparison):
         return filter_.type in ORDERINGS
     return filter_ is not None and any(map(has_orderings, filter_.filters))
@@ -129,12 +130,12 @@ def needed(filter_: Filter | None) -> list[str]:
 
 
 def passes(filter_: Filter | None, fields: Mapping[str, Any]) -> bool:
-    """Return True if what an engine let pass, given with its stored fields, does pass."""
+    """Return True if a chunk that an engine let pass, given by its stored fields, really passes."""
     return not has_orderings(filter_) or matches(filter_, json.loads(fields["metadata"]))
 
 
 def canonical(value: Scalar) -> tuple[str, str]:
-    """Return a kind, b, s or n, and the one text of all equal values of this kind: 1 is 1.0."""
+    """Return a value's kind, b, s or n, and its canonical text, the same for 1 and 1.0."""
     if isinstance(value, bool):
         return "b", str(value)
     if isinstance(value, str):
@@ -144,10 +145,10 @@ def canonical(value: Scalar) -> tuple[str, str]:
 
 
 def sortable(value: Scalar, text_bytes: int) -> tuple[str, bytes]:
-    """Return a kind, t or o, and bytes in the order of the values of that kind.
+    """Return a value's kind, t or o, and bytes that sort like the values of that kind.
 
-    Of a string `text_bytes` bytes of UTF-8 at most, whose order is that of code points. One that is
-    not cut ends with a NUL, which none holds: so "a" comes before "ab".
+    A string gives at most `text_bytes` bytes of UTF-8, which sort by code point. A string that is
+    not cut ends with a NUL, which no string contains, so that "a" sorts before "ab".
     """
     if isinstance(value, str):
         data = value.encode("utf-8", "surrogatepass")[:text_bytes]
@@ -156,7 +157,7 @@ def sortable(value: Scalar, text_bytes: int) -> tuple[str, bytes]:
 
 
 def sortable_bits(number: float) -> int:
-    """Return 64 bits in the order of doubles: theirs, turned around for negative numbers."""
+    """Return an integer of 64 bits that sorts like the double: its bits, inverted if negative."""
     [bits] = struct.unpack(">Q", struct.pack(">d", number + 0.0))  # -0.0 becomes 0.0
     return int(bits ^ (2 * _SIGN - 1) if bits & _SIGN else bits | _SIGN)
 

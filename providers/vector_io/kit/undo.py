@@ -1,8 +1,8 @@
-"""Undo a write of several requests, for engines without transactions over them.
+"""Undo a write of several requests, for engines without transactions.
 
-A new version is written first and the old one deleted last. Only the writing is undone: once all of
-it has succeeded, a delete that fails may have been carried out all the same, and to remove the new
-version then would lose both. Two versions side by side are mended by sending the document again.
+A new version is written first and the old version deleted last. Only the writing is undone: after
+it has succeeded, a failed delete may still have been carried out, and removing the new version
+would then lose both. If both versions remain, sending the document again repairs it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ R = TypeVar("R")
 def undone_on_failure(
     put_back: Iterable[Callable[[], object]], remove: Callable[[], object]
 ) -> Iterator[None]:
-    """Undo what a block has written if it fails, then raise the first failure.
+    """Undo the writes of a block if it fails, then raise the first failure.
 
     Args:
-        put_back: Requests that write again what was there before.
-        remove: Removes what was not; called only once all is back.
+        put_back: Requests that rewrite the old rows.
+        remove: Deletes the new rows; called only after every rewrite has succeeded.
     """
     try:
         yield
@@ -43,11 +43,11 @@ async def undone_on_failure_async(
     remove: Callable[[], Awaitable[object]],
     seconds: float | None = None,
 ) -> AsyncIterator[None]:
-    """Undo what a block has written if it fails or is canceled; see `undone_on_failure`.
+    """Undo the writes of a block if it fails or is canceled; see `undone_on_failure`.
 
     Args:
-        put_back, remove: As there, awaited.
-        seconds: How long undoing may take; None for as long as it needs.
+        put_back, remove: As for `undone_on_failure`, awaited.
+        seconds: Time limit for undoing; None for no limit.
     """
     try:
         yield
@@ -61,10 +61,10 @@ async def undone_on_failure_async(
 
 
 def _steps(put_back: Iterable[R], remove: R) -> Generator[R, CorralError | None, None]:
-    """Yield the requests to send, and take what each has failed with.
+    """Yield the requests to send, and receive the error of each.
 
-    One that fails stops none of the others, unless the engine or the data are gone: it may have
-    been carried out all the same, and then half a version would stay that way.
+    A failed request does not stop the others, unless the engine is unavailable or the data were
+    deleted: the request may still have been carried out, and stopping would leave half a version.
     """
     all_back = True
     for request in put_back:

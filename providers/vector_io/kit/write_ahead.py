@@ -52,7 +52,7 @@ class Intent:
     Attributes:
         chunks: Chunks to store.
         embeddings: Shape (len(chunks), dimension).
-        replaced: Ids of documents whose other chunks are deleted.
+        replaced: Ids of documents to replace; their other chunks are deleted.
         deleted: Ids of chunks to delete; None if chunks are stored.
     """
 
@@ -79,7 +79,7 @@ class Intent:
         """Return the write of an entry.
 
         Raises:
-            ValueError: It is no entry of this version.
+            ValueError: The entry is malformed or has another version.
         """
         head_line, _, rest = entry.partition(b"\n")
         head = json.loads(head_line)
@@ -95,7 +95,7 @@ class WriteLog:
     """The log of one vector DB, with at most one entry. Its lock spans all processes of a folder.
 
     Args:
-        folder: Where entries are stored; created with the first.
+        folder: Folder of the entries; created with the first entry.
     """
 
     def __init__(self, folder: Path, vector_db: VectorDB) -> None:

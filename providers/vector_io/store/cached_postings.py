@@ -80,7 +80,7 @@ class Posting:
 
     @property
     def nbytes(self) -> int:
-        """Its bytes in memory, about."""
+        """Approximate size in memory, in bytes."""
         return self.rows.nbytes + self.shapes.nbytes + _OVERHEAD
 
 
@@ -111,7 +111,7 @@ class CachedPostings:
         self.forget()
 
     def forget(self) -> None:
-        """Release the memory, and follow anew."""
+        """Release the memory, and read the file again at the next query."""
         with self._lock:
             self._held = 0
             self._terms: OrderedDict[str, Posting] = OrderedDict()
@@ -119,7 +119,7 @@ class CachedPostings:
             self._total = 0
 
     def follow(self, connection: apsw.Connection) -> Snapshot:
-        """Return what a connection's transaction sees.
+        """Return the snapshot of a connection's transaction.
 
         Raises:
             StaleRead: Another transaction has seen something newer.
@@ -159,7 +159,7 @@ class CachedPostings:
         return lengths
 
     def posting(self, connection: apsw.Connection, snapshot: Snapshot, term: str) -> Posting:
-        """Return a term's rows in a snapshot of `follow`, from the same transaction."""
+        """Return a term's posting in a snapshot of `follow`, from the same transaction."""
         held = self._of(term)
         if _is_of(held, snapshot.state):
             return held

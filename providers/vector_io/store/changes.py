@@ -25,7 +25,7 @@ class StaleRead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a transaction sees.
+    """The state of the file in a transaction.
 
     Attributes:
         version: A number that every write raises; -1 before the first state.
@@ -49,7 +49,7 @@ SELECT (SELECT value FROM state WHERE name = 'version'),
 
 
 def read_state(connection: apsw.Connection) -> State:
-    """Return what a connection's transaction sees.
+    """Return the state of the file in a connection's transaction.
 
     Raises:
         ProviderError: The file is damaged.

@@ -23,7 +23,7 @@ SUFFIXES = ("", "-wal", "-shm")
 
 
 class Damaged(ProviderError):
-    """The file is no database, or a broken one."""
+    """The file is not a database, or is corrupt."""
 
 
 class Connections:
@@ -53,7 +53,7 @@ class Connections:
                 connection.close(force=True)
                 raise
             self._idle.put(connection)
-            if self._refusal:  # set meanwhile
+            if self._refusal:  # set in the meantime
                 self.close()
 
     @contextmanager
@@ -64,7 +64,7 @@ class Connections:
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
-        """Lend a connection for changes, all of which are made or none."""
+        """Lend a connection for a write transaction: all changes or none."""
         with self.lend() as connection, transaction(connection):
             yield connection
 
@@ -103,7 +103,7 @@ def connect(
     """Open a connection to an existing file.
 
     Args:
-        busy_timeout_seconds: How long a write waits for another process's write.
+        busy_timeout_seconds: Maximum wait of a write for another process's write.
         extension: A library with functions to load into SQLite, None for none.
         synchronous: FULL makes a write that returned outlive a loss of power; NORMAL is faster,
             and a loss of power may undo the last writes.
@@ -133,7 +133,7 @@ def connect(
 
 
 def delete_files(path: Path) -> None:
-    """Delete a database with the files beside it; one that is gone is no error."""
+    """Delete a database with its WAL files; a missing file is not an error."""
     for suffix in reversed(SUFFIXES):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
 

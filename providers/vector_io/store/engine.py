@@ -64,11 +64,11 @@ _WordQuery: TypeAlias = tuple[str, int, Filter | None, bool, TermStatistics | No
 ROWS_AT_ONCE = 1024
 
 FEW_ROWS = 20_000
-"""Up to so many, one thread searches both legs sooner than two that wait for each other."""
+"""Up to this number, one thread searches both legs faster than two threads."""
 
 FEW_CHUNKS = 32
-"""A leg of so few candidates brings their chunks along: nearly all of them will be in the answer,
-and to come back for them takes another thread and another transaction."""
+"""Legs of at most this size fetch their chunks in the same transaction: nearly all of them will be
+in the answer, and a later fetch takes another thread and another transaction."""
 
 
 class VectorSearcher(ABC):

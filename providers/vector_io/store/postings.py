@@ -159,7 +159,7 @@ class KeywordIndex:
         Args:
             connection: In a read transaction, so that all terms are of one state.
             query: Any text; its terms are joined by OR, a repeated one counts as often.
-            k: How many rows are wanted, >= 1; more are returned where scores tie.
+            k: Number of rows, >= 1; more are returned if scores tie.
             allowed: The rows that may be returned; None for all.
             by: The statistics to rank by; None for the index's own.
             fuzzy: Pass True to let a term stand for similar ones too; `similar.py` has the rules.
@@ -169,7 +169,7 @@ class KeywordIndex:
             (`bm25.greatest`), where a term that no row holds counts as its similar terms.
 
         Raises:
-            StaleRead: What is in memory is newer than the transaction.
+            StaleRead: The state in memory is newer than the transaction.
         """
         now = self._cache.follow(connection)
         own = TermStatistics(now.state.count, now.total)
@@ -191,7 +191,7 @@ class KeywordIndex:
     def statistics(
         self, connection: apsw.Connection, query: str, *, fuzzy: bool = False
     ) -> TermStatistics:
-        """Return what `search` ranks a query by; arguments and errors as there."""
+        """Return the statistics that `search` ranks a query by; arguments and errors as there."""
         now = self._cache.follow(connection)
         holding: dict[str, int] = {}
         similar: dict[str, int] = {}

@@ -19,14 +19,14 @@ _STRUCTURE = re.compile(r"^( {0,3})(?=#{1,6}(?:\s|$)|(?:=+|-+)\s*$|`{3}|~{3})", 
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
-        pages: The text of each page, "" for one without; a single text where there are no pages.
-        paged: Whether the pages are the file's.
-        markdown: Whether the texts are Markdown.
-        title: What the file says that its title is, or None.
-        unread: What it holds that was not read: "2 pictures".
+        pages: The text of each page, "" for an empty page; a single text if there are no pages.
+        paged: True if the pages are the file's own.
+        markdown: True if the texts are Markdown.
+        title: The title that the file declares, or None.
+        unread: Parts that were not read, such as "2 pictures".
     """
 
     pages: Sequence[str]

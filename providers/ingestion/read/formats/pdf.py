@@ -43,10 +43,10 @@ class _Line:
     """A line of a page.
 
     Attributes:
-        text: It.
-        size: Of its letters in points, rounded to halves; 0 where it is not known.
-        level: Of a heading, from 1; 0: it is none.
-        goes_on: Whether it continues the heading on the line above.
+        text: Text of the line.
+        size: Size of its letters in points, rounded to halves; 0 if unknown.
+        level: Level of a heading, from 1; 0: not a heading.
+        goes_on: True if it continues the heading on the line above.
     """
 
     text: str
