@@ -60,7 +60,22 @@ PARTICIPLES = {"found", "asked", "said", "told", "gone", "kept", "seen", "known"
 LIMITS = re.compile(r"_?(?:MOST|FEW|LEAST)_\w+|\w+_AT_ONCE")
 """Names of constants that are `MAX_...`, `MIN_...` or `..._LIMIT`."""
 
-CEILINGS = {}
+CEILINGS = {
+    "api": (1, 100),
+    "providers/base": (1, 20),
+    "providers/copying": (12, 10),
+    "providers/embedding": (37, 25),
+    "providers/ingestion": (36, 73),
+    "providers/rag": (0, 0),
+    "providers/rerank": (0, 0),
+    "providers/stack": (0, 44),
+    "providers/text": (0, 0),
+    "providers/vector_io/kit": (0, 27),
+    "providers/vector_io/store": (15, 50),
+    "providers/vector_io": (254, 340),
+    "server": (85, 42),
+    "bench": (147, 207),
+}
 """The number of dialect phrases, and of such names, in each room. They may only fall."""
 
 ITEM = re.compile(r" *(?:[*-]|\d+\.) ")

@@ -41,8 +41,8 @@ class Query:
     """One wording of a question, checked and parsed for one vector DB.
 
     Attributes:
-        text: What the keyword leg searches.
-        embedded_text: What is embedded.
+        text: The text that the keyword leg searches.
+        embedded_text: The text that is embedded.
         checker: Checks chunks for phrases and excluded words; None if every chunk passes.
         embedding: Of `embedded_text`, shape (dimension,); None if no step of the search uses it.
         token_coverage: Share of `embedded_text` that the embedding model tokenizes, in [0, 1].

@@ -138,7 +138,7 @@ def hinted(text: str) -> tuple[str, list[str], list[int]]:
     return text, parts, joined
 
 
-# --- What is there --------------------------------------------------------------------------------
+# --- The parts of a text --------------------------------------------------------------------------
 
 # Letters of scripts with spaces: in other scripts a Latin part is a word by itself.
 _L = "0-9A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02af\u0370-\u052f\u1e00-\u1fff"

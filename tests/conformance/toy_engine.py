@@ -70,7 +70,7 @@ class ToyEngine(Engine):
     def _file_name(self, identifier: str) -> str:
         return hashlib.sha256(identifier.encode()).hexdigest()
 
-    # --- hooks -------------------------------------------------------------------------------
+    # --- the calls of an engine --------------------------------------------------------------
 
     @override
     async def add(

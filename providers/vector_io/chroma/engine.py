@@ -90,7 +90,7 @@ class ChromaEngine(Engine):
         self._metric = effective_metric(vector_db)
         self._unit_length = vector_db.normalize or vector_db.metric is Metric.COSINE
 
-    # --- the contract's hooks ----------------------------------------------------------------
+    # --- the calls of an engine --------------------------------------------------------------
 
     @override
     async def add(

@@ -72,7 +72,7 @@ class MemoryEngine(Engine):
             fuzzy=self._fuzzy,
         )
 
-    # --- the contract's hooks ----------------------------------------------------------------
+    # --- the calls of an engine --------------------------------------------------------------
 
     @override
     async def add(

@@ -89,7 +89,7 @@ class MilvusEngine(Engine):
             embeddings = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
             self._write(chunks, embeddings, frozenset())
 
-    # --- the contract's hooks ----------------------------------------------------------------
+    # --- the calls of an engine --------------------------------------------------------------
 
     @override
     async def add(

@@ -89,7 +89,7 @@ class PgvectorEngine(Engine):
         )
         await self._hnsw.settle(*found[0])
 
-    # --- the contract's hooks ----------------------------------------------------------------
+    # --- the calls of an engine --------------------------------------------------------------
 
     @override
     async def add(
@@ -266,7 +266,7 @@ class PgvectorEngine(Engine):
 
         Args:
             k: How many of each.
-            filters: As the hooks take them.
+            filters: As `search_vector` takes them.
             embedding: For the vector leg.
             query_string: For the keyword leg.
             whole: Whether to bring the chunks, too.

@@ -95,7 +95,7 @@ class QdrantEngine(Engine):
             embeddings = np.array([point.embedding for point in found], dtype=np.float32)
             await self._write(chunks, embeddings, None)
 
-    # --- the contract's hooks ----------------------------------------------------------------
+    # --- the calls of an engine --------------------------------------------------------------
 
     @override
     async def add(

@@ -171,7 +171,7 @@ class ChunkFileEngine(Engine):
         with self._connections.reading() as connection:
             self.searcher.prepare(connection)
 
-    # --- the contract's hooks ----------------------------------------------------------------
+    # --- the calls of an engine --------------------------------------------------------------
 
     @override
     async def add(

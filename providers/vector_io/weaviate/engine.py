@@ -97,7 +97,7 @@ class WeaviateEngine(Engine):
             await self._collection.put(await asyncio.to_thread(self._objects, chunks, embeddings))
             await self._collection.settle()
 
-    # --- the contract's hooks ----------------------------------------------------------------
+    # --- the calls of an engine --------------------------------------------------------------
 
     @override
     async def add(

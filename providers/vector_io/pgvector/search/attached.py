@@ -128,7 +128,7 @@ class AttachedEngine(Engine):
                 field="embedding_dimension",
             )
 
-    # --- the contract's hooks ----------------------------------------------------------------
+    # --- the calls of an engine --------------------------------------------------------------
 
     @override
     async def search_vector(
