@@ -200,7 +200,7 @@ def test_embeddings_are_checked_in_a_thread(
         threads.append(threading.current_thread() is threading.main_thread())
         return check(*given)
 
-    monkeypatch.setattr("corral.api.embedding_index.check_matrix", noted)
+    monkeypatch.setattr("corral.api.engine_index.check_matrix", noted)
     with InProcess(tmp_path, run_config(dimension=DIMENSION)) as app:
         app.register()
         app.insert(*[{"content": f"fox {n}", "embedding": [1.0] * DIMENSION} for n in range(40)])
