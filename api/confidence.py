@@ -9,7 +9,7 @@ store answers. Confidence compares between queries. It is made of two numbers of
 
 In hybrid mode both count, by their geometric mean, elsewhere the one whose leg ran. A logistic
 function, fitted to judged sets, makes a probability of it: at .5 a question that the store answers
-is as likely as one that it does not, where there are as many of both (RFC 0017 has the table).
+is as likely as one that it does not, where there are as many of both (RFC 0002 has the table).
 """
 
 from __future__ import annotations

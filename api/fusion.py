@@ -9,8 +9,8 @@ Fusion reads ranks and scores, never text (that is re-ranking). Three ways:
 * `weighted`, a convex combination: alpha * vector + (1 - alpha) * keyword of the legs' scores,
   as they are or normalized first.
   Bruch, Gai, Ingber: "An Analysis of Fusion Functions for Hybrid Retrieval", TOIS 2023, section 4.
-  With z-scores it is the default (RFC 0004). Where no alpha is named, a vector leg whose model
-  cannot read the query counts less (RFC 0019).
+  With z-scores it is the default (RFC 0001). Where no alpha is named, a vector leg whose model
+  cannot read the query counts less (RFC 0001).
 * `max`: each leg's score scaled by its weight, the best leg wins.
 
 Weight 0 switches a leg off, in each of them: it is not searched, and what only it would find is not

@@ -10,7 +10,7 @@ off by at most  |p| (|x| + |residual|) + |residual|.  The k rows with the greate
 compared by their own numbers; the least of their scores is one that k rows reach. A row whose
 first term plus bound is below that is not among the k best. All others are compared by their own
 numbers, too (a filter-and-refine search with a lower-bounding distance: Seidl and Kriegel: "Optimal
-multi-step k-nearest neighbor search", SIGMOD 1998). RFC 0022 has the figures.
+multi-step k-nearest neighbor search", SIGMOD 1998). RFC 0008 has the figures.
 """
 
 from __future__ import annotations
