@@ -9,7 +9,7 @@ answers. Confidence compares between queries. It combines two numbers of the raw
 
 Hybrid mode takes their geometric mean; the other modes take the number of the leg that ran. A
 logistic function, fitted to judged sets, turns the result into a probability: at .5 a question that
-the store answers is as likely as one that it does not, if both are equally frequent (RFC 0017 has
+the store answers is as likely as one that it does not, if both are equally frequent (RFC 0002 has
 the table).
 """
 

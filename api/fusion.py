@@ -9,8 +9,8 @@ Fusion reads ranks and scores, never text (re-ranking does). There are three met
 * `weighted`, a convex combination: alpha * vector + (1 - alpha) * keyword of the legs' scores,
   as they are or normalized first.
   Bruch, Gai, Ingber: "An Analysis of Fusion Functions for Hybrid Retrieval", TOIS 2023, section 4.
-  With z-scores it is the default (RFC 0004). If the ranker has no alpha, the vector leg counts less
-  for a query that the embedding model cannot read (RFC 0019).
+  With z-scores it is the default (RFC 0001). If the ranker has no alpha, the vector leg counts less
+  for a query that the embedding model cannot read (RFC 0001).
 * `max`: each leg's score scaled by its weight, the best leg wins.
 
 In all three, weight 0 switches a leg off: it is not searched, and the answer lacks the chunks that

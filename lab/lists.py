@@ -29,7 +29,7 @@ TOPICS = 1000
 TOPIC_SHARE = 0.6
 DECAY = 0.6
 """Of the directions' weights. With it, and this share of a topic in an embedding, lists hold about
-as many of the nearest as with real texts (RFC 0026)."""
+as many of the nearest as with real texts (RFC 0009)."""
 OFF = 0.3
 """How far questions are from what embeddings look like."""
 

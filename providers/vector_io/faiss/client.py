@@ -28,7 +28,7 @@ MIN_PROBES = 16
 """Fewest lists of a query if the operator sets no number."""
 PROBES_PER_ROOT = 3
 """Lists of a query for each root of their number. Of 12,834 real texts in 329 lists, 54 lists hold
-0.989 of the ten nearest (RFC 0026)."""
+0.989 of the ten nearest (RFC 0009)."""
 POINTS_PER_LIST = 39
 """Fewest training points of an IVF list; FAISS's own bound."""
 

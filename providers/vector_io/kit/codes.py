@@ -10,7 +10,7 @@ error of at most  |p| (|x| + |residual|) + |residual|.  The k rows with the grea
 scored exactly; at least k rows reach the lowest of these scores. A row is not among the k best if
 its first term plus the bound is below that score. All other rows are scored exactly, too (a
 filter-and-refine search with a lower-bounding distance: Seidl and Kriegel: "Optimal multi-step
-k-nearest neighbor search", SIGMOD 1998). RFC 0022 has the figures.
+k-nearest neighbor search", SIGMOD 1998). RFC 0008 has the figures.
 """
 
 from __future__ import annotations

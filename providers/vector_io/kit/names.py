@@ -17,7 +17,7 @@ def stored_name(vector_db: VectorDB, prefix: str = "") -> str:
     """Return the name of a vector DB's collection, file or folder.
 
     The prefix, the 32 hex digits of the installation, and 14 characters of a hash, 54 characters
-    with a prefix of 7: PostgreSQL cuts names at 63, and Corral appends up to 9 (RFC 0038). Data
+    with a prefix of 7: PostgreSQL cuts names at 63, and Corral appends up to 9 (RFC 0014). Data
     from before installations had ids has the prefix and 40 hex digits.
 
     The id is hashed, so that any id gives a valid name, none is a path, and different ids never

@@ -50,7 +50,7 @@ class Attachment(ProviderConfig):
 
 
 class PgvectorConfig(ProviderConfig):
-    """Where the database is and how it is used; RFC 0009 says why."""
+    """Where the database is and how it is used; RFC 0010 says why."""
 
     dsn: SecretStr | None = Field(
         default=None,

@@ -33,7 +33,7 @@ PARTS = ("state", "terms", "postings")
 """The tables beside the one of the chunks."""
 
 BLOCK = 1024
-"""Consecutive rows whose postings of a term are written together; see RFC 0021. Part of the stored
+"""Consecutive rows whose postings of a term are written together; see RFC 0010. Part of the stored
 format."""
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode  # `dumps` would make one for each text

@@ -1,6 +1,6 @@
 """The SQLite file that holds the chunks of one vector DB, for engines without a place for texts.
 
-Its tables and their versions. RFC 0006 has the layout and its reasons.
+Its tables and their versions. RFC 0008 has the layout and its reasons.
 """
 
 from __future__ import annotations

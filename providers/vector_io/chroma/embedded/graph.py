@@ -1,4 +1,4 @@
-"""The graph of a collection: whether a kill has torn its files, and what restores them (RFC 0024).
+"""The graph of a collection: whether a kill has torn its files, and what restores them (RFC 0012).
 
 Chroma writes a graph's files in place. A kill that falls into that leaves a mix of two states,
 which fails for ever, or finds too little without a word. So Corral keeps Chroma's log of

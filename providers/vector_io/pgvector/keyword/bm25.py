@@ -2,7 +2,7 @@
 
 `postings` has the postings of each term (`postings.py`), `terms` has each row's terms, with which a
 row is removed, and looked up by a search. A term is stored as its key, a hash (`term_key`).
-`maxscore.py` searches them. RFCs 0009 and 0021 have the alternatives.
+`maxscore.py` searches them. RFC 0010 has the alternatives.
 """
 
 from __future__ import annotations

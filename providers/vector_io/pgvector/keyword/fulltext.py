@@ -1,7 +1,7 @@
 """PostgreSQL's own full text search: a generated, weighted tsvector, ranked by ts_rank_cd.
 
 For those who know it and want its dictionaries and its ranking. It has no idf, so it ranks worse
-than BM25 (RFC 0009), and its scores are not those of other backends.
+than BM25 (RFC 0010), and its scores are not those of other backends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""inline::chroma after a kill that fell into the writing of a graph (RFC 0024)."""
+"""inline::chroma after a kill that fell into the writing of a graph (RFC 0012)."""
 
 from __future__ import annotations
 
