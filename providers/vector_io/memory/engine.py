@@ -1,7 +1,7 @@
 """The index of one vector DB in memory: the reference that other providers are judged by.
 
 Plain on purpose: it compares every embedding that passes the filter, in one byte a number, and all
-that can be among the k best again in double precision (`ranking/codes.py`). It computes BM25 from
+that can be among the k best again in double precision (`kit/codes.py`). It computes BM25 from
 its definition.
 """
 
