@@ -97,10 +97,10 @@ class Engine(ABC):
 
     # --- optional ----------------------------------------------------------------------------
 
-    async def close(self) -> None:  # noqa: B027 - optional: many engines hold nothing
+    async def close(self) -> None:
         """Release connections and memory; the stored data stays."""
 
-    async def settle(self) -> None:  # noqa: B027 - optional: most engines build nothing later
+    async def settle(self) -> None:
         """Wait until background builds, such as of a graph, have ended."""
 
     async def search_hybrid(

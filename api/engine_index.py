@@ -7,11 +7,12 @@ principal, calls the engine, and checks the engine's answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,7 +35,7 @@ from corral.api.chunks import Chunk, last_of_each
 from corral.api.documents import READ_AT_ONCE, DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.engine import Engine
-from corral.api.errors import ContractViolation, Forbidden
+from corral.api.errors import ContractViolation, Forbidden, NotFound
 from corral.api.filters import Filter, parse_filter
 from corral.api.hits import (
     Candidate,
@@ -49,7 +50,9 @@ from corral.api.scope import Scope
 from corral.api.scoped_engine import ScopedEngine
 from corral.api.spans import span
 from corral.api.vector_dbs import SearchMode, VectorDB
-from corral.api.writes import Write, WriteObserver, observed
+from corral.api.writes import Write, WriteObserver
+
+T = TypeVar("T")
 
 CHECKED_IN_THREAD = 50_000
 """Embeddings of this many numbers or more are checked in a thread (about 1 ms)."""
@@ -94,16 +97,19 @@ class EngineIndex(EmbeddingIndex):
     @property
     @override
     def vector_db(self) -> VectorDB:
+        """The registration that the index serves."""
         return self.engine.vector_db
 
     @property
     @override
     def principal(self) -> Principal:
+        """The principal that it reads and writes for."""
         return self._principal
 
     @property
     @override
     def has_term_statistics(self) -> bool:
+        """True if the engine ranks words by the statistics that it is given."""
         return self.engine.has_term_statistics
 
     @property
@@ -116,6 +122,7 @@ class EngineIndex(EmbeddingIndex):
 
     @override
     def scoped_to(self, principal: Principal) -> EngineIndex:
+        """Return a view for a principal; it shares engine, running calls and write lock."""
         if not self._principal.reads_all:
             raise Forbidden("An index that is scoped to one principal is not shown to another.")
         if principal.reads_all:
@@ -126,12 +133,14 @@ class EngineIndex(EmbeddingIndex):
 
     @override
     def observed_by(self, observer: WriteObserver | None) -> EngineIndex:
+        """Return a view whose writes call an observer."""
         return EngineIndex(
             self.engine, principal=self._principal, observer=observer, shared=self._shared
         )
 
     @override
     def reconfigure(self, vector_db: VectorDB) -> None:
+        """Hand a changed registration to the engine."""
         self.engine.reconfigure(vector_db)
 
     # --- writing -----------------------------------------------------------------------------
@@ -144,6 +153,7 @@ class EngineIndex(EmbeddingIndex):
         *,
         replace_documents: Collection[str] = (),
     ) -> None:
+        """Check chunks and embeddings, then store them within the scope; see `EmbeddingIndex`."""
         view = self._view
         view.scope.check_writer()
         replaced = check_document_ids(replace_documents)
@@ -155,28 +165,28 @@ class EngineIndex(EmbeddingIndex):
             latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
         del embeddings  # so that the engine can free the array if the caller kept no reference
         write = Write(self.vector_db, self._principal, latest, matrix, replaced)
-        async with observed(self._observer, write), self._writing(view):
-            await view.add(latest, matrix, replaced)
+        add = partial(view.add, latest, matrix, replaced)
+        await self._write(write, add, exclusive=not view.scope.is_whole)
 
     @override
     async def set_acl(self, chunk_ids: Sequence[str], acl: Sequence[str] | None) -> int:
+        """Store the visible chunks of these ids with another acl; see `EmbeddingIndex`."""
         view = self._view
         view.scope.check_writer()
         given = view.scope.check_acl(acl, field="acl")
         if not chunk_ids:
             return 0
-        count = 0
         write = Write(self.vector_db, self._principal, opened=chunk_ids, acl=given)
-        # The lock is exclusive; otherwise a chunk deleted at the same time would come back.
-        async with observed(self._observer, write), self._writing():
-            count = await view.set_acl(chunk_ids, given)
-        return count  # noqa: RET504 - `observed` may end the block early: a rebuild writes instead
+        # Exclusively; otherwise a chunk deleted at the same time would come back.
+        change = partial(view.set_acl, chunk_ids, given)
+        return await self._write(write, change, exclusive=True) or 0
 
     @override
     async def change_document(self, document_id: str, change: Callable[[Chunk], Chunk]) -> int:
+        """Change the visible chunks of a document under the lock; see `EmbeddingIndex`."""
         view, replaced = self._view, frozenset({document_id})
         view.scope.check_writer()
-        async with self._writing():
+        async with self._writing(exclusive=True):
             ids = list(await self.engine.document_chunk_ids(document_id))
             chunks: list[Chunk] = []
             for start in range(0, len(ids), READ_AT_ONCE):
@@ -193,22 +203,42 @@ class EngineIndex(EmbeddingIndex):
 
     @override
     async def delete_chunks(self, chunk_ids: Sequence[str]) -> None:
+        """Delete the visible chunks of these ids; see `EmbeddingIndex`."""
         view = self._view
         view.scope.check_writer()
         if not chunk_ids:
             return
         chunk_ids = list(dict.fromkeys(chunk_ids))  # engines differ on duplicates
         write = Write(self.vector_db, self._principal, deleted=chunk_ids)
-        async with observed(self._observer, write), self._writing(view):
-            await view.delete(chunk_ids)
+        delete = partial(view.delete, chunk_ids)
+        await self._write(write, delete, exclusive=not view.scope.is_whole)
+
+    async def _write(
+        self, write: Write, work: Callable[[], Awaitable[T]], *, exclusive: bool
+    ) -> T | None:
+        """Carry out a write, call the observer, and return the result.
+
+        If the index was deleted, the observer decides: it raises the error, or has repeated the
+        write in the index that replaced this one, and the result is None.
+        """
+        result, lost = None, None
+        try:
+            async with self._writing(exclusive=exclusive):
+                result = await work()
+        except NotFound as error:
+            if self._observer is None:
+                raise
+            lost = error
+        if self._observer is not None:
+            await self._observer.wrote(write, lost)
+        return result
 
     @asynccontextmanager
-    async def _writing(self, view: ScopedEngine | None = None) -> AsyncIterator[None]:
-        """Count a call, and hold the write lock: shared if the view's write reads nothing first."""
+    async def _writing(self, *, exclusive: bool) -> AsyncIterator[None]:
+        """Count a call and hold the write lock, exclusively for a write that reads first."""
         lock = self._shared.write_lock
-        shared = view is not None and view.scope.is_whole
         with self._calls:
-            async with lock.shared() if shared else lock.exclusive():
+            async with lock.exclusive() if exclusive else lock.shared():
                 yield
 
     def _checked(
@@ -239,6 +269,7 @@ class EngineIndex(EmbeddingIndex):
         include_embeddings: bool = False,
         fuzzy: bool = False,
     ) -> QueryChunksResponse:
+        """Check the arguments, narrow the filter to the scope, and search; see `EmbeddingIndex`."""
         view = self._view
         search = SearchMode.parse(self.vector_db.search_mode if mode is None else mode)
         query = IndexQuery(
@@ -262,6 +293,7 @@ class EngineIndex(EmbeddingIndex):
     async def leg(
         self, name: LegName, query: IndexQuery, size: int, statistics: TermStatistics | None = None
     ) -> Leg:
+        """Return one leg, searched within the scope; see `EmbeddingIndex`."""
         view = self._view
         narrowed = replace(query, filters=view.scope.narrowed(query.filters))
         with self._calls, view.scope.reading():
@@ -273,12 +305,14 @@ class EngineIndex(EmbeddingIndex):
     async def chunks_of(
         self, candidates: Sequence[Candidate], *, include_embeddings: bool = False
     ) -> dict[str, Chunk]:
+        """Return the visible chunks of candidates; see `EmbeddingIndex`."""
         view = self._view
         with self._calls, view.scope.reading():
             return await view.chunks_of(candidates, include_embeddings)
 
     @override
     async def term_statistics(self, query: IndexQuery) -> TermStatistics:
+        """Return the engine's statistics, or zeros if nothing is visible; see `EmbeddingIndex`."""
         scope = self._view.scope
         with self._calls, scope.reading():
             visible = scope.visible()
@@ -292,6 +326,7 @@ class EngineIndex(EmbeddingIndex):
     async def get_chunks(
         self, chunk_ids: Sequence[str], *, include_embeddings: bool = False
     ) -> list[Chunk]:
+        """Return the visible chunks of these ids; see `EmbeddingIndex`."""
         view = self._view
         with self._calls, view.scope.reading():
             stored = await self.engine.get(chunk_ids, include_embeddings)
@@ -300,6 +335,7 @@ class EngineIndex(EmbeddingIndex):
 
     @override
     async def count(self) -> int:
+        """Return the number of visible chunks."""
         scope = self._view.scope
         with self._calls, scope.reading():
             visible = scope.visible()
@@ -315,6 +351,7 @@ class EngineIndex(EmbeddingIndex):
         *,
         filters: Filter | dict[str, Any] | None = None,
     ) -> list[str]:
+        """Return a page of the ids of visible chunks, checked; see `EmbeddingIndex`."""
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
         scope = self._view.scope
         passing = scope.narrowed(parse_filter(filters))
@@ -328,6 +365,7 @@ class EngineIndex(EmbeddingIndex):
 
     @override
     async def documents(self, after: str = "", limit: int = 1000) -> list[DocumentCount]:
+        """Return a page of the documents with visible chunks; see `EmbeddingIndex`."""
         start, size = check_after(after), check_k(limit, field="limit", most=MAX_IDS)
         scope = self._view.scope
         with self._calls, scope.reading():
@@ -341,6 +379,7 @@ class EngineIndex(EmbeddingIndex):
 
     @override
     async def document_chunk_ids(self, document_id: str) -> list[str]:
+        """Return the ids of the visible chunks of a document; see `EmbeddingIndex`."""
         view = self._view
         with self._calls, view.scope.reading():
             ids = await self.engine.document_chunk_ids(document_id)
@@ -357,11 +396,13 @@ class EngineIndex(EmbeddingIndex):
 
     @override
     async def settle(self) -> None:
+        """Wait until the background builds of the engine have ended."""
         with self._calls:
             await self.engine.settle()
 
     @override
     async def delete(self) -> None:
+        """Drop the data after running calls have ended; see `EmbeddingIndex`."""
         if not self._principal.reads_all:
             raise Forbidden("Dropping a vector DB needs the role admin.")
         async with self._calls.closing():
@@ -369,11 +410,13 @@ class EngineIndex(EmbeddingIndex):
 
     @override
     async def close(self) -> None:
+        """Close the engine after running calls have ended, unless this is a scoped view."""
         if self._principal.reads_all:
             await self._calls.wait_idle()
             await self.engine.close()
 
     @override
     def reopen(self) -> None:
+        """Accept calls again, unless this is a scoped view."""
         if self._principal.reads_all:
             self._calls.accept()

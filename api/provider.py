@@ -153,7 +153,7 @@ class Provider(ABC):
     async def health(self) -> Health:
         """Return OK if the provider can serve now, else Error with the reason. Never raises."""
 
-    async def close(self) -> None:  # noqa: B027 - optional: many providers hold nothing
+    async def close(self) -> None:
         """Release the provider's resources."""
 
 

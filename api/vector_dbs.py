@@ -34,10 +34,10 @@ class SearchMode(StrEnum):
         Raises:
             UnsupportedMode: The name is unknown; the message lists the valid modes.
         """
-        try:
-            return cls(mode)  # type: ignore[arg-type]  # refusing what is no string is the point
-        except ValueError:
-            raise UnsupportedMode(mode, [m.value for m in cls]) from None
+        known = {member.value: member for member in cls}
+        if not isinstance(mode, str) or mode not in known:
+            raise UnsupportedMode(mode, list(known))
+        return known[mode]
 
 
 Cutoff: TypeAlias = Literal["none", "gap"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,17 +57,3 @@ class WriteObserver(Protocol):
             lost: The error of a write that found the index deleted; None if it succeeded. Raise it
                 again, or repeat the write in the index that has replaced this one.
         """
-
-
-@asynccontextmanager
-async def observed(observer: WriteObserver | None, write: Write) -> AsyncIterator[None]:
-    """Call the observer after the write in this context, whether it succeeds or finds no index."""
-    lost = None
-    try:
-        yield
-    except NotFound as error:
-        if observer is None:
-            raise
-        lost = error
-    if observer is not None:
-        await observer.wrote(write, lost)

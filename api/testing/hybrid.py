@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from corral.api.checks import AnyRanker
 from corral.api.fusion import Leg, fuse
 from corral.api.hits import QueryChunksResponse
-from corral.api.rankers import LegWeights, MaxRanker, RRFRanker, WeightedRanker
+from corral.api.rankers import LegName, LegWeights, MaxRanker, RRFRanker, WeightedRanker
 from corral.api.testing.indexes import PLAIN, Handle, Indexes, chunk, ids, scores
 from corral.api.testing.suite import Suite, needs
 
-RANKERS = [
+RANKERS: list[AnyRanker] = [
     RRFRanker(),
     RRFRanker(rank_constant=1, weights=LegWeights(vector=1, keyword=3)),
     RRFRanker(candidates=5),
@@ -69,11 +70,11 @@ class HybridTests(Suite):
         filled(index)
         for ranker, k in product(RANKERS, (1, 10, 30)):
             size = ranker.leg_size(k)
-            legs = {
+            legs: dict[LegName, Leg] = {
                 "vector": as_leg(index.vector([1, 2, -1], k=size), "vector"),
                 "keyword": as_leg(index.keyword("w1 w2 w7", k=size), "keyword"),
             }
-            expected = fuse(ranker, legs)[:k]  # type: ignore[arg-type]  # str, not LegName
+            expected = fuse(ranker, legs)[:k]
             response = index.hybrid([1, 2, -1], "w1 w2 w7", k=k, ranker=ranker)
             asked = f"{ranker!r}, k={k}"
             assert ids(response) == [hit.chunk_id for hit in expected], asked

@@ -31,7 +31,7 @@ class SecondProcess:
 
     def __init__(self, suite: type) -> None:
         self._suite = suite
-        self._process = subprocess.Popen(  # noqa: S603 - our own module, under our own interpreter
+        self._process = subprocess.Popen(  # noqa: S603 - runs this interpreter, not a shell
             [sys.executable, "-m", "corral.api.testing.second_process",
              inspect.getfile(suite), suite.__qualname__],
             stdin=subprocess.PIPE,
@@ -40,16 +40,16 @@ class SecondProcess:
             start_new_session=True,  # Ctrl-C reaches only the tests, which end it
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
-        self._at_work = False
+        self._is_busy = False
 
     def serves(self, suite: type) -> bool:
         """Return True if the process can run the next steps of this suite."""
-        return suite is self._suite and not self._at_work and self._process.poll() is None
+        return suite is self._suite and not self._is_busy and self._process.poll() is None
 
     def begin(self, vector_db: VectorDB, folder: Path, steps: Any) -> None:
         """Start opening an index and running steps; see `second_process.take`."""
         task = {"vector_db": vector_db.model_dump(mode="json"), "folder": str(folder)}
-        self._at_work = True
+        self._is_busy = True
         questions = cast("IO[str]", self._process.stdin)
         questions.write(json.dumps({**task, "steps": steps}) + "\n")
         questions.flush()
@@ -88,7 +88,7 @@ class SecondProcess:
 
     def stop_work(self) -> None:
         """Kill the process if it is running steps."""
-        if self._at_work:
+        if self._is_busy:
             self.kill()
 
     def _line(self) -> list[Any]:
@@ -97,26 +97,27 @@ class SecondProcess:
         if not line:
             raise AssertionError(f"the second process ended with {self._process.wait()}")
         said: list[Any] = json.loads(line)
-        self._at_work = bool(said)
+        self._is_busy = bool(said)
         return said
 
 
-_latest: SecondProcess | None = None
+class _Latest:
+    """The process of the suite that runs: a pytest run has at most one."""
+
+    process: SecondProcess | None = None
 
 
 def second_process(suite: type) -> SecondProcess:
-    """Return the suite's idle process, or start a new one."""
-    global _latest  # noqa: PLW0603 - one process per pytest run; it ends the last suite's
-    if _latest is None or not _latest.serves(suite):
+    """Return the suite's idle process, or end the previous suite's and start a new one."""
+    if _Latest.process is None or not _Latest.process.serves(suite):
         end()
-        _latest = SecondProcess(suite)
-    return _latest
+        _Latest.process = SecondProcess(suite)
+    return _Latest.process
 
 
 @atexit.register
 def end() -> None:
     """End the process of the latest suite."""
-    global _latest  # noqa: PLW0603 - see `second_process`
-    if _latest is not None:
-        _latest.kill()
-    _latest = None
+    if _Latest.process is not None:
+        _Latest.process.kill()
+    _Latest.process = None

@@ -51,7 +51,7 @@ def refusal(error: type[InvalidRequest], what: object) -> Iterator[None]:
         yield
     except error:
         return
-    except Exception as other:  # raised again with the bad argument
+    except Exception as other:  # any other error fails the test, which names the bad argument
         raise AssertionError(f"{what}: {error.__name__} expected, not {other!r}") from other
     raise AssertionError(f"{what}: not refused")
 

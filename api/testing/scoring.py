@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from corral.api.rankers import LegName
 from corral.api.testing.hybrid import filled
 from corral.api.testing.indexes import PLAIN, Indexes, chunk, ids, scores
 from corral.api.testing.suite import Suite, needs
@@ -105,9 +106,10 @@ class ScoreTests(Suite):
         """A single-leg hit explains its own score, and ranks count from 1 with ties sharing one."""
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
-        for mode in sorted({"vector", "keyword"} & set(self.capabilities.modes)):
+        names: tuple[LegName, ...] = ("keyword", "vector")
+        for mode in (name for name in names if name in self.capabilities.modes):
             hits = index.search(mode, QUERY, WORDS, k=30).hits
-            legs = [hit.explanation.legs[mode] for hit in hits]  # type: ignore[index]  # both are names of legs
+            legs = [hit.explanation.legs[mode] for hit in hits]
             assert [leg.score for leg in legs] == [hit.score for hit in hits]
             raws = [leg.raw_score for leg in legs]
             assert [leg.rank for leg in legs] == [1 + sum(r > raw for r in raws) for raw in raws]

@@ -19,6 +19,9 @@ from corral.api.vector_dbs import VectorDB
 Condition = Callable[[Capabilities], bool]
 T = TypeVar("T")
 
+_CONDITIONS: dict[object, Condition] = {}
+"""The condition of each test, and of each class of tests, that `needs` restricts."""
+
 
 def needs(condition: Condition) -> Callable[[T], T]:
     """Restrict a standard test, or a class of tests, to providers with certain capabilities.
@@ -28,7 +31,7 @@ def needs(condition: Condition) -> Callable[[T], T]:
     """
 
     def mark(test: T) -> T:
-        test._needs = condition  # type: ignore[attr-defined]  # `applies` reads it, with a default
+        _CONDITIONS[test] = condition
         return test
 
     return mark
@@ -77,7 +80,7 @@ class Suite(ABC):
         """
         return vector_db
 
-    async def close(self) -> None:  # noqa: B027 - optional: most suites hold nothing
+    async def close(self) -> None:
         """Release other resources of `open_index`, such as connections; called after each test."""
 
     @pytest.fixture
@@ -109,7 +112,7 @@ def standard_tests() -> dict[str, Callable[..., None]]:
 def applies(name: str, capabilities: Capabilities) -> bool:
     """Return True if a standard test applies to a provider with these capabilities."""
     [owner] = [owner for owner in Suite.whole.__mro__ if name in vars(owner)]
-    conditions = (vars(owner).get("_needs"), getattr(vars(owner)[name], "_needs", None))
+    conditions = (_CONDITIONS.get(owner), _CONDITIONS.get(vars(owner)[name]))
     return all(condition(capabilities) for condition in conditions if condition)
 
 

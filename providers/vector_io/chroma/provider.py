@@ -148,7 +148,7 @@ class ChromaProvider(VectorIOProvider):
 def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider:
     """Build inline::chroma (its spec's factory)."""
     # Here, since remote::chroma does not need chromadb.
-    from corral.providers.vector_io.chroma.embedded import hold  # noqa: PLC0415 - it loads chromadb
+    from corral.providers.vector_io.chroma.embedded import hold
 
     folder = config.folder or provider_folder(provider_id, "chroma", home)
     threads = ThreadPool(provider_id, None)

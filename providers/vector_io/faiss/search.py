@@ -131,7 +131,7 @@ class FaissSearch(VectorSearcher):
                 proposed = base.candidates(connection, query, k, allowed)
                 more = read_rows(connection, proposed, self._dimension)
                 rows, matrix = np.concatenate([rows, proposed]), np.concatenate([matrix, more])
-            self.written(connection)
+            self._build_if_due(connection)
             return nearest(rows, matrix, query, k, self._metric)
 
         return found
@@ -139,9 +139,15 @@ class FaissSearch(VectorSearcher):
     # --- building ----------------------------------------------------------------------------
 
     @override
-    def prepare(self, connection: apsw.Connection) -> None:
-        self._load(connection)
-        self.written(connection)
+    def prepare(self) -> None:
+        with self._lend() as connection, transaction(connection, "DEFERRED"):
+            self._load(connection)
+            self._build_if_due(connection)
+
+    @override
+    def written(self) -> None:
+        with self._lend() as connection, transaction(connection, "DEFERRED"):
+            self._build_if_due(connection)
 
     def _load(self, connection: apsw.Connection) -> None:
         """Load the base from its file if it fits the chunk file and is no older than ours."""
@@ -151,8 +157,7 @@ class FaissSearch(VectorSearcher):
         if base is not None and (ours is None or base.last_row >= ours.last_row):
             self._exchange(base)
 
-    @override
-    def written(self, connection: apsw.Connection) -> None:
+    def _build_if_due(self, connection: apsw.Connection) -> None:
         """Start building a new base in a thread if one is due and none is being built."""
         if not self._is_due(connection) or not self._building.acquire(blocking=False):
             return

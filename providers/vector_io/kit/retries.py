@@ -44,7 +44,7 @@ def retried(
     wait = wait_exponential(multiplier=pause_seconds)
 
     def spread(state: RetryCallState) -> float:
-        return wait(state) * random.uniform(0.5, 1)  # noqa: S311 - no secret
+        return wait(state) * random.uniform(0.5, 1)  # noqa: S311 - spreads retries; nothing is secret
 
     stop = stop_after_attempt(attempts) | stop_before_delay(within_seconds)
     return Retrying(stop=stop, wait=spread, **_common(again))(request)
@@ -59,7 +59,7 @@ async def retried_async(
     """
     try:
         return await request()
-    except Exception as error:  # noqa: BLE001 - raised again below
+    except Exception as error:  # noqa: BLE001 - `attempt` raises it to `Retrying`
         failed: list[Exception] = [error]
 
     async def attempt() -> T:

@@ -49,12 +49,12 @@ class Embedded:
     """
 
     def __init__(self, path: str) -> None:
-        from milvus_lite import MilvusLite  # noqa: PLC0415 - inline::milvus only
-        from milvus_lite.adapter.grpc.servicer import MilvusServicer  # noqa: PLC0415 - inline only
+        import milvus_lite
+        from milvus_lite.adapter.grpc import servicer
 
-        self._engine = MilvusLite(path)
+        self._engine = milvus_lite.MilvusLite(path)
         _remove_torn(Path(path))
-        self._methods = MilvusServicer(self._engine)
+        self._methods = servicer.MilvusServicer(self._engine)
         atexit.register(self.close)
 
     def unary_unary(self, path: str, *_: Any, **__: Any) -> _Method:

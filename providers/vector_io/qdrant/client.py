@@ -100,7 +100,7 @@ class Collection(ABC):
     async def upgrade(self, version: int) -> None:
         """Bring the indexes up to date, and record the version; idempotent."""
 
-    async def settle(self) -> None:  # noqa: B027 - a server says nothing of what it builds
+    async def settle(self) -> None:
         """Wait until what is built in the background is built."""
 
     @abstractmethod

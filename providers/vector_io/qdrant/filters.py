@@ -9,6 +9,8 @@ wrong ones are dropped by `matches` (index.py), which asks the engine for more i
 
 from __future__ import annotations
 
+from typing import cast
+
 from corral.api.filters import Comparison, Filter
 from corral.api.scope import HAS_DEFAULT
 from corral.providers.vector_io.kit.tokens import ORDERINGS, is_exact
@@ -73,8 +75,8 @@ def _compare(comparison: Comparison) -> Json:
     if comparison == HAS_DEFAULT:
         return _any("attributes", [DEFAULT_TOKEN])
     if kind in ORDERINGS:
-        # The parser leaves strings and numbers to an ordering, which its type does not say.
-        return _order(kind, comparison.key, comparison.value)  # type: ignore[arg-type]
+        # The parser gives an ordering a string or a number, which its type does not say.
+        return _order(kind, comparison.key, cast("str | float", comparison.value))
     found = _any("attributes", [TOKENS.value(comparison.key, v) for v in comparison.values])
     return {"must_not": [found]} if kind in ("ne", "nin") else found
 

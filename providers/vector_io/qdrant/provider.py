@@ -23,7 +23,7 @@ from corral.providers.vector_io.qdrant.records import VERSION
 if TYPE_CHECKING:
     from corral.providers.vector_io.qdrant.server.client import Server
 
-# Each provider imports its own engine when it is used: the other may not be installed.
+# Each provider imports its own client when it is used: the other may not be installed.
 
 
 class QdrantEdgeProvider(VectorIOProvider):
@@ -41,16 +41,16 @@ class QdrantEdgeProvider(VectorIOProvider):
             Unavailable: Another process has it open.
             ConfigError: A newer Corral wrote it.
         """
-        from corral.providers.vector_io.qdrant.edge.collection import EdgeCollection  # noqa: PLC0415
+        from corral.providers.vector_io.qdrant.edge import collection as edge
 
-        get = EdgeCollection.make if create else EdgeCollection.open
+        get = edge.EdgeCollection.make if create else edge.EdgeCollection.open
         collection = await asyncio.to_thread(
             get,
             vector_db,
             self._folder / stored_name(vector_db),
             self._config,
         )
-        engine = QdrantEngine(vector_db, collection, math.inf)  # nobody else can write
+        engine = QdrantEngine(vector_db, collection, math.inf)  # no other process can write
         try:
             await engine.reindex()
         except BaseException:
@@ -88,12 +88,10 @@ class QdrantProvider(VectorIOProvider):
         Raises:
             ConfigError: The server is too old, or a newer Corral wrote the vector DB.
         """
-        from corral.providers.vector_io.qdrant.server.collection import (  # noqa: PLC0415
-            ServerCollection,
-        )
+        from corral.providers.vector_io.qdrant.server import collection as remote
 
         name = self._name(vector_db)
-        collection = ServerCollection(vector_db, name, self._server)
+        collection = remote.ServerCollection(vector_db, name, self._server)
         made = create and await collection.make()
         max_age = self._server.config.statistics_max_age_seconds
         engine = QdrantEngine(vector_db, collection, max_age)
@@ -141,6 +139,6 @@ def create(provider_id: str, config: QdrantEdgeConfig, home: Path) -> QdrantEdge
 
 def create_remote(provider_id: str, config: QdrantConfig, home: Path) -> QdrantProvider:
     """Build remote::qdrant (its spec's factory). It connects at the first request."""
-    from corral.providers.vector_io.qdrant.server.client import Server, make_client  # noqa: PLC0415
+    from corral.providers.vector_io.qdrant.server.client import Server, make_client
 
     return QdrantProvider(provider_id, Server(provider_id, make_client(config), config), home)

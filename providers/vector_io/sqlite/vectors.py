@@ -27,6 +27,17 @@ FEW_ROWS = 4096
 make, and memory that nobody needs who only ingests."""
 
 
+_SCANS = {
+    Metric.COSINE: "SELECT row, squared_norm, -vec_distance_cosine(embedding, ?)"
+    " FROM embeddings ORDER BY row",
+    Metric.L2: "SELECT row, squared_norm, -pow(vec_distance_l2(embedding, ?), 2)"
+    " FROM embeddings ORDER BY row",
+    Metric.DOT: "SELECT row, squared_norm, squared_norm - pow(vec_distance_l2(embedding, ?), 2)"
+    " FROM embeddings ORDER BY row",
+}
+"""The statement that scores every row with sqlite-vec, by metric; larger is better."""
+
+
 class VectorSearch(VectorSearcher):
     """Finds the nearest embeddings of one file. Safe to use from many threads.
 
@@ -82,14 +93,10 @@ class VectorSearch(VectorSearcher):
         k: int,
         allowed: RowSet | None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        expression = {
-            Metric.COSINE: "-vec_distance_cosine(embedding, ?)",
-            Metric.L2: "-pow(vec_distance_l2(embedding, ?), 2)",
-            Metric.DOT: "squared_norm - pow(vec_distance_l2(embedding, ?), 2)",
-        }[self._metric]
-        scan = f"SELECT row, squared_norm, {expression} FROM embeddings ORDER BY row"  # noqa: S608 - own texts
         kinds = [("row", np.int64), ("norm", np.float64), ("score", np.float64)]
-        table = np.fromiter(connection.execute(scan, (query.tobytes(),)), dtype=np.dtype(kinds))
+        table = np.fromiter(
+            connection.execute(_SCANS[self._metric], (query.tobytes(),)), dtype=np.dtype(kinds)
+        )
         if allowed is not None:
             table = table[allowed.mask(table["row"])]
         slack = 2 * rounding_slack(table["norm"], query, self._metric)

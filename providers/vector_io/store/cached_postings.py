@@ -99,7 +99,7 @@ class CachedPostings:
     def __init__(self, weights: Sequence[float], most_bytes: int) -> None:
         columns = ", ".join(map(repr, weights))
         self._query = (
-            f"SELECT rowid, term_frequency(lexical, {columns}) FROM lexical"  # noqa: S608 - numbers
+            f"SELECT rowid, term_frequency(lexical, {columns}) FROM lexical"  # noqa: S608 - weights are floats
             " WHERE lexical MATCH ? AND rowid > ?"
         )
         self._weights = weights

@@ -78,19 +78,19 @@ class VectorSearcher(ABC):
     again at any time, and compares rows that are newer than this index exactly.
     """
 
-    def prepare(self, connection: apsw.Connection) -> None:  # noqa: B027 - optional: many keep no index
-        """Load the index, or begin to build it; called once, in a read transaction."""
+    def prepare(self) -> None:
+        """Load the index, or begin to build it; called once, before anything else."""
 
-    def written(self, connection: apsw.Connection) -> None:  # noqa: B027 - optional, as above
+    def written(self) -> None:
         """Begin to build the index again if it is due; called after each write of chunks."""
 
-    def settle(self) -> None:  # noqa: B027 - optional, as above
+    def settle(self) -> None:
         """Wait until a running build has ended."""
 
-    def close(self) -> None:  # noqa: B027 - optional, as above
+    def close(self) -> None:
         """Stop a running build."""
 
-    def discard(self) -> None:  # noqa: B027 - optional, as above
+    def discard(self) -> None:
         """Delete the files of the index."""
 
     @abstractmethod
@@ -107,7 +107,7 @@ class VectorSearcher(ABC):
 
         Args:
             connection: In a read transaction.
-            query: Shape (dimension,); length 1 where the embeddings are normalized.
+            query: Shape (dimension,); of length 1 if the embeddings are normalized.
             k: Number of rows, >= 1.
             allowed: The rows that may be returned; None for all.
 
@@ -168,8 +168,7 @@ class ChunkFileEngine(Engine):
         """
         with self._connections.lend() as connection:
             prepare(connection, self._keyword)
-        with self._connections.reading() as connection:
-            self.searcher.prepare(connection)
+        self.searcher.prepare()
 
     # --- the calls of an engine --------------------------------------------------------------
 
@@ -374,8 +373,7 @@ class ChunkFileEngine(Engine):
             rows = insert_rows(connection, chunks, records, embeddings, norms)
             self._keyword.add(connection, zip(rows, terms, strict=True))
             count_up(connection, len(rows) - len(gone))
-        with self._connections.reading() as connection:
-            self.searcher.written(connection)
+        self.searcher.written()
 
     def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
         with self._connections.writing() as connection:

@@ -108,7 +108,7 @@ def _compare(connection: apsw.Connection, comparison: Comparison, after_row: int
     else:
         value = comparison.values[0]
         condition, operands = _RANGES[comparison.type, not isinstance(value, str)], [_stored(value)]
-    query = f"SELECT row FROM attributes WHERE {condition} AND key = ? AND row > ?"  # noqa: S608 - own texts
+    query = f"SELECT row FROM attributes WHERE {condition} AND key = ? AND row > ?"  # noqa: S608 - `condition` has only marks
     bound = (*operands, comparison.key, after_row)
     found = np.fromiter((row for (row,) in connection.execute(query, bound)), dtype=np.int64)
     return RowSet(np.unique(found), negated=comparison.type in ("ne", "nin"))

@@ -115,7 +115,7 @@ class KeywordIndex:
         marks = ", ".join("?" for _ in self._columns)
         columns = ", ".join(self._columns)
         connection.executemany(
-            f"INSERT INTO lexical(rowid, {columns}) VALUES (?, {marks})",  # noqa: S608 - numbers
+            f"INSERT INTO lexical(rowid, {columns}) VALUES (?, {marks})",  # noqa: S608 - columns are f0, f1, ...
             ((row, *terms) for row, terms in rows),
         )
         words = {term for _, fields in rows for field in fields for term in field.split(" ")}

@@ -128,8 +128,8 @@ class EmbeddedChroma(Engine):
             found = self._client.get_or_create_collection(
                 name,
                 embedding_function=None,
-                # chromadb declares a TypedDict of its own; the server takes the same as JSON.
-                configuration=dict(configuration),  # type: ignore[arg-type]
+                # chromadb declares a TypedDict of its own, which JSON of the same keys is.
+                configuration=cast(Any, dict(configuration)),
             )
             return self._collection(found)
 

@@ -79,7 +79,7 @@ def _id_map(folder: Path) -> tuple[int, dict[str, int]] | None:
         found = _dictionary((folder / ID_MAP).read_bytes())
         labels = {str(row_id): int(label) for row_id, label in found["id_to_label"].items()}
         return int(found["total_elements_added"]), labels
-    except Exception:  # noqa: BLE001 - bytes of any kind: whatever they raise, they are no map
+    except Exception:  # noqa: BLE001 - a torn file may raise anything
         return None
 
 

@@ -251,8 +251,7 @@ class Mirror:
     def _remove(self, connection: apsw.Connection, chunk_ids: Iterable[str]) -> None:
         """Remove chunks; unknown ids are ignored."""
         rows = sorted(rows_of_chunks(connection, chunk_ids))
-        for table in ("chunks", "attributes"):
-            delete = f"DELETE FROM {table} WHERE row = ?"  # noqa: S608 - own names
+        for delete in ("DELETE FROM chunks WHERE row = ?", "DELETE FROM attributes WHERE row = ?"):
             connection.executemany(delete, ((row,) for row in rows))
         self._keyword.delete(connection, rows)
         connection.executemany("INSERT INTO deletions(row) VALUES (?)", ((row,) for row in rows))

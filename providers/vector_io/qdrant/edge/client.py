@@ -115,7 +115,7 @@ def to_found(found: qdrant.ScoredPoint | qdrant.Record) -> FoundPoint:
 
 def point_ids(points: Sequence[qdrant.ScoredPoint | qdrant.Record]) -> list[UUID]:
     """Return the ids of points. Each is made anew; to write it out would cost as much again."""
-    return [point.id for point in points]  # type: ignore[misc]  # no point is named by a number
+    return [point.id for point in points]  # type: ignore[misc]  # ours are UUIDs, never numbers
 
 
 def payloads(

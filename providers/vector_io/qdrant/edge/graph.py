@@ -174,7 +174,7 @@ class GraphBuilder:
         with self._starting:
             if self._stopping.is_set():
                 raise ProviderError("The vector DB was closed.")
-            self._process = subprocess.Popen(  # noqa: S603 - this module
+            self._process = subprocess.Popen(  # noqa: S603 - runs this interpreter, not a shell
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import apsw
-
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
@@ -22,8 +20,8 @@ from corral.providers.vector_io.store.provider import file_name
 class SettledSearch(FaissSearch):
     """Waits for the builds that its writes start, so that the suite meets the built index."""
 
-    def written(self, connection: apsw.Connection) -> None:
-        super().written(connection)
+    def written(self) -> None:
+        super().written()
         self.settle()
 
 
