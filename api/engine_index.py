@@ -160,9 +160,9 @@ class EngineIndex(EmbeddingIndex):
         if not chunks and not replaced:
             return
         if len(chunks) * self.vector_db.embedding_dimension < CHECKED_IN_THREAD:
-            latest, matrix = self._checked(chunks, embeddings)
+            latest, matrix = _checked(view, chunks, embeddings)
         else:
-            latest, matrix = await asyncio.to_thread(self._checked, chunks, embeddings)
+            latest, matrix = await asyncio.to_thread(_checked, view, chunks, embeddings)
         del embeddings  # so that the engine can free the array if the caller kept no reference
         write = Write(self.vector_db, self._principal, latest, matrix, replaced)
         add = partial(view.add, latest, matrix, replaced)
@@ -194,7 +194,7 @@ class EngineIndex(EmbeddingIndex):
                 chunks += map(change, await view.visible(stored))
             if not chunks:
                 return 0
-            latest, matrix = await asyncio.to_thread(self._checked, chunks, None)
+            latest, matrix = await asyncio.to_thread(_checked, view, chunks, None)
             await view.add(latest, matrix, replaced)
         if self._observer is not None:
             write = Write(self.vector_db, self._principal, latest, matrix, replaced)
@@ -240,18 +240,6 @@ class EngineIndex(EmbeddingIndex):
         with self._calls:
             async with lock.exclusive() if exclusive else lock.shared():
                 yield
-
-    def _checked(
-        self, chunks: Sequence[Chunk], embeddings: ArrayLike | None
-    ) -> tuple[Sequence[Chunk], NDArray[np.float32]]:
-        """Return the last chunk of each id in its stored form, and their embeddings."""
-        matrix = check_matrix(self.vector_db, chunks, embeddings)
-        stored = self._view.scope.all_stored(chunks)
-        latest = last_of_each(chunks)
-        if len(latest) == len(chunks):
-            return stored, matrix
-        rows = list(latest.values())
-        return [stored[row] for row in rows], matrix[rows]
 
     # --- searching ---------------------------------------------------------------------------
 
@@ -420,3 +408,16 @@ class EngineIndex(EmbeddingIndex):
         """Accept calls again, unless this is a scoped view."""
         if self._principal.reads_all:
             self._calls.accept()
+
+
+def _checked(
+    view: ScopedEngine, chunks: Sequence[Chunk], embeddings: ArrayLike | None
+) -> tuple[Sequence[Chunk], NDArray[np.float32]]:
+    """Return the last chunk of each id in its stored form, and their embeddings."""
+    matrix = check_matrix(view.engine.vector_db, chunks, embeddings)
+    stored = view.scope.all_stored(chunks)
+    latest = last_of_each(chunks)
+    if len(latest) == len(chunks):
+        return stored, matrix
+    rows = list(latest.values())
+    return [stored[row] for row in rows], matrix[rows]

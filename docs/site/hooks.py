@@ -120,7 +120,7 @@ def _python_reference() -> str:
         "# Python reference\n\n"
         f"[`{LIBRARY}`](#{LIBRARY}) is Corral in ten lines: `open` a folder, then `register`, "
         "`insert`, `query` and `ask`. The other modules are the contract, whose names you also "
-        "import from `corral.api`, and what authors of providers use: the hooks, the conformance "
+        "import from `corral.api`, and what authors of providers use: the engine, the conformance "
         "suite and the kit `corral.providers.text`.\n\n"
         f"{modules}\n"
     )
