@@ -54,6 +54,17 @@ def test_the_http_reference_describes_each_type_it_names(schema: Any) -> None:
     assert "| `max_tokens_in_context` | integer (>= 1, <= 1000000) | `4096` |" in page
 
 
+def test_the_python_reference_names_modules_that_are_there() -> None:
+    """Each module of the page can be imported, and is on it once.
+
+    If this fails: a module moved; `make docs`, which CI does not run, fails as well.
+    """
+    modules = _site("python_reference").MODULES
+    assert len(modules) == len(set(modules)) > 15
+    for name in modules:
+        assert importlib.util.find_spec(name) is not None, name
+
+
 def test_the_site_hides_no_warning() -> None:
     """`make docs` fails on a warning: mkdocs counts none of them under `--quiet`."""
     recipe = re.search(r"^docs:.*\n\t(.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)

@@ -17,8 +17,8 @@ from http_reference import http_reference
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from python_reference import python_reference
 
-from corral.api import HOMES
 from corral.providers.base.config import RunConfig
 from corral.server.app import create_app
 
@@ -30,15 +30,6 @@ SINGLE = {
     "SECURITY.md": "security.md",
     "providers/rag/README.md": "rag.md",
 }
-LIBRARY = "corral.providers.library"
-KIT = (
-    "corral.api.engine",
-    "corral.api.testing",
-    *(
-        f"corral.providers.text.{name}"
-        for name in ("text", "fields", "bm25", "exact", "candidates", "sparse")
-    ),
-)
 KINDS = {
     "vector_io": "Vector databases",
     "embedding": "Embedding models",
@@ -72,7 +63,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / repository_path).read_text("utf-8")
         files.append(File.generated(config, site_path, content=text))
     files.append(File.generated(config, "http.md", content=_http_reference()))
-    files.append(File.generated(config, "python.md", content=_python_reference()))
+    files.append(File.generated(config, "python.md", content=python_reference()))
     return files
 
 
@@ -110,20 +101,6 @@ def _elsewhere() -> Iterator[tuple[str, str]]:
     for rfc in sorted(rfcs, key=lambda path: (path.name != "README.md", path.name)):
         name = "index.md" if rfc.name == "README.md" else rfc.name
         yield f"rfcs/{rfc.name}", f"rfcs/{name}"
-
-
-def _python_reference() -> str:
-    """Return the library, the contract and what authors of providers import, module by module."""
-    contract = [f"corral.api.{name}" for name in HOMES]
-    modules = "\n\n".join(f"::: {name}" for name in [LIBRARY, *contract, *KIT])
-    return (
-        "# Python reference\n\n"
-        f"[`{LIBRARY}`](#{LIBRARY}) is Corral in ten lines: `open` a folder, then `register`, "
-        "`insert`, `query` and `ask`. The other modules are the contract, whose names you also "
-        "import from `corral.api`, and what authors of providers use: the engine, the conformance "
-        "suite and the kit `corral.providers.text`.\n\n"
-        f"{modules}\n"
-    )
 
 
 def _http_reference() -> str:
