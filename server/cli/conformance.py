@@ -246,8 +246,8 @@ def _follow(report: Path, process: subprocess.Popen[bytes]) -> list[str]:
 
 
 def _matrix(subject: Subject, lines: Sequence[str]) -> list[Group]:
-    from corral.api.testing.matrix import matrix  # noqa: PLC0415 - it needs pytest
-    from corral.api.testing.report import read_outcomes  # noqa: PLC0415 - it needs pytest
+    from corral.api.testing.matrix import matrix
+    from corral.api.testing.report import read_outcomes
 
     return matrix(subject.spec.capabilities, read_outcomes(lines))
 

@@ -192,7 +192,7 @@ class _Run:
 
     async def watch(self) -> None:
         """Wait for changes and ingest them; Ctrl-C between two rounds is the regular end."""
-        from watchfiles import awatch  # noqa: PLC0415 - start-up time
+        from watchfiles import awatch
 
         display.note("Watching; press Ctrl-C to stop.")
         waiting = {"yield_on_timeout": True, "rust_timeout": QUIET_MILLISECONDS}

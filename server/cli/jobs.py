@@ -55,7 +55,7 @@ async def list_jobs(client: Client, db: str, status: str | None, limit: int, as_
 @on_client
 async def retry(client: Client, db: str, as_json: bool) -> None:
     """Queue failed and cancelled jobs again, and wait for them."""
-    import asyncio  # noqa: PLC0415 - start-up time
+    import asyncio
 
     await client.vector_db(db)
     ended = [*await client.jobs(db, "failed", 1000), *await client.jobs(db, "cancelled", 1000)]
