@@ -195,8 +195,13 @@ class _Run:
         from watchfiles import awatch
 
         display.note("Watching; press Ctrl-C to stop.")
-        waiting = {"yield_on_timeout": True, "rust_timeout": QUIET_MILLISECONDS}
-        changes = awatch(*self.paths, debounce=QUIET_MILLISECONDS, step=200, **waiting)  # type: ignore[arg-type]
+        changes = awatch(
+            *self.paths,
+            debounce=QUIET_MILLISECONDS,
+            step=200,
+            yield_on_timeout=True,
+            rust_timeout=QUIET_MILLISECONDS,
+        )
         first = True  # for what has changed before the watch began
         while (noticed := await _next(changes)) is not None:
             if noticed or first:

@@ -63,7 +63,7 @@ async def retry(client: Client, db: str, as_json: bool) -> None:
     count = await client.change_jobs(db, "retry")
     if not as_json:
         display.show(display.clean(f"{db}: retrying {display.counted(count, 'job')}"))
-    while count and await _unfinished(client, db):  # noqa: ASYNC110 - in a table
+    while count and await _unfinished(client, db):  # noqa: ASYNC110 - the server sends no event
         await asyncio.sleep(LOOK_EVERY_SECONDS)
     ended = await client.jobs(db, "failed", 1000)
     failed = [job for job in ended if before.get(job["job_id"], job["version"]) != job["version"]]
