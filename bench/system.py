@@ -127,14 +127,14 @@ class System(ABC):
         Every chunk_id is new. A system that wants strings of its own keeps the mapping.
         """
 
-    async def build(self) -> None:  # noqa: B027 - most systems have nothing left to do
+    async def build(self) -> None:  # noqa: B027 - optional: most systems are ready after `add`
         """Do what is left until queries are fast and see everything, such as building an index."""
 
     @abstractmethod
     async def search(self, asked: Search) -> Ranked:
         """Return the k best chunks by id, best first."""
 
-    async def close(self) -> None:  # noqa: B027 - a system in memory has nothing to release
+    async def close(self) -> None:  # noqa: B027 - optional: memory needs no release
         """Delete what was stored, and let go of connections and memory. Called once, always."""
 
 
