@@ -225,7 +225,7 @@ class Run:
                     return await work(system)
             except OutOfTime:
                 self.fail(backend, "budget", NO_TIME, collection.name)
-            except Exception as error:  # noqa: BLE001 - whatever a backend raises is its own row
+            except Exception as error:  # noqa: BLE001 - any failure becomes a row
                 self.fail(backend, self.stage, said(error), collection.name)
         return None
 

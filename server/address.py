@@ -12,7 +12,7 @@ from corral.providers.base.config import ServerSettings
 FILE = "serving.json"
 """Has the address of the last server on the data folder; it need not run any more."""
 CONNECT_SECONDS = 1.0
-_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compares addresses, binds none
 """For each address that listens everywhere, the one to connect to on this machine."""
 
 

@@ -49,6 +49,7 @@ from corral.server.openai import alias
 from corral.server.page import document as document_page
 from corral.server.page import routes as page
 from corral.server.routers import Application, ApplicationForms, installed_applications
+from corral.server.routing import routes_of
 from corral.server.telemetry import routes as telemetry
 from corral.server.telemetry.metrics import Metrics
 from corral.server.tools import functions
@@ -78,7 +79,7 @@ ROUTERS = (
     page.router,
 )
 """Corral's own routes, in the order of the documentation; those of applications follow."""
-ROUTES = [r for router in ROUTERS for r in router.routes if isinstance(r, APIRoute)]
+ROUTES = [route for router in ROUTERS for route in routes_of(router)]
 
 DESCRIPTION = """\
 Vector, keyword and hybrid search over any vector database. Register a *vector DB* with a search
@@ -235,7 +236,7 @@ def _traced(config: RunConfig, watchers: list[Watcher]) -> Iterator[None]:
         yield
         return
     try:
-        from corral.server.telemetry.traces import Traces  # noqa: PLC0415 - an extra
+        from corral.server.telemetry.traces import Traces  # noqa: PLC0415 - its extra may be absent
     except ImportError:
         command = "pip install 'corral-rag[tracing]'"
         raise MissingDependency("server.tracing", "opentelemetry-sdk", command) from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 
 class Connection(H11Protocol):
@@ -20,8 +20,9 @@ class Connection(H11Protocol):
     40 ms if it delays acknowledgements.
     """
 
-    # The base class narrows the type in the same way: a TCP connection's transport is a Transport.
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(  # type: ignore[override]  # uvicorn narrows it: TCP has a Transport
+        self, transport: asyncio.Transport
+    ) -> None:
         """Turn off Nagle's algorithm, so that each write is sent at once."""
         accepted = transport.get_extra_info("socket")
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -31,6 +32,6 @@ class Connection(H11Protocol):
         """Close an idle connection; a response in progress gets the header `connection: close`."""
         super().shutdown()
         # Before the first request the cycle is None, which uvicorn's type leaves out.
-        if self.cycle is not None and not self.cycle.response_started:  # type: ignore[redundant-expr]
-            last = (b"connection", b"close")
-            self.cycle.default_headers = [*self.cycle.default_headers, last]
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_started:
+            cycle.default_headers = [*cycle.default_headers, (b"connection", b"close")]

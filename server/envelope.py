@@ -91,7 +91,7 @@ class Envelope:
             await self._serve(scope, receive, sending)
         except ClientDisconnect:
             status = CLIENT_LEFT  # the client is gone
-        except Exception as error:  # noqa: BLE001 - the one place that catches what nothing foresaw
+        except Exception as error:  # noqa: BLE001 - a bug becomes a 500 in the common form
             response = internal_error(error)
             if status == 0:  # else the answer is under way, and cutting it off is all that is left
                 await response(scope, receive, sending)

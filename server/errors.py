@@ -199,13 +199,12 @@ def describe_stack(error: BaseException) -> str:
 
 def install(app: FastAPI) -> None:
     """Install handlers that give every refusal the same form."""
-    app.add_exception_handler(errors.CorralError, _corral_error)
-    app.add_exception_handler(RequestValidationError, _framework_validation)
-    app.add_exception_handler(HTTPException, _http_exception)
+    app.exception_handler(errors.CorralError)(_corral_error)
+    app.exception_handler(RequestValidationError)(_framework_validation)
+    app.exception_handler(HTTPException)(_http_exception)
 
 
-async def _corral_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, errors.CorralError)  # noqa: S101 - what the handler is installed for
+async def _corral_error(request: Request, error: errors.CorralError) -> Response:
     if isinstance(error, InvalidBody):
         await add_values(error, request)
     if isinstance(error, errors.NotFound):
@@ -243,13 +242,11 @@ def response_of(
     )
 
 
-async def _framework_validation(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - as above
+async def _framework_validation(request: Request, error: RequestValidationError) -> Response:
     return await _corral_error(request, from_framework(error.errors()))
 
 
-async def _http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - as above
+async def _http_exception(request: Request, error: HTTPException) -> Response:
     message, headers = str(error.detail), dict(error.headers or {})
     if error.status_code == 404:
         route = f"{request.method} {shorten(request.url.path, 200)}"

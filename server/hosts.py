@@ -68,7 +68,7 @@ def _host_of(authority: str) -> str:
 
 def _is_unspecified(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host or "0.0.0.0").is_unspecified  # noqa: S104 - compared only
+        return ipaddress.ip_address(host or "0.0.0.0").is_unspecified  # noqa: S104 - binds nothing
     except ValueError:
         return False
 

@@ -30,7 +30,7 @@ from corral.providers.base.config import ServerSettings
 from corral.server.errors import ERRORS, response_of
 from corral.server.limits import refuse
 from corral.server.rewriting import RefusalRewriter, Rewrite
-from corral.server.routing import ContractRoute
+from corral.server.routing import ContractRoute, routes_of
 
 ENTRY_POINT_GROUP = "corral.routers"
 
@@ -79,7 +79,7 @@ class Application:
     @property
     def routes(self) -> list[APIRoute]:
         """The routes of the router."""
-        return [route for route in self.router.routes if isinstance(route, APIRoute)]
+        return routes_of(self.router)
 
 
 def refusals(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
@@ -117,7 +117,7 @@ def _entry_points(_: tuple[str, ...]) -> list[metadata.EntryPoint]:
 def _loaded(entry: metadata.EntryPoint) -> Application:
     try:
         application = entry.load()
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # an import runs the package's code
         raise _broken(entry, f"cannot be imported: {_cause(error)}") from error
     if not isinstance(application, Application):
         raise _broken(entry, f"is not an Application but {type(application).__name__}")
@@ -129,9 +129,9 @@ def _loaded(entry: metadata.EntryPoint) -> Application:
                 f"has the route {path}, which is not a ContractRoute and would not check roles; "
                 "use APIRouter(route_class=ContractRoute)",
             )
-        try:  # FastAPI reads a signature late; ours have tests
+        try:  # Read the signature now, not at the first request. Corral's own routes have tests.
             _ = entry.value.startswith("corral.server.") or route.dependant
-        except Exception as error:
+        except Exception as error:  # FastAPI and pydantic raise many types for a bad signature
             raise _broken(entry, f"has the route {route.path}, with {_cause(error)}") from error
     return application
 

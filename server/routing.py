@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, cast
 
-from fastapi import Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.datastructures import Default
 from fastapi.params import Depends as Dependency
 from fastapi.params import Form
@@ -34,7 +34,7 @@ from corral.providers.rag.search import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack.stack import Stack
 from corral.server.access import audit
-from corral.server.access.roles import declared, principal_of, with_needs
+from corral.server.access.roles import principal_of, with_needs
 from corral.server.bodies import check_content_type, cut_once, is_large, read_body
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -85,7 +85,7 @@ class ContractRoute(APIRoute):
         self.path, self.endpoint = path, endpoint
         self.path_regex, self.path_format, self.param_convertors = compile_path(path)
         self.methods = {method.upper() for method in methods or ("GET",)}
-        self.dependencies = with_needs(dependencies or (), methods)
+        self.needs, self.dependencies = with_needs(dependencies or (), methods)
         self.response_class = response_class
         read = {"dependencies": self.dependencies, "response_class": response_class}
         self._unread: dict[str, Any] | None = {"methods": methods, **read, **settings}
@@ -105,9 +105,7 @@ class ContractRoute(APIRoute):
         Raises:
             Unauthenticated, Forbidden: See `Needs`.
         """
-        needs = declared(self.dependencies)
-        assert needs is not None  # noqa: S101 - see __init__
-        needs.check(request.scope)
+        self.needs.check(request.scope)
 
     def get_route_handler(self) -> Handler:
         """Return the handler of this route."""
@@ -244,6 +242,11 @@ def stack_of(scope: Scope) -> Stack:
     """
     principal = principal_of(scope)
     return cast(Stack, scope["app"].state.stack).for_principal(principal)
+
+
+def routes_of(router: APIRouter) -> list[APIRoute]:
+    """Return the routes of a router, without what is mounted there."""
+    return [route for route in router.routes if isinstance(route, APIRoute)]
 
 
 async def _principal(request: Request) -> Principal:

@@ -31,7 +31,7 @@ class ChromaDirect(BlockingSystem):
 
         settings = Settings(anonymized_telemetry=False)
         self._client: Any = chromadb.PersistentClient(str(self.folder), settings)
-        self._collection = self._client.create_collection(
+        self._collection: Any = self._client.create_collection(
             "bench", embedding_function=None, configuration={"hnsw": {"space": "cosine"}}
         )
 
@@ -41,17 +41,17 @@ class ChromaDirect(BlockingSystem):
             ids=[chunk.chunk_id for chunk in chunks],
             embeddings=embeddings,
             documents=[chunk.content for chunk in chunks],
-            # None stands for an empty one, which it refuses; its types do not know that.
-            metadatas=[dict(chunk.metadata) or None for chunk in chunks],  # type: ignore[misc]  # None is taken
+            # Chroma refuses an empty one, and takes None for it.
+            metadatas=[dict(chunk.metadata) or None for chunk in chunks],
         )
 
     def find(self, asked: Search) -> Ranked:
         """Query by embedding."""
         where = None if asked.below is None else {SHARE_KEY: {"$lt": asked.below}}
         found = self._collection.query(
-            query_embeddings=[asked.embedding],  # type: ignore[arg-type]  # arrays are taken
+            query_embeddings=[asked.embedding],
             n_results=asked.k,
-            where=where,  # type: ignore[arg-type]  # built from strings
+            where=where,
             include=["distances", "documents"],
         )
         distances = (found["distances"] or [[]])[0]

@@ -80,7 +80,7 @@ def _given() -> Any:
     """Return an embedder that answers what the calling thread has put into `now.embedding`."""
     from langchain_core.embeddings import Embeddings
 
-    class Given(Embeddings):  # type: ignore[misc]  # Any if LangChain is not installed
+    class Given(Embeddings):  # type: ignore[misc]  # without LangChain the base is Any
         now = threading.local()
 
         def embed_query(self, text: str) -> list[float]:

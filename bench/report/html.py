@@ -46,7 +46,7 @@ def render(report: Report) -> str:
 @cache
 def _template() -> jinja2.Template:
     try:
-        import jinja2  # noqa: PLC0415 - of the extra `bench`
+        import jinja2  # noqa: PLC0415 - the extra `bench` may be absent
     except ModuleNotFoundError:
         command = "pip install 'corral-rag[bench]'"
         raise MissingDependency("The page of a report", "jinja2", command) from None

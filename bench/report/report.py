@@ -200,7 +200,7 @@ def _memory() -> int:
     """Return the machine's memory in bytes."""
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    import psutil  # noqa: PLC0415 - of the extra `bench`, for Windows alone
+    import psutil  # noqa: PLC0415 - its extra may be absent; only Windows needs it
 
     return int(psutil.virtual_memory().total)
 

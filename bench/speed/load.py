@@ -146,7 +146,6 @@ async def _all_or_stop(budget: _Budget, tasks: Sequence[Awaitable[None]]) -> Non
     """Wait for all; after the first failure no more questions are handed out."""
     try:
         await asyncio.gather(*tasks)
-    except BaseException:
+    finally:
         budget.stop()
         await asyncio.gather(*tasks, return_exceptions=True)
-        raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -235,32 +235,28 @@ class _InProcess(httpx.BaseTransport):
     """
 
     def __init__(self, home: Path, config: Any) -> None:
-        from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - not over HTTP
-        from corral.providers.library.loop_thread import LoopThread  # noqa: PLC0415 - not over HTTP
-        from corral.server.app import create_app  # noqa: PLC0415 - not over HTTP
+        from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - HTTP needs no server here
+        from corral.providers.library import loop_thread  # noqa: PLC0415 - HTTP needs no server here
+        from corral.server.app import create_app  # noqa: PLC0415 - HTTP needs no server here
 
         app = create_app(config, home, UNRESTRICTED)
-        self._loop = LoopThread()
+        self._loop = loop_thread.LoopThread()
         self._stopping = asyncio.Event()
         ready: Future[None] = Future()
 
         async def live() -> None:
             """Run the app until it is told to stop; it starts and ends in one task."""
-            try:
-                async with app.router.lifespan_context(app):
-                    ready.set_result(None)
-                    await self._stopping.wait()
-            except BaseException as error:
-                if ready.done():
-                    raise
-                ready.set_exception(error)
+            async with app.router.lifespan_context(app):
+                ready.set_result(None)
+                await self._stopping.wait()
 
-        self._living = self._loop.start(live())
-        try:
-            ready.result()
-        except BaseException:
-            self._loop.close()
-            raise
+        with ExitStack() as failed:
+            failed.callback(self._loop.close)
+            self._living = self._loop.start(live())
+            wait([ready, self._living], return_when=FIRST_COMPLETED)
+            if not ready.done():
+                self._living.result()  # raises why the app did not start
+            failed.pop_all()
         self._transport = httpx.ASGITransport(app=app)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

@@ -61,7 +61,7 @@ def test_a_script_that_fails_ends(tmp_path: Path) -> None:
         "raise LookupError('of the user')\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path)]
-    ended = subprocess.run(  # noqa: S603 - our own interpreter
+    ended = subprocess.run(  # noqa: S603 - no shell, and this interpreter
         command, capture_output=True, text=True, timeout=120, check=False
     )
     assert ended.returncode == 1

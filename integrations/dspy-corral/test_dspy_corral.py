@@ -42,7 +42,7 @@ def test_as_the_retriever_of_dspy(client: CorralClient, vector_db_id: str) -> No
     assert not hasattr(passages[0], "title")
 
 
-class Answer(dspy.Module):  # type: ignore[misc]  # DSPy has no types
+class Answer(dspy.Module):  # type: ignore[misc]  # DSPy has no types, so the base is Any
     """A module that retrieves, as programs of DSPy do."""
 
     def __init__(self, retrieve: CorralRM) -> None:

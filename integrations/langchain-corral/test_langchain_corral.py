@@ -25,7 +25,9 @@ class TestCorralVectorStore(VectorStoreIntegrationTests):
     """LangChain's suite, with nothing overridden."""
 
     @pytest.fixture
-    def vectorstore(self, client: CorralClient, vector_db_id: str) -> Iterator[VectorStore]:  # type: ignore[override]
+    def vectorstore(  # type: ignore[override]  # LangChain's fixture takes no other fixture
+        self, client: CorralClient, vector_db_id: str
+    ) -> Iterator[VectorStore]:
         """Yield an empty store."""
         yield CorralVectorStore(client, vector_db_id)
         client.unregister(vector_db_id)

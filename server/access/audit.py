@@ -162,21 +162,24 @@ class AuditLog:
     def _append(self, line: str) -> None:
         data = line.encode("ascii")
         full = self._size + len(data) > self._settings.max_mib * MIB
-        if self._file is None or full or os.fstat(self._file).st_nlink == 0:
-            self._begin_file()
-        assert self._file is not None  # noqa: S101 - for mypy
-        os.write(self._file, data)
+        file = self._file
+        if file is None or full or os.fstat(file).st_nlink == 0:
+            file = self._begin_file()
+        os.write(file, data)
         self._size += len(data)
 
-    def _begin_file(self) -> None:
+    def _begin_file(self) -> int:
+        """Open a new file, delete the oldest ones beyond `max_files`, and return its descriptor."""
         self.close()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = f"{self._clock():%Y%m%dT%H%M%S.%fZ}-{os.getpid()}.jsonl"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._file, self._size = os.open(self.folder / name, flags, 0o600), 0
+        file = self._file = os.open(self.folder / name, flags, 0o600)
+        self._size = 0
         for old in sorted(self.folder.glob("*.jsonl"))[: -self._settings.max_files]:
             with suppress(OSError):  # another process deletes it, too, or Windows has it open
                 old.unlink()
+        return file
 
 
 def _shortened(ids: list[str]) -> list[str]:

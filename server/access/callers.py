@@ -144,7 +144,7 @@ def _issuer(auth: object) -> Issuer | None:
     if not isinstance(auth, AuthSettings):
         return None
     try:
-        from corral.server.access.oidc import Issuer  # noqa: PLC0415 - an extra
+        from corral.server.access.oidc import Issuer  # noqa: PLC0415 - its extra may be absent
     except ImportError:
         command = "pip install 'corral-rag[oidc]'"
         raise MissingDependency("server.auth.oidc", "joserfc", command) from None

@@ -98,7 +98,7 @@ class Issuer:
             raise
         except ExpiredTokenError:
             raise _refused("it has expired") from None
-        except Exception as error:  # noqa: BLE001 - whatever it breaks in the library, it is no token
+        except Exception as error:  # noqa: BLE001 - joserfc raises many types for a bad token
             raise _refused(type(error).__name__) from None  # the message may quote it
         return dict(claims)
 

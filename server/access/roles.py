@@ -80,7 +80,9 @@ class Public(Needs):
     def __init__(self) -> None:
         super().__init__(None)
 
-    async def __call__(self, request: Request) -> None:  # type: ignore[override]  # needs no bearer
+    async def __call__(  # type: ignore[override]  # with it, FastAPI documents a key
+        self, request: Request
+    ) -> None:
         """Do nothing."""
 
 
@@ -111,9 +113,10 @@ def declared(dependencies: Sequence[Dependency]) -> Needs | None:
 
 def with_needs(
     dependencies: Sequence[Dependency], methods: Collection[str] | None
-) -> list[Dependency]:
-    """Return a route's dependencies, with the default `Needs` if they hold none."""
-    if declared(dependencies) is not None:
-        return list(dependencies)
+) -> tuple[Needs, list[Dependency]]:
+    """Return the `Needs` of a route, declared or by its methods, and its dependencies with them."""
+    if (needs := declared(dependencies)) is not None:
+        return needs, list(dependencies)
     reads = {method.upper() for method in methods or ("GET",)} <= {"GET", "HEAD"}
-    return [*dependencies, READER if reads else WRITER]
+    default = Needs(Role.READER if reads else Role.WRITER)
+    return default, [*dependencies, Depends(default)]

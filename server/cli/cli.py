@@ -103,12 +103,12 @@ def main(
 def serve(target: Target, host: str | None, port: int | None, workers: int) -> None:
     """Start the server."""
     target.local_only("serve")
-    from corral.providers.base.config import data_home, load_config  # noqa: PLC0415 - start-up time
-    from corral.providers.base.importing import no_collection  # noqa: PLC0415 - start-up time
-    from corral.server.cli.connecting import check_home  # noqa: PLC0415 - start-up time
+    from corral.providers.base.config import data_home, load_config
+    from corral.providers.base.importing import no_collection
+    from corral.server.cli.connecting import check_home
 
     with no_collection():
-        from corral.server import serving  # noqa: PLC0415 - fastapi is heavy
+        from corral.server import serving
 
     folder = target.home or data_home()
     check_home(folder)
@@ -144,7 +144,7 @@ def mcp(target: Target, print_config: str | None) -> None:
     """
     if print_config != "http":
         target.local_only("mcp", of_a_tenant=True)
-    from corral.server.cli.connecting import operator_of  # noqa: PLC0415 - start-up time
+    from corral.server.cli.connecting import operator_of
 
     operator = operator_of(target.tenant)
     if print_config == "http" and operator.tenant:
@@ -152,13 +152,13 @@ def mcp(target: Target, print_config: str | None) -> None:
             "--print-config http cannot be combined with --tenant; the key determines the tenant."
         )
     if print_config:
-        from corral.server.mcp import snippets  # noqa: PLC0415 - start-up time
+        from corral.server.mcp import snippets
 
         where = target.config, target.home, operator.tenant, target.url
         made = snippets.snippet(print_config, *where)
         click.echo(made)
         return
-    from corral.server.mcp import stdio  # noqa: PLC0415 - start-up time
+    from corral.server.mcp import stdio
 
     stdio.serve_stdio(target.config, target.home, operator)
 
@@ -184,7 +184,7 @@ def demo(target: Target, path: Path | None, questions: tuple[str, ...], max_toke
     target.local_only("demo")
     if target.home is not None:
         raise click.UsageError("demo uses a temporary data folder; leave --home out.")
-    from corral.server.cli.demo import run_demo  # noqa: PLC0415 - start-up time
+    from corral.server.cli.demo import run_demo
 
     run_demo(target.config, path, questions, max_tokens)
 
@@ -227,7 +227,7 @@ def conformance(
     process, stop your server first. Exits with 0 if the provider conforms, else 1.
     """
     target.local_only("conformance")
-    from corral.server.cli import conformance as suite  # noqa: PLC0415 - start-up time
+    from corral.server.cli import conformance as suite
 
     if not suite.conformance(target.config, target.home, provider_type, provider_id, json_file):
         raise SystemExit(1)
@@ -253,10 +253,10 @@ def config() -> None:
 def show_config(target: Target, as_json: bool) -> None:
     """Print all settings in force, with secrets masked."""
     target.local_only("config show")
-    import yaml  # noqa: PLC0415 - start-up time
+    import yaml
 
-    from corral.providers.base.config import CONFIG_NAME, data_home, load_config  # noqa: PLC0415
-    from corral.providers.stack.vector_db_table import (  # noqa: PLC0415 - start-up time
+    from corral.providers.base.config import CONFIG_NAME, data_home, load_config
+    from corral.providers.stack.vector_db_table import (
         recorded_installation,
     )
 
@@ -278,9 +278,9 @@ def _effective(settings: RunConfig, folder: Path) -> JSON:
 
     Each provider has its own defaults, and the default model is one that is served.
     """
-    from corral.api.provider import Api  # noqa: PLC0415 - start-up time
-    from corral.providers.stack.configured import ConfiguredProviders  # noqa: PLC0415 - start-up time
-    from corral.providers.stack.registry import check_config  # noqa: PLC0415 - start-up time
+    from corral.api.provider import Api
+    from corral.providers.stack.configured import ConfiguredProviders
+    from corral.providers.stack.registry import check_config
 
     configured = ConfiguredProviders(settings, folder)
     dumped = settings.model_dump(mode="json")

@@ -74,7 +74,7 @@ class Client:
     async def export(self, vector_db_id: str) -> AsyncIterator[bytes]:
         """Yield a snapshot of a vector DB, piece by piece."""
         if self._stack is not None:
-            from corral.providers.copying.snapshots import export  # noqa: PLC0415 - start-up time
+            from corral.providers.copying.snapshots import export
 
             async for piece in export(self._stack, vector_db_id):
                 yield piece
@@ -224,7 +224,7 @@ async def _restored(
     target: dict[str, str | None],
 ) -> JSON:
     """Make a vector DB of a snapshot in this process; returns as `Client.restore`."""
-    from corral.providers.copying.snapshots import restore  # noqa: PLC0415 - start-up time
+    from corral.providers.copying.snapshots import restore
 
     size, reported = os.fstat(file.fileno()).st_size, 0
 

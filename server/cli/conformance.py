@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -201,14 +201,13 @@ def _run_suite(work: Path, target: dict[str, str | None]) -> list[str]:
     ours |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", TARGET_VARIABLE: json.dumps(target)}
     with log.open("w", encoding="utf-8") as output:
         # A session of its own: Ctrl-C then reaches it once, through us, and it can clean up.
-        process = subprocess.Popen(  # noqa: S603 - our own suite, under our own interpreter
+        process = subprocess.Popen(  # noqa: S603 - no shell, and no words of a user's
             command, stdout=output, stderr=output, env=ours, start_new_session=True
         )
-        try:
+        with ExitStack() as interrupted:
+            interrupted.callback(_stop, process)
             lines = _follow(report, process)
-        except BaseException:
-            _stop(process)
-            raise
+            interrupted.pop_all()
     if process.returncode not in {0, 1}:
         last_lines = "\n".join(log.read_text("utf-8", "replace").splitlines()[-_LOG_LINES:])
         raise CommandError(
@@ -246,8 +245,8 @@ def _follow(report: Path, process: subprocess.Popen[bytes]) -> list[str]:
 
 
 def _matrix(subject: Subject, lines: Sequence[str]) -> list[Group]:
-    from corral.api.testing.matrix import matrix  # noqa: PLC0415 - it needs pytest
-    from corral.api.testing.report import read_outcomes  # noqa: PLC0415 - it needs pytest
+    from corral.api.testing.matrix import matrix
+    from corral.api.testing.report import read_outcomes
 
     return matrix(subject.spec.capabilities, read_outcomes(lines))
 

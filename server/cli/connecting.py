@@ -35,7 +35,7 @@ async def connect(
         CorralError: In process: the configuration cannot work.
     """
     if server is None:
-        from corral.providers.base.config import data_home, load_config  # noqa: PLC0415 - start-up time
+        from corral.providers.base.config import data_home, load_config
 
         folder = home or data_home()
         async with in_process(load_config(config, folder), folder, tenant) as client:
@@ -59,8 +59,8 @@ async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIt
     """
     check_home(home)
     with no_collection():
-        from corral.server.address import url_of  # noqa: PLC0415 - start-up time
-        from corral.server.app import create_app  # noqa: PLC0415 - fastapi costs 0.2 s of start-up
+        from corral.server.address import url_of
+        from corral.server.app import create_app
 
         operator = operator_of(tenant)
         app = create_app(config, home, operator=operator)
@@ -79,7 +79,7 @@ def operator_of(tenant: str) -> Principal:
     Raises:
         CommandError: A tenant cannot have that name.
     """
-    from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - start-up time
+    from corral.api.principal import UNRESTRICTED
 
     try:
         return replace(UNRESTRICTED, tenant=tenant)

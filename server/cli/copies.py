@@ -45,7 +45,7 @@ async def copy(
     Embeds nothing again. Run the same command to resume an interrupted copy. At the end, it
     compares the chunks on both sides and their answers to sample queries.
     """
-    from corral.server.cli.progress import resumable, through  # noqa: PLC0415 - start-up time
+    from corral.server.cli.progress import resumable, through
 
     started, path = time.monotonic(), f"{vector_db_path(source)}/copy"
     into: JSON = {"target_id": target, "provider_id": provider_id}
@@ -91,7 +91,7 @@ async def change(client: Client, db: str, settings: JSON, batch: int | None, as_
 
     An `embedding_model` of None is the vector DB's own.
     """
-    from corral.server.cli.progress import resumable, through  # noqa: PLC0415 - start-up time
+    from corral.server.cli.progress import resumable, through
 
     started, path = time.monotonic(), f"{vector_db_path(db)}/rebuild"
     if settings.get("embedding_model", "") is None:
@@ -159,9 +159,9 @@ def export_db(target: Target, db: str, file: Path, force: bool, as_json: bool) -
 
 async def _export(client: Client, db: str, file: Path, as_json: bool) -> None:
     """Write a snapshot, check it, and give it its name."""
-    import asyncio  # noqa: PLC0415 - start-up time
+    import asyncio
 
-    from corral.server.cli.progress import progress  # noqa: PLC0415 - start-up time
+    from corral.server.cli.progress import progress
 
     started = time.monotonic()
     counted = await client.vector_db(db, counts=True)
@@ -213,7 +213,7 @@ async def import_db(
 
     All or nothing: checks the whole file first. Embeds nothing again.
     """
-    from corral.server.cli.progress import progress  # noqa: PLC0415 - start-up time
+    from corral.server.cli.progress import progress
 
     started = time.monotonic()
     with file.open("rb") as content:
@@ -243,7 +243,7 @@ def _written(file: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 def _checked(file: BinaryIO) -> Snapshot:
     """Return a snapshot that has just been written, after reading all of it."""
-    from corral.providers.copying.snapshot_file import Snapshot  # noqa: PLC0415 - start-up time
+    from corral.providers.copying.snapshot_file import Snapshot
 
     file.flush()
     snapshot = Snapshot(file)

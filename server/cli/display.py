@@ -70,7 +70,7 @@ def _program() -> str:
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console that never interprets what it prints and is 100 columns wide in a pipe."""
-    from rich.console import Console  # noqa: PLC0415 - start-up time
+    from rich.console import Console
 
     watched = (sys.stderr if stderr else sys.stdout).isatty()
     return Console(
@@ -88,8 +88,8 @@ def show(*renderables: RenderableType) -> None:
     An empty line separates renderables. A table with ids is as wide as the ids need, even beyond
     the terminal's width. In a pipe, every table is as wide as the `min_width` of its columns.
     """
-    from rich.console import ConsoleDimensions  # noqa: PLC0415 - start-up time
-    from rich.table import Table  # noqa: PLC0415 - start-up time
+    from rich.console import ConsoleDimensions
+    from rich.table import Table
 
     screen = console()
     apart = [part for renderable in renderables for part in ("", renderable)][1:]
@@ -112,7 +112,7 @@ def _widen_ids(table: Table) -> bool:
 
     Ids and figures get their whole width. Other columns get room for `MIN_TEXT` characters.
     """
-    from rich.cells import cell_len  # noqa: PLC0415 - start-up time
+    from rich.cells import cell_len
 
     if not any(column.no_wrap and column.overflow == "ignore" for column in table.columns):
         return False
@@ -157,7 +157,7 @@ def describe(vector_db: JSON) -> str:
 
 def settings_table(values: Mapping[str, Any]) -> RenderableType:
     """Return settings, one a line, nested ones by dotted name."""
-    from rich.table import Table  # noqa: PLC0415 - start-up time
+    from rich.table import Table
 
     made = Table(box=None, show_header=False, pad_edge=False)
     made.add_column(no_wrap=True)
@@ -203,8 +203,8 @@ def new_table(*headers: str) -> Table:
 
     A text that is too wide continues on the next line. An id stays on one line, ready to copy.
     """
-    from rich import box  # noqa: PLC0415 - start-up time
-    from rich.table import Table  # noqa: PLC0415 - start-up time
+    from rich import box
+    from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for header in headers:
@@ -221,7 +221,7 @@ def new_table(*headers: str) -> Table:
 
 def add_row(table: Table, *cells: object) -> None:
     """Add a row of cells, each shown as plain text."""
-    from rich.text import Text  # noqa: PLC0415 - start-up time
+    from rich.text import Text
 
     table.add_row(*(Text(clean(cell)) for cell in cells))
 
@@ -389,8 +389,8 @@ def steps_table(reply: JSON) -> RenderableType:
 
 def context(reply: JSON) -> RenderableType:
     """Return the assembled context between two rules, with its tokens against the budget."""
-    from rich.console import Group  # noqa: PLC0415 - start-up time
-    from rich.text import Text  # noqa: PLC0415 - start-up time
+    from rich.console import Group
+    from rich.text import Text
 
     metadata = reply.get("metadata") or {}
     items = reply.get("content") or []
@@ -418,15 +418,15 @@ def modes_table(documents: Mapping[str, Sequence[str]]) -> RenderableType:
 
 
 def _rule(title: str = "") -> Rule:
-    from rich.rule import Rule  # noqa: PLC0415 - start-up time
-    from rich.text import Text  # noqa: PLC0415 - start-up time
+    from rich.rule import Rule
+    from rich.text import Text
 
     return Rule(Text(title), align="left", characters="─", style="dim")
 
 
 def _shortened(name: str, room: int) -> str:
     """Return a name of at most `room` columns: beginning and end, which tell most of a path."""
-    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415 - start-up time
+    from rich.cells import cell_len, set_cell_size
 
     if cell_len(name) <= room:
         return name

@@ -27,7 +27,7 @@ class _Failure(click.ClickException):
     def __init__(self, message: str, hint: str, exit_code: int) -> None:
         super().__init__(message)
         self.hint = hint
-        self.exit_code = exit_code  # type: ignore[misc]  # click declares it for the class
+        self.exit_code = exit_code  # type: ignore[misc]  # click has one for the class
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print both to stderr."""

@@ -95,7 +95,7 @@ def ingest(
 
     Invisible characters are removed, and every line or page break (\\r, \\v, \\f) becomes \\n.
     """
-    from corral.server.cli import ingesting  # noqa: PLC0415 - start-up time
+    from corral.server.cli import ingesting
 
     names = [each.name for each in dataclasses.fields(ingesting.Mode)]
     mode = ingesting.Mode(**{name: options.pop(name) for name in names})
@@ -108,8 +108,8 @@ def _read_options(
     *, acl: tuple[str, ...], encoding: str | None, metadata: tuple[str, ...], **others: Any
 ) -> ReadOptions:
     """Return the checked options that say which files are read, and how."""
-    from corral.api.principal import check_acl  # noqa: PLC0415 - start-up time
-    from corral.server.cli.files import ReadOptions  # noqa: PLC0415 - start-up time
+    from corral.api.principal import check_acl
+    from corral.server.cli.files import ReadOptions
 
     try:
         check_acl(acl)

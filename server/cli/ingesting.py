@@ -192,11 +192,16 @@ class _Run:
 
     async def watch(self) -> None:
         """Wait for changes and ingest them; Ctrl-C between two rounds is the regular end."""
-        from watchfiles import awatch  # noqa: PLC0415 - start-up time
+        from watchfiles import awatch
 
         display.note("Watching; press Ctrl-C to stop.")
-        waiting = {"yield_on_timeout": True, "rust_timeout": QUIET_MILLISECONDS}
-        changes = awatch(*self.paths, debounce=QUIET_MILLISECONDS, step=200, **waiting)  # type: ignore[arg-type]
+        changes = awatch(
+            *self.paths,
+            debounce=QUIET_MILLISECONDS,
+            step=200,
+            yield_on_timeout=True,
+            rust_timeout=QUIET_MILLISECONDS,
+        )
         first = True  # for what has changed before the watch began
         while (noticed := await _next(changes)) is not None:
             if noticed or first:

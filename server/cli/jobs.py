@@ -55,7 +55,7 @@ async def list_jobs(client: Client, db: str, status: str | None, limit: int, as_
 @on_client
 async def retry(client: Client, db: str, as_json: bool) -> None:
     """Queue failed and cancelled jobs again, and wait for them."""
-    import asyncio  # noqa: PLC0415 - start-up time
+    import asyncio
 
     await client.vector_db(db)
     ended = [*await client.jobs(db, "failed", 1000), *await client.jobs(db, "cancelled", 1000)]
@@ -63,7 +63,7 @@ async def retry(client: Client, db: str, as_json: bool) -> None:
     count = await client.change_jobs(db, "retry")
     if not as_json:
         display.show(display.clean(f"{db}: retrying {display.counted(count, 'job')}"))
-    while count and await _unfinished(client, db):  # noqa: ASYNC110 - in a table
+    while count and await _unfinished(client, db):  # noqa: ASYNC110 - the server sends no event
         await asyncio.sleep(LOOK_EVERY_SECONDS)
     ended = await client.jobs(db, "failed", 1000)
     failed = [job for job in ended if before.get(job["job_id"], job["version"]) != job["version"]]

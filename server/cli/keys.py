@@ -75,9 +75,9 @@ def create(
     tenant is the operator.
     """
     target.local_only("keys create", of_a_tenant=True)
-    from corral.api.errors import InvalidRequest  # noqa: PLC0415 - start-up time
-    from corral.api.principal import Role  # noqa: PLC0415 - start-up time
-    from corral.providers.base.server_config import RateLimits  # noqa: PLC0415 - start-up time
+    from corral.api.errors import InvalidRequest
+    from corral.api.principal import Role
+    from corral.providers.base.server_config import RateLimits
 
     async def made(store: KeyStore) -> tuple[ApiKey, str]:
         return await store.create(
@@ -124,11 +124,11 @@ def revoke(target: Target, key_id: str) -> None:
 def _with_store(
     home: Path | None, work: Callable[[KeyStore], Coroutine[Any, Any, T]], *, writing: bool = False
 ) -> T:
-    import asyncio  # noqa: PLC0415 - start-up time
+    import asyncio
 
-    from corral.providers.base.config import data_home  # noqa: PLC0415 - start-up time
-    from corral.providers.base.keys import KeyStore  # noqa: PLC0415 - start-up time
-    from corral.server.cli.connecting import check_home  # noqa: PLC0415 - start-up time
+    from corral.providers.base.config import data_home
+    from corral.providers.base.keys import KeyStore
+    from corral.server.cli.connecting import check_home
 
     async def run() -> T:
         folder = home or data_home()

@@ -124,9 +124,9 @@ class Target:
         **options: P.kwargs,
     ) -> None:
         """Run a coroutine function with a client that is connected to the target."""
-        import asyncio  # noqa: PLC0415 - start-up time
+        import asyncio
 
-        from corral.server.cli import connecting  # noqa: PLC0415 - start-up time
+        from corral.server.cli import connecting
 
         async def connected() -> None:
             where = (self.url, self.home, self.config, self.key, self.tenant)

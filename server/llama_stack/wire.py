@@ -62,7 +62,7 @@ InterleavedTexts: TypeAlias = Annotated[
 class CountedVectorDB(VectorDB):
     """A registered vector DB, with counts if you asked for them and the backend answered."""
 
-    default_acl: list[str] | None = Field(  # type: ignore[assignment]  # readers must not see who reads
+    default_acl: list[str] | None = Field(  # type: ignore[assignment]  # None for readers
         exclude_if=lambda acl: acl is None,
         description="Who may read a chunk without an acl. Returned only to writers and admins.",
     )

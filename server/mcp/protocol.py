@@ -125,7 +125,7 @@ async def _called(
         raise MCPError(types.INVALID_PARAMS, str(error)) from None
     try:
         answer = await tool.call(services_of(context), params.arguments or {})
-    except Exception as error:  # noqa: BLE001 - what nothing foresaw must not reach the SDK's log
+    except Exception as error:  # noqa: BLE001 - the SDK would log the user's text
         return types.CallToolResult(content=[_text(_message(error))], is_error=True)
     structured = answer.model_dump(mode="json")
     return types.CallToolResult(
@@ -138,7 +138,7 @@ async def _guarded(work: Any) -> Any:
     try:
         with counted():
             return await work
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:  # noqa: BLE001 - the SDK would log the user's text
         known = isinstance(error, CorralError) and status_of(error)[0] < 500
         code = types.INVALID_PARAMS if known else types.INTERNAL_ERROR
         raise MCPError(code, _message(error)) from None

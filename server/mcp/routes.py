@@ -58,11 +58,11 @@ class Sessions:
 
     def _make(self) -> StreamableHTTPSessionManager:
         check_installed()
-        from mcp.server.streamable_http_manager import (  # noqa: PLC0415 - an extra, and slow
+        from mcp.server.streamable_http_manager import (  # noqa: PLC0415 - an extra may be absent
             StreamableHTTPSessionManager,
         )
 
-        from corral.server.mcp.protocol import mcp_server  # noqa: PLC0415 - imports the extra
+        from corral.server.mcp.protocol import mcp_server  # noqa: PLC0415 - it needs the extra
 
         settings = self._config.server
         return StreamableHTTPSessionManager(

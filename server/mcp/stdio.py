@@ -40,9 +40,9 @@ def serve_stdio(path: Path | None, home: Path | None, operator: Principal) -> No
 
 
 async def _serve(config: RunConfig, home: Path, operator: Principal) -> None:
-    from mcp.server.stdio import stdio_server  # noqa: PLC0415 - an extra, and slow
+    from mcp.server.stdio import stdio_server  # noqa: PLC0415 - an extra may be absent
 
-    from corral.server.mcp.protocol import mcp_server  # noqa: PLC0415 - imports the extra
+    from corral.server.mcp.protocol import mcp_server  # noqa: PLC0415 - it needs the extra
 
     stack = Stack(config, home)
     try:

@@ -93,7 +93,7 @@ async def import_snapshot(
     The body is the file, up to `server.limits.max_snapshot_mib`. The whole file is checked first,
     and the vector DB appears when it has every chunk.
     """
-    file = tempfile.TemporaryFile(dir=stack.home)  # noqa: SIM115 - closed below, in a thread
+    file = tempfile.TemporaryFile(dir=stack.home)  # noqa: SIM115 - closed in a thread below
     try:
         await _receive(request.stream(), file)
         done = await restore(stack, file, vector_db_id=vector_db_id, provider_id=provider_id)

@@ -14,7 +14,6 @@ Stack 0.2 answered. Where that differs, the routes of this module answer; all el
 from __future__ import annotations
 
 from fastapi import APIRouter
-from fastapi.routing import APIRoute
 from pydantic import Field
 
 from corral.api.vector_dbs import VectorDB
@@ -54,7 +53,7 @@ from corral.server.openai.store_files import (
     FileIdInPath,
     StatusFilter,
 )
-from corral.server.routing import RetrievalOf, StackOf
+from corral.server.routing import RetrievalOf, StackOf, routes_of
 
 STORES = ALIAS + "/vector_stores"
 STORE = STORES + "/{vector_store_id:id}"
@@ -74,8 +73,7 @@ router = APIRouter(route_class=OpenAIRoute, responses=ERRORS, include_in_schema=
 
 def _share(shared: APIRouter) -> None:
     """Serve the routes of a router under the alias, too."""
-    for route in shared.routes:
-        assert isinstance(route, APIRoute)  # noqa: S101 - our routers hold nothing else
+    for route in routes_of(shared):
         router.add_api_route(
             ALIAS + route.path.removeprefix("/v1"),
             route.endpoint,
@@ -92,7 +90,9 @@ _share(file_batches.router)  # before the routes below: the id of a store may ho
 class LlamaStackSearchPage(SearchPage):
     """The results, best first."""
 
-    search_query: str | list[str] = Field(description="As the query was given.")  # type: ignore[assignment]
+    search_query: str | list[str] = Field(  # type: ignore[assignment]  # OpenAI's is a list
+        description="As the query was given."
+    )
 
 
 class LlamaStackContentPage(FileContentPage):

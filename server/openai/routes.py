@@ -32,7 +32,7 @@ class OpenAIRoute(ContractRoute):
     """
 
     @property
-    def not_found_status(self) -> int:  # type: ignore[override]
+    def not_found_status(self) -> int:  # type: ignore[override]  # nothing assigns to it
         """Under the alias it is 400, which Llama Stack's clients expect."""
         return 400 if self.path.startswith(ALIAS) else 404
 

@@ -140,10 +140,10 @@ class Metrics:
         if self._process is None:
             return generate_latest(self._registry)
         for other in filter(self._process.is_dead, self._process.others()):
-            mark_process_dead(int(other))  # type: ignore[no-untyped-call]
+            mark_process_dead(int(other))  # type: ignore[no-untyped-call]  # it lacks types
             self._process.forget(other)
         together = CollectorRegistry()
-        MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # it has no types
+        MultiProcessCollector(together)  # type: ignore[no-untyped-call]  # it lacks types
         return generate_latest(together)
 
 
@@ -153,5 +153,6 @@ def _among_others() -> Owner | None:
         return None
     process = Owner(Path(os.environ[MULTIPROCESS]), str(os.getpid()))
     process.enter()
-    mark_process_dead(os.getpid())  # type: ignore[no-untyped-call]  # it had this number, too
+    # A process that ended may have had this one's number, and left its figures.
+    mark_process_dead(os.getpid())  # type: ignore[no-untyped-call]  # it lacks types
     return process

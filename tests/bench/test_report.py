@@ -106,7 +106,7 @@ def test_no_report_is_refused(tmp_path: Path, text: str) -> None:
 def test_rows_are_frozen_and_belong_somewhere() -> None:
     """A row cannot be changed, holds no NaN, and one without a section is refused."""
     with pytest.raises(ValidationError):
-        QUALITY.mode = "vector"  # type: ignore[misc]
+        QUALITY.mode = "vector"  # type: ignore[misc]  # mypy refuses it as pydantic must
     with pytest.raises(ValidationError):
         Estimate(mean=float("nan"), low=0, high=0)
     with pytest.raises(TypeError, match="no section for Estimate"):

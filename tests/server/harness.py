@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
@@ -78,11 +78,10 @@ class InProcess:
     def __enter__(self) -> Self:
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
-        try:
+        with ExitStack() as failed:
+            failed.callback(self._runner.close)
             self._run(self._start())
-        except BaseException:
-            self._runner.close()
-            raise
+            failed.pop_all()
         return self
 
     async def _start(self) -> None:
@@ -207,11 +206,10 @@ class ServerProcess:
                 stdout=log,
                 stderr=log,
             )
-        try:
+        with ExitStack() as failed:
+            failed.callback(self.kill)
             wait_until(lambda: self._address() is not None)
-        except BaseException:
-            self.kill()
-            raise
+            failed.pop_all()
         self.url = self._address() or ""
 
     def _address(self) -> str | None:

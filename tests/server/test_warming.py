@@ -54,9 +54,9 @@ def test_a_model_in_use_is_loaded_at_the_start(
     loaded: list[str] = []
     load = LocalProvider._load
 
-    def counting(self: LocalProvider[Any], served: object) -> object:
+    def counting(self: LocalProvider[Any], served: Any) -> object:
         loaded.append(MODEL)
-        return load(self, served)  # type: ignore[arg-type]
+        return load(self, served)
 
     monkeypatch.setattr(LocalProvider, "_load", counting)
     folder = table_folder(tmp_path / "model")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from qdrant_client import QdrantClient
 from qdrant_client.http.exceptions import UnexpectedResponse
-from qdrant_client.models import Distance
+from qdrant_client.models import CollectionInfo, Distance, VectorParams
 
 from corral.api.principal import Role
 from corral.providers.base.keys import KeyStore
@@ -31,6 +31,13 @@ def filled(home: Path) -> None:
             for n, text in enumerate(TEXTS)
         ]
         app.insert(*chunks, db="notes")
+
+
+def vector_params(collection: CollectionInfo) -> VectorParams:
+    """Return the settings of a collection whose points have one vector each."""
+    vectors = collection.config.params.vectors
+    assert isinstance(vectors, VectorParams)
+    return vectors
 
 
 def embedded(text: str) -> list[float]:
@@ -61,14 +68,15 @@ def test_the_client_finds_points(tmp_path: Path, prefix: str) -> None:
     with live_server(run_config(), tmp_path) as url, connected(url + prefix) as client:
         assert [each.name for each in client.get_collections().collections] == ["notes"]
         shown = client.get_collection("notes")
-        assert (shown.points_count, shown.config.params.vectors.size) == (2, 256)  # type: ignore[union-attr]
+        assert (shown.points_count, vector_params(shown).size) == (2, 256)
         points = client.query_points("notes", query=question, limit=2, with_vectors=True).points
         assert points[0].id == "c0"
         assert points[0].score == pytest.approx(1.0, abs=1e-5)
         assert points[0].payload is not None
         assert points[0].payload["text"] == TEXTS[0]
         assert points[0].payload["metadata"]["document_id"] == "d0"
-        assert len(points[0].vector) == 256  # type: ignore[arg-type]
+        assert isinstance(points[0].vector, list)
+        assert len(points[0].vector) == 256
         assert client.query_points("notes", query=question, score_threshold=0.99).points == [
             points[0].model_copy(update={"vector": None})
         ]
@@ -102,7 +110,7 @@ def test_scores_where_lengths_count(
         ]
         app.insert(*chunks, db="notes")
     with live_server(run_config(), tmp_path) as url, connected(url) as client:
-        assert client.get_collection("notes").config.params.vectors.distance == distance  # type: ignore[union-attr]
+        assert vector_params(client.get_collection("notes")).distance == distance
         points = client.query_points("notes", query=question).points
         assert [point.id for point in points] == ["a", "b", "c"]
         assert [point.score for point in points] == pytest.approx(scores, abs=1e-5)

@@ -32,9 +32,9 @@ def reply(text: str = "The gate.", document: str = "gate.txt") -> dict[str, obje
 
 def shown(renderable: RenderableType, width: int = 100) -> str:
     """Return a renderable as text."""
-    screen = Console(file=io.StringIO(), width=width, markup=False, emoji=False)
-    screen.print(renderable)
-    return str(screen.file.getvalue())  # type: ignore[attr-defined]  # a StringIO, see above
+    output = io.StringIO()
+    Console(file=output, width=width, markup=False, emoji=False).print(renderable)
+    return output.getvalue()
 
 
 def test_a_hit_shows_its_ranks() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import yaml
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
+from mcp.types import TextContent, TextResourceContents
 
 from corral.api.principal import Principal, Role
 from corral.api.rag import RAGDocument
@@ -72,12 +73,23 @@ async def in_memory(
         await stack.close()
 
 
+def text_of(contents: Sequence[object]) -> str:
+    """Return the text of a result or resource that has one content."""
+    [content] = contents
+    assert isinstance(content, TextContent | TextResourceContents)
+    return content.text
+
+
+async def read(client: Client, uri: str) -> str:
+    """Return the text of a resource."""
+    return text_of((await client.read_resource(uri)).contents)
+
+
 async def answered(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool that has to succeed; check that both forms of its answer are the same."""
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
-    [item] = result.content
-    assert json.loads(item.text) == result.structured_content  # type: ignore[union-attr]
+    assert json.loads(text_of(result.content)) == result.structured_content
     found: dict[str, Any] = result.structured_content
     return found
 
@@ -86,8 +98,7 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
     """Call a tool that has to fail; return what the model reads."""
     result = await client.call_tool(tool, arguments)
     assert result.is_error
-    [item] = result.content
-    return str(item.text)  # type: ignore[union-attr]
+    return text_of(result.content)
 
 
 async def ask_in_vain(client: Client) -> None:
@@ -224,11 +235,8 @@ async def test_resources_are_vector_dbs_and_their_documents(tmp_path: Path, mode
     async with in_memory(tmp_path, mode) as client:
         listed = {str(each.uri) for each in (await client.list_resources()).resources}
         assert listed == {"corral://vector-dbs/notes", "corral://vector-dbs/web"}
-        [content] = (await client.read_resource("corral://vector-dbs/notes")).contents
-        addresses = json.loads(content.text)["documents"]  # type: ignore[union-attr]
-        [barn, fence] = addresses
-        [content] = (await client.read_resource(fence)).contents
-        assert content.text == NOTES["fence.md"]  # type: ignore[union-attr]
+        [barn, fence] = json.loads(await read(client, "corral://vector-dbs/notes"))["documents"]
+        assert await read(client, fence) == NOTES["fence.md"]
         assert "barn.md" in barn
         with pytest.raises(MCPError, match="uri must be"):
             await client.read_resource("corral://elsewhere")
@@ -248,16 +256,14 @@ async def test_long_resources_are_whole(tmp_path: Path, monkeypatch: pytest.Monk
         assert stored["chunks"]["zebra ä?.md"] > 2
         found, uri = [], "corral://vector-dbs/notes"
         while uri:
-            [content] = (await client.read_resource(uri)).contents
-            told = json.loads(content.text)  # type: ignore[union-attr]
+            told = json.loads(await read(client, uri))
             found += told["documents"]
             assert told["has_more"] == ("next" in told)
             uri = told.get("next", "")
         assert [address.partition("/documents/")[2][:5] for address in found] == [
             "barn.", "fence", "zebra"
         ]  # fmt: skip
-        [content] = (await client.read_resource(found[-1])).contents
-        assert content.text == text  # type: ignore[union-attr]
+        assert await read(client, found[-1]) == text
         with pytest.raises(MCPError, match="uri must be"):
             await client.read_resource(f"{found[0]}?after=x")
 

@@ -237,7 +237,7 @@ async def test_the_sweep_runs_by_itself(tmp_path: Path, monkeypatch: pytest.Monk
         await store_expiring(stack, "db", [Chunk(content="fox")], 1)
         index = await stack.index("db")
         async with asyncio.timeout(30):
-            while await index.count():  # noqa: ASYNC110 - the sweep tells nobody
+            while await index.count():  # noqa: ASYNC110 - the sweep sets no event
                 await asyncio.sleep(0.02)
     finally:
         await sweep.close()
