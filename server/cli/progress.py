@@ -172,7 +172,7 @@ async def through(
         batch: Chunks of a step; None for a share of all.
         work: What is done, for the bar.
     """
-    from corral.providers.base.copy_steps import WRITTEN_AT_ONCE, batch_size  # noqa: PLC0415 - slow
+    from corral.providers.stack.copy_steps import WRITTEN_AT_ONCE, batch_size  # noqa: PLC0415 - slow
 
     taken = await step({"after": "", "limit": batch or WRITTEN_AT_ONCE})
     limit = batch or batch_size(taken["total"])
