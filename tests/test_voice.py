@@ -65,7 +65,7 @@ CEILINGS = {
     "providers/base": (1, 11),
     "providers/copying": (12, 15),
     "providers/embedding": (37, 25),
-    "providers/ingestion": (36, 73),
+    "providers/ingestion": (34, 67),
     "providers/rag": (0, 0),
     "providers/rerank": (0, 0),
     "providers/stack": (0, 48),
