@@ -30,8 +30,8 @@ from corral.providers.stack.rebuild_table import Rebuild, RebuildTable
 _LOOK_SECONDS = 0.05
 
 
-class WriteKeeper:
-    """Observes the writes to all indexes of one process.
+class WriteReplayer:
+    """Records the writes of one process during a rebuild, and repeats them on the new index.
 
     Args:
         library: Returns the embedders.
