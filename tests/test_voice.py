@@ -62,13 +62,13 @@ LIMITS = re.compile(r"_?(?:MOST|FEW|LEAST)_\w+|\w+_AT_ONCE")
 
 CEILINGS = {
     "api": (1, 100),
-    "providers/base": (1, 20),
-    "providers/copying": (12, 10),
+    "providers/base": (1, 11),
+    "providers/copying": (12, 15),
     "providers/embedding": (37, 25),
-    "providers/ingestion": (36, 73),
+    "providers/ingestion": (34, 67),
     "providers/rag": (0, 0),
     "providers/rerank": (0, 0),
-    "providers/stack": (0, 44),
+    "providers/stack": (0, 48),
     "providers/text": (0, 0),
     "providers/vector_io/kit": (0, 27),
     "providers/vector_io/store": (15, 50),

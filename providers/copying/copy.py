@@ -21,15 +21,15 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, InvalidRequest
 from corral.api.provider import Api, Capabilities
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.providers.base.copy_checks import CopyChecks, compare
-from corral.providers.base.copy_steps import (
+from corral.providers.copying.copy_checks import CopyChecks, compare
+from corral.providers.copying.snapshot_file import SETTINGS
+from corral.providers.stack.copy_steps import (
     MAX_BATCH,
     WRITTEN_AT_ONCE,
     CopyStep,
     batch_size,
     copy_step,
 )
-from corral.providers.copying.snapshot_file import SETTINGS
 from corral.providers.stack.expiry import schedule
 from corral.providers.stack.registry import find_spec
 from corral.providers.stack.stack import Stack

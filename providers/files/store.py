@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 from uuid import uuid4
 
 import apsw
@@ -73,33 +72,51 @@ _VISIBLE = "ifnull(tenant = ?, 1) AND ifnull(owner = ?, 1)"
 
 
 class FileStore:
-    """Files of one data folder, shared safely by tasks and processes.
-
-    The table is `files.db`, the bytes are in `blobs/`; both are made with the first call. A blob is
-    deleted with the last file of its content.
+    """Files of one data folder, shared safely by tasks and processes; see `FileStore.open`.
 
     Args:
-        max_bytes: Largest file.
-        clock: Says the time, in Unix seconds.
+        table: The names of the files.
+        blobs: The bytes of the files.
+        places: Positions of the ends of earlier pages.
+        clock: Returns the time in Unix seconds.
+        principal: Only files that this principal may see; None: all files.
     """
 
     def __init__(
-        self, home: Path, *, max_bytes: int, clock: Callable[[], float] = time.time
+        self,
+        table: Database,
+        blobs: Blobs,
+        places: Places[int],
+        clock: Callable[[], float],
+        principal: Principal | None = None,
     ) -> None:
-        self._blobs = Blobs(home / "blobs", max_bytes)
-        self._table = Database(home / "files.db", TABLES, remedy=REMEDY)
+        self._table, self._blobs, self._places = table, blobs, places
         self._clock = clock
-        self._places: Places[int] = Places()
-        self._principal: Principal | None = None
+        self._principal = principal
 
-    def of(self, principal: Principal) -> Self:
-        """Return the files of a principal: those that its user has uploaded, an admin's tenant's.
+    @classmethod
+    def open(
+        cls, home: Path, *, max_bytes: int, clock: Callable[[], float] = time.time
+    ) -> FileStore:
+        """Return all files of a data folder.
 
-        No others exist for it: a file holds the whole document, whoever may read which part.
+        The table is `files.db`, the bytes are in `blobs/`; the first call creates both. A blob is
+        deleted with the last file of its content.
+
+        Args:
+            max_bytes: Maximum size of a file.
+            clock: Returns the time in Unix seconds.
         """
-        view = copy.copy(self)
-        view._principal = principal
-        return view
+        table = Database(home / "files.db", TABLES, remedy=REMEDY)
+        return cls(table, Blobs(home / "blobs", max_bytes), Places(), clock)
+
+    def of(self, principal: Principal) -> FileStore:
+        """Return the files of a principal: its user's uploads, or for an admin its tenant's.
+
+        Other files do not exist for it, because a file has all parts of a document, also parts that
+        the principal may not read.
+        """
+        return FileStore(self._table, self._blobs, self._places, self._clock, principal)
 
     async def add(
         self,
@@ -218,7 +235,7 @@ class FileStore:
         return count
 
     async def close(self) -> None:
-        """Close the table, once the calls at work have ended."""
+        """Close the table after the running calls."""
         await self._table.close()
 
     # --- inside ------------------------------------------------------------------------------

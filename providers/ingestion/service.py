@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
@@ -79,13 +78,10 @@ class Ingestion:
         self._library = library
         self._queue, self._reader = workers.queue, workers.queue.reader
         self._workers = workers
-        self._following = asyncio.Lock()
 
-    def on(self, library: FileLibrary) -> Self:
-        """Return a view for another principal."""
-        view = copy.copy(self)
-        view._library = library
-        return view
+    def on(self, library: FileLibrary) -> Ingestion:
+        """Return the ingestion of another principal, which shares the workers."""
+        return Ingestion(library, self._workers)
 
     async def start(self) -> None:
         """Start the workers of this process, if they do not run."""
@@ -434,7 +430,7 @@ class Ingestion:
             return
         for document_id in {row[0] for row in rows}:
             recorded = None
-            async with self._following:
+            async with self._workers.following:
                 while (acl := await stored_acl(index, document_id)) not in (None, recorded):
                     await self._queue.follow(vector_db, {document_id: acl})
                     recorded = acl

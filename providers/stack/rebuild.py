@@ -26,9 +26,8 @@ from corral.api.errors import Conflict, CorralError, InvalidRequest, NotFound, U
 from corral.api.library import Library
 from corral.api.provider import VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.base.copy_checks import id_pages
-from corral.providers.base.copy_steps import CopyStep, Embed, copy_chunks, copy_step
 from corral.providers.ingestion.storing import embeddings_of
+from corral.providers.stack.copy_steps import CopyStep, Embed, copy_chunks, copy_step, id_pages
 from corral.providers.stack.open_indexes import OpenIndexes
 from corral.providers.stack.rebuild_table import Rebuild, RebuildTable
 from corral.providers.stack.registrations import REBUILD_SETTINGS, with_settings

@@ -22,16 +22,16 @@ from corral.api.principal import UNRESTRICTED
 from corral.api.scope import Scope
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Write
-from corral.providers.base.copy_steps import recorded
 from corral.providers.ingestion.storing import embeddings_of
+from corral.providers.stack.copy_steps import recorded
 from corral.providers.stack.open_indexes import OpenIndexes
 from corral.providers.stack.rebuild_table import Rebuild, RebuildTable
 
 _LOOK_SECONDS = 0.05
 
 
-class WriteKeeper:
-    """Observes the writes to all indexes of one process.
+class WriteReplayer:
+    """Records the writes of one process during a rebuild, and repeats them on the new index.
 
     Args:
         library: Returns the embedders.

@@ -31,7 +31,7 @@ from corral.providers.stack.making import Making
 from corral.providers.stack.open_indexes import OpenIndexes
 from corral.providers.stack.rebuild import Rebuilding
 from corral.providers.stack.rebuild_table import RebuildTable
-from corral.providers.stack.rebuild_writes import WriteKeeper
+from corral.providers.stack.rebuild_writes import WriteReplayer
 from corral.providers.stack.registrations import (
     check_capabilities,
     check_fingerprint,
@@ -77,12 +77,12 @@ class Stack(ConfiguredProviders):
         rebuilds = RebuildTable(self._vector_dbs.file)
         self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
         most = int(config.files.max_mib * 1024 * 1024)
-        self.files = FileStore(home, max_bytes=most, clock=clock)
+        self.files = FileStore.open(home, max_bytes=most, clock=clock)
         self.stores = VectorStoreTable(home, clock)
         self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
         ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
         self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
-        self._open.observer = WriteKeeper(self, rebuilds, self._open, self.ingestion.follow)
+        self._open.observer = WriteReplayer(self, rebuilds, self._open, self.ingestion.follow)
 
     def for_principal(self, principal: Principal) -> Self:
         """Return a view of this stack for a principal, which shares all its state.

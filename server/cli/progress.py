@@ -172,7 +172,7 @@ async def through(
         batch: Chunks of a step; None for a share of all.
         work: What is done, for the bar.
     """
-    from corral.providers.base.copy_steps import WRITTEN_AT_ONCE, batch_size
+    from corral.providers.stack.copy_steps import WRITTEN_AT_ONCE, batch_size
 
     taken = await step({"after": "", "limit": batch or WRITTEN_AT_ONCE})
     limit = batch or batch_size(taken["total"])

@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from corral.api.wire import MAX_ID_LENGTH, Identifier, Strict
-from corral.providers.base.copy_steps import MAX_BATCH, WRITTEN_AT_ONCE
 from corral.providers.copying.copy import copy_batch, verify_copy
+from corral.providers.stack.copy_steps import MAX_BATCH, WRITTEN_AT_ONCE
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.routing import InsertRoute, PathId, StackOf

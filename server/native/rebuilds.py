@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from corral.api.vector_dbs import VectorDB
 from corral.api.wire import Strict
-from corral.providers.base.copy_steps import WRITTEN_AT_ONCE
+from corral.providers.stack.copy_steps import WRITTEN_AT_ONCE
 from corral.server.access.roles import ADMIN
 from corral.server.errors import ERRORS
 from corral.server.native.copies import After, CopyReply, StepLimit

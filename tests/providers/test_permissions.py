@@ -16,9 +16,9 @@ from corral.api.hits import QueryChunksResponse, Step
 from corral.api.principal import ACL_KEY, UNRESTRICTED, Principal, Role
 from corral.api.scope import Scope
 from corral.api.scoped_engine import ScopedEngine
-from corral.providers.base import copy_steps
 from corral.providers.rag import ranking, search
 from corral.providers.rag.passages import adjacent
+from corral.providers.stack import copy_steps
 from corral.providers.stack.stack import Stack
 from corral.providers.vector_io.memory.engine import MemoryEngine
 

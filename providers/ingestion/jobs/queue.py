@@ -1,9 +1,9 @@
 """The queue of jobs, `jobs.db`: shared by the tasks and processes of a data folder.
 
-A process that works on a job is the job's owner. It writes only while the row still says so, in the
-same transaction: whoever cancels, replaces or takes over a job changes the row, and the owner finds
-out with its next write. Before an owner stores a document it marks the row `storing`; from then on
-no other process changes it until the document is stored or the owner is dead.
+A process that works on a job is the job's owner. Cancelling, replacing or taking over a job changes
+the owner in its row. Each write of an owner checks the row in the same transaction and fails if it
+names another owner. Before an owner stores a document it marks the row `storing`; from then on no
+other process changes the row until the document is stored or the owner is dead.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from corral.api.errors import Conflict
 from corral.api.principal import Principal
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.database import Database
+from corral.providers.ingestion.jobs import sql
 from corral.providers.ingestion.jobs.jobs import (
-    COLUMNS,
     ErrorCode,
     Job,
     Step,
@@ -35,12 +35,6 @@ from corral.providers.ingestion.jobs.jobs import (
     progress_json,
 )
 from corral.providers.ingestion.jobs.reader import (
-    NEWEST,
-    OF_VECTOR_DB,
-    OVERTAKEN,
-    RECORDED,
-    TABLES,
-    UNFINISHED,
     JobReader,
     Rows,
     Scope,
@@ -57,24 +51,6 @@ MAX_ATTEMPTS = 5
 """Maximum attempts of a job without headway."""
 
 REPLACED = "A newer version of the document was submitted."
-
-RELABELING = 2
-"""The value of `storing` while a stored document gets other attributes. Such a job is never run
-again: that would restore the submitted document with its old acl.
-"""
-
-OWN = "number = ? AND owner = ? AND status = 'running'"
-LOST = "owner = ? AND status = 'running'"
-QUEUED = "status = 'queued', owner = NULL, storing = 0"
-DONE = "status = 'completed', owner = NULL, storing = 0"
-FAILED = "status = 'failed', owner = NULL, storing = 0, error_code = ?, error_message = ?"
-NO_ERROR = "error_code = NULL, error_message = NULL"
-CANCELLED = "status = 'cancelled', owner = NULL, storing = 0, error_message = ?"
-NEXT_VERSION = (
-    "max(?, (SELECT ifnull(max(version), 0) + 1 FROM jobs same WHERE same.tenant = {tenant}))"
-)
-"""Grows within a tenant, also where its newest jobs were removed; says nothing of others."""
-CHANGED = f"version = {NEXT_VERSION.format(tenant='jobs.tenant')}, updated_at = ?"
 
 
 class NoLongerOurs(Exception):
@@ -95,13 +71,13 @@ class JobQueue:
     """
 
     def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file = Database(home / "jobs.db", TABLES, remedy=REMEDY)
+        self._file = Database(home / "jobs.db", sql.TABLES, remedy=REMEDY)
         self._clock = clock
         self._watches: list[tuple[set[str], asyncio.Event]] = []
         self.reader = JobReader(self._file)
 
     async def close(self) -> None:
-        """Close the file, once the calls at work have ended."""
+        """Close the file after the running calls."""
         await self._file.close()
 
     @contextmanager
@@ -142,48 +118,35 @@ class JobQueue:
     def _insert(
         self, table: apsw.Connection, new: Submission, batch_id: str | None, same_origin: bool
     ) -> int:
-        request, vector_db, now = new.request, new.vector_db, self._clock()
-        origin = request.document.origin if request.document else None
-        place = (*place_of(vector_db), new.document_id)
-        at = f"{OF_VECTOR_DB} AND document_id = ?"
-        _check_hidden(table, new.principal, f"{at} AND {UNFINISHED}", place)
-        query = f"SELECT number, request, origin FROM jobs WHERE {at} AND {UNFINISHED}"  # noqa: S608
-        for number, digest, other in cast(Rows, table.execute(query, place).fetchall()):
+        document = new.request.document
+        origin = document.origin if document else None
+        place = (*place_of(new.vector_db), new.document_id)
+        _check_hidden(table, new.principal, place)
+        unfinished = cast(Rows, table.execute(sql.UNFINISHED_OF_DOCUMENT, place).fetchall())
+        for number, digest, other in unfinished:
             if same_origin and origin and other and origin != other:
                 raise _other_origin(new.document_id)
             if digest == new.digest:
-                regroup = f"UPDATE jobs SET batch_id = ?, {CHANGED} WHERE number = ?"  # noqa: S608
-                table.execute(regroup, (batch_id, int(now * 1000), now, number))
+                self._change(table, sql.REGROUP, [number], batch_id)
                 return int(number)
-        self._cancel(table, f"{at} AND {UNFINISHED}", place, REPLACED)
-        earlier = f"SELECT number FROM jobs WHERE {at} AND NOT {UNFINISHED}"  # noqa: S608
-        table.execute(f"DELETE FROM documents WHERE job IN ({earlier})", place)  # noqa: S608
-        row = new_row(new, batch_id, now)
-        marks = ", ".join("?" * len(row))
-        table.execute(
-            f"INSERT INTO jobs (version, {', '.join(row)})"  # noqa: S608 - our own names
-            f" VALUES ({NEXT_VERSION.format(tenant='?')}, {marks})",
-            (int(now * 1000), vector_db.tenant, *row.values()),
-        )
+        replaced = _numbers(table, sql.CANCELLABLE_OF_DOCUMENT, place)
+        self._change(table, sql.CANCEL, replaced, REPLACED)
+        table.execute(sql.DROP_EARLIER_DOCUMENTS, place)
+        table.execute(sql.INSERT, new_row(new, batch_id, self._clock()))
         number = table.last_insert_rowid()
-        if request.document:
-            text = document_json(request.document)
-            table.execute("INSERT INTO documents VALUES (?, ?)", (number, text))
+        self._stamp(table, [number])
+        if document:
+            table.execute(sql.KEEP_DOCUMENT, (number, document_json(document)))
         return number
 
     # --- changing ----------------------------------------------------------------------------
 
     async def cancel(self, scope: Scope, reason: str | None = None) -> int:
         """Cancel jobs that are neither final nor storing; return their number."""
-        where, values = scope.where()
+        query, values = scope.select("number", sql.UNFINISHED, "NOT storing")
         return await self._file.write(
-            lambda table: self._cancel(table, f"{where} AND {UNFINISHED}", values, reason)
+            lambda table: self._change(table, sql.CANCEL, _numbers(table, query, values), reason)
         )
-
-    def _cancel(
-        self, table: apsw.Connection, where: str, values: Iterable[Any], reason: str | None
-    ) -> int:
-        return self._update(table, CANCELLED, (reason,), f"{where} AND NOT storing", tuple(values))
 
     async def retry(self, scope: Scope) -> int:
         """Queue failed and cancelled jobs again; return their number.
@@ -191,13 +154,10 @@ class JobQueue:
         Jobs that a newer job of the document has replaced do not change, nor do jobs without a
         stored document.
         """
-        where, values = scope.where()
-        there = "(file_id NOT NULL OR EXISTS (SELECT 1 FROM documents WHERE job = number))"
-        change = f"{QUEUED}, {NO_ERROR}, attempts = 0, not_before = 0, progress = '{{}}'"
-        last = f"{NEWEST} AND NOT {OVERTAKEN}"
-        condition = f"{where} AND status IN ('failed', 'cancelled') AND {last} AND {there}"
+        ended, last = "status IN ('failed', 'cancelled')", (sql.NEWEST, f"NOT {sql.OVERTAKEN}")
+        query, values = scope.select("number", ended, *last, sql.SUBMITTED)
         return await self._file.write(
-            lambda table: self._update(table, change, (), condition, tuple(values))
+            lambda table: self._change(table, sql.RETRY, _numbers(table, query, values))
         )
 
     async def follow(self, vector_db: VectorDB, acls: Mapping[str, Collection[str]]) -> None:
@@ -205,9 +165,9 @@ class JobQueue:
         values = (*place_of(vector_db), json.dumps(list(acls)))
 
         def record(table: apsw.Connection) -> None:
-            rows = cast(Rows, table.execute(RECORDED, values).fetchall())
+            rows = cast(Rows, table.execute(sql.RECORDED, values).fetchall())
             for number, acl in followed(rows, acls).items():
-                self._update(table, "acl = ?", (json.dumps(acl),), "number = ?", (number,))
+                self._change(table, sql.FOLLOW, [number], json.dumps(acl))
 
         await self._file.write(record)
 
@@ -218,39 +178,34 @@ class JobQueue:
             scope: The jobs. Jobs of hidden chunks stay, as the chunks do.
             version: Version of the last change when none of them was running.
         """
-        where, values = scope.where()
-        begun = "(status = 'running' OR version > ? AND status <> 'queued')"
-        changing, chosen = replace(scope, changing=True).where()
+        begun, values = scope.select("1", sql.BEGUN, rest="LIMIT 1")
+        query, chosen = replace(scope, changing=True).select("number")
 
         def delete(table: apsw.Connection) -> bool:
-            query = f"SELECT 1 FROM jobs WHERE {where} AND {begun} LIMIT 1"  # noqa: S608 - ours
-            if table.execute(query, (*values, version)).fetchall():
+            if table.execute(begun, (*values, version)).fetchall():
                 return False
-            numbers = f"SELECT number FROM jobs WHERE {changing}"  # noqa: S608 - our own text
-            table.execute(f"DELETE FROM documents WHERE job IN ({numbers})", chosen)  # noqa: S608 - as above
-            table.execute(f"DELETE FROM jobs WHERE number IN ({numbers})", chosen)  # noqa: S608 - as above
+            numbers = [(number,) for number in _numbers(table, query, chosen)]
+            table.executemany(sql.DROP_DOCUMENT, numbers)
+            table.executemany(sql.DROP, numbers)
             return True
 
         return await self._file.write(delete)
 
-    async def sweep(self, gone: Collection[tuple[str, str, float]], before: float) -> int:
+    async def sweep(self, deleted: Collection[tuple[str, str, float]], before: float) -> int:
         """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number.
 
         Args:
-            gone: Deleted vector DBs, in the form of `JobReader.vector_dbs`.
+            deleted: Deleted vector DBs, in the form of `JobReader.vector_dbs`.
             before: Replaced jobs that changed before this time are deleted, in Unix seconds.
         """
 
         def delete(table: apsw.Connection) -> int:
-            at_first = table.total_changes()
-            table.executemany(
-                f"DELETE FROM jobs WHERE {OF_VECTOR_DB} AND status <> 'running'",  # noqa: S608
-                list(gone),
-            )
-            old = f"NOT {UNFINISHED} AND updated_at < ? AND NOT {NEWEST}"
-            table.execute(f"DELETE FROM jobs WHERE {old}", (before,))  # noqa: S608 - our own text
-            count = table.total_changes() - at_first
-            table.execute("DELETE FROM documents WHERE job NOT IN (SELECT number FROM jobs)")
+            before_all = table.total_changes()
+            table.executemany(sql.DROP_VECTOR_DB, deleted)
+            old = _numbers(table, sql.OLD, (before,))
+            table.executemany(sql.DROP, [(number,) for number in old])
+            count = table.total_changes() - before_all
+            table.execute(sql.DROP_UNOWNED_DOCUMENTS)
             return count
 
         return await self._file.write(delete)
@@ -267,8 +222,8 @@ class JobQueue:
             return None
 
         def take(table: apsw.Connection) -> Job | None:
-            found = next_job(table, self._clock())
-            return None if found is None else self._take(table, owner, found.number)
+            job = next_job(table, self._clock())
+            return None if job is None else self._take(table, owner, job.number)
 
         return await self._file.write(take)
 
@@ -285,13 +240,14 @@ class JobQueue:
             NoLongerOurs: One of the jobs was taken away; nothing was recorded.
         """
 
-        def note(table: apsw.Connection) -> None:
-            for step in steps:
-                change = "progress = ?, storing = 1" if storing else "progress = ?"
-                change += ", attempts = 1" if step.headway else ""
-                self._update_own(table, step.job, owner, change, (progress_json(step.progress),))
+        statement = sql.BEGIN_STORING if storing else sql.REPORT
 
-        await self._file.write(note, durable=False)
+        def record(table: apsw.Connection) -> None:
+            for step in steps:
+                values = (progress_json(step.progress), step.headway)
+                self._update_own(table, step.job, owner, statement, values)
+
+        await self._file.write(record, durable=False)
 
     async def complete(
         self, owner: str, steps: Sequence[Step], *, claim_next: bool = False
@@ -305,14 +261,13 @@ class JobQueue:
         Raises:
             NoLongerOurs: One of the jobs was taken away; nothing was recorded or claimed.
         """
-        change = f"{DONE}, {NO_ERROR}, progress = ?, usage_bytes = ?, notes = ?"
 
         def end(table: apsw.Connection) -> list[Job]:
             for step in steps:
                 notes = json.dumps(list(step.notes))
                 values = (progress_json(step.progress), step.usage_bytes, notes)
-                self._update_own(table, step.job, owner, change, values)
-                table.execute("DELETE FROM documents WHERE job = ?", (step.job.number,))
+                self._update_own(table, step.job, owner, sql.COMPLETE, values)
+                table.execute(sql.DROP_DOCUMENT, (step.job.number,))
             return self._take_some(table, owner) if claim_next else []
 
         following = await self._file.write(end)
@@ -326,7 +281,7 @@ class JobQueue:
             NoLongerOurs: The job was taken away.
         """
         await self._file.write(
-            lambda table: self._update_own(table, job, owner, FAILED, (code, message))
+            lambda table: self._update_own(table, job, owner, sql.FAIL, (code, message))
         )
         self._ended([job])
 
@@ -336,22 +291,20 @@ class JobQueue:
         Raises:
             NoLongerOurs: The job was taken away.
         """
-        change = f"{QUEUED}, error_message = ?, not_before = ?"
-        own = f"{OWN} AND storing <> {RELABELING}"
 
         def give_back(table: apsw.Connection) -> None:
-            if not self._requeue(table, change, (message, until), own, (job.number, owner)):
-                raise NoLongerOurs
+            self._update_own(table, job, owner, sql.POSTPONE, (message, until))
+            if _numbers(table, sql.OVERTAKEN_ONE, (job.number,)):
+                self._change(table, sql.CANCEL, [job.number], REPLACED)
 
         await self._file.write(give_back)
 
     async def release(self, owner: str) -> int:
         """Queue the jobs of a stopping owner again; return their number."""
-        change = f"{QUEUED}, attempts = max(0, attempts - 1)"
 
         def queue(table: apsw.Connection) -> int:
             self._end_relabeling(table, owner)
-            return self._requeue(table, change, (), LOST, (owner,))
+            return self._requeue(table, owner, uncounted=1)
 
         return await self._file.write(queue)
 
@@ -361,12 +314,12 @@ class JobQueue:
         A job with `MAX_ATTEMPTS` attempts without headway fails.
         """
         message = f"The process ended {MAX_ATTEMPTS} times while it worked on this document."
-        often = f"{LOST} AND attempts >= {MAX_ATTEMPTS}"
 
         def take(table: apsw.Connection) -> int:
             self._end_relabeling(table, owner)
-            failed = self._update(table, FAILED, ("server_error", message), often, (owner,))
-            return failed + self._requeue(table, QUEUED, (), LOST, (owner,))
+            often = _numbers(table, sql.OWNED_OFTEN, (owner, MAX_ATTEMPTS))
+            failed = self._change(table, sql.FAIL, often, "server_error", message, owner)
+            return failed + self._requeue(table, owner, uncounted=0)
 
         return await self._file.write(take)
 
@@ -381,14 +334,11 @@ class JobQueue:
         """
 
         def change(table: apsw.Connection) -> bool:
-            stored = "number = ? AND status = 'completed'"
             # Clear the digest, because new submissions are compared with the job's old content.
-            claim = f"status = 'running', storing = {RELABELING}, owner = ?, request = ''"
-            if self._update(table, claim, (owner,), stored, (job.number,)):
+            if self._change(table, sql.BEGIN_RELABELING, [job.number], owner):
                 return True
-            waiting, text = "number = ? AND status <> 'running'", json.dumps(dict(attributes))
-            other = "attributes = ?, request = ''"
-            if not self._update(table, other, (text,), waiting, (job.number,)):
+            text = json.dumps(dict(attributes))
+            if not self._change(table, sql.RELABEL_WAITING, [job.number], text):
                 raise NoLongerOurs
             return False
 
@@ -400,8 +350,10 @@ class JobQueue:
         Raises:
             NoLongerOurs: The job was taken away.
         """
-        change, text = f"{DONE}, attributes = ?", json.dumps(dict(attributes))
-        await self._file.write(lambda table: self._update_own(table, job, owner, change, (text,)))
+        values = (json.dumps(dict(attributes)),)
+        await self._file.write(
+            lambda table: self._update_own(table, job, owner, sql.END_RELABELING, values)
+        )
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -413,9 +365,9 @@ class JobQueue:
                 event.set()
 
     def _update_own(
-        self, table: apsw.Connection, job: Job, owner: str, change: str, values: Sequence[Any]
+        self, table: apsw.Connection, job: Job, owner: str, statement: str, values: Sequence[Any]
     ) -> None:
-        if not self._update(table, change, values, OWN, (job.number, owner)):
+        if not self._change(table, statement, [job.number], *values, owner):
             raise NoLongerOurs
 
     def _take_some(self, table: apsw.Connection, owner: str) -> list[Job]:
@@ -425,62 +377,63 @@ class JobQueue:
     def _take(self, table: apsw.Connection, owner: str, number: int) -> Job:
         """Claim a queued job for an owner."""
         progress = json.dumps({"started_at": self._clock()})
-        change = "status = 'running', owner = ?, attempts = attempts + 1, progress = ?"
-        self._update(table, change, (owner, progress), "number = ?", (number,))
+        self._change(table, sql.CLAIM, [number], owner, progress)
         return read_job(table, number)
 
     def _end_relabeling(self, table: apsw.Connection, owner: str) -> None:
         """Mark the jobs as completed if an owner was changing their attributes."""
-        lost = f"{LOST} AND storing = {RELABELING}"
-        self._update(table, DONE, (), lost, (owner,))
+        numbers = _numbers(table, sql.OWNED_RELABELING, (owner,))
+        self._change(table, sql.END_RELABELING, numbers, None, owner)
 
-    def _requeue(
-        self,
-        table: apsw.Connection,
-        change: str,
-        values: Sequence[Any],
-        condition: str,
-        chosen: Sequence[Any],
-    ) -> int:
-        """Queue jobs again, and cancel jobs overtaken by newer jobs; return their number."""
-        overtaken = f"{condition} AND {OVERTAKEN}"
-        cancelled = self._update(table, CANCELLED, (REPLACED,), overtaken, chosen)
-        return cancelled + self._update(table, change, values, condition, chosen)
+    def _requeue(self, table: apsw.Connection, owner: str, *, uncounted: int) -> int:
+        """Queue an owner's jobs again, and cancel its overtaken jobs; return their number.
 
-    def _update(
-        self,
-        table: apsw.Connection,
-        change: str,
-        values: Sequence[Any],
-        condition: str,
-        chosen: Sequence[Any],
+        Args:
+            uncounted: Number of attempts that do not count.
+        """
+        overtaken = _numbers(table, sql.OWNED_OVERTAKEN, (owner,))
+        cancelled = self._change(table, sql.CANCEL, overtaken, REPLACED)
+        rest = _numbers(table, sql.OWNED, (owner,))
+        return cancelled + self._change(table, sql.REQUEUE, rest, uncounted, owner)
+
+    def _change(
+        self, table: apsw.Connection, statement: str, numbers: Iterable[int], *values: Any
     ) -> int:
-        """Change rows, each with a new version, and return their number."""
-        found = table.execute(f"SELECT number FROM jobs WHERE {condition}", tuple(chosen))  # noqa: S608
-        numbers = found.fetchall()
+        """Change jobs, each with a new version, and return the number of changed jobs.
+
+        Args:
+            statement: A statement of `sql` that returns the number of a changed job.
+            values: Its bindings, except for the last, which is the number of a job.
+        """
+        rows = [(*values, number) for number in numbers]
+        changed = [number for (number,) in table.executemany(statement, rows)]
+        self._stamp(table, changed)
+        return len(changed)
+
+    def _stamp(self, table: apsw.Connection, numbers: Sequence[int]) -> None:
+        """Give changed jobs a new version each."""
         now = self._clock()
-        table.executemany(
-            f"UPDATE jobs SET {change}, {CHANGED} WHERE number = ?",  # noqa: S608 - our own text
-            [(*values, int(now * 1000), now, number) for (number,) in numbers],
-        )
-        return len(numbers)
+        table.executemany(sql.STAMP, [(now, int(now * 1000), number) for number in numbers])
 
 
 def read_job(table: apsw.Connection, number: int) -> Job:
     """Return the job in a row."""
-    query = f"SELECT {COLUMNS} FROM jobs WHERE number = ?"  # noqa: S608 - our own columns
-    return job_of(cast(Rows, table.execute(query, (number,)).fetchall())[0])
+    return job_of(cast(Rows, table.execute(sql.READ, (number,)).fetchall())[0])
 
 
-def _check_hidden(
-    table: apsw.Connection, principal: Principal, where: str, values: tuple[Any, ...]
-) -> None:
+def _numbers(table: apsw.Connection, query: str, values: Iterable[Any]) -> list[int]:
+    """Return the first column of a query's rows."""
+    return [int(number) for (number,) in table.execute(query, tuple(values))]
+
+
+def _check_hidden(table: apsw.Connection, principal: Principal, place: tuple[Any, ...]) -> None:
     """Raise Conflict if an unfinished job to replace has a document the principal may not read."""
     if principal.reads_all:
         return
-    readable, more = readable_by(principal)
-    query = f"SELECT 1 FROM jobs WHERE {where} AND NOT {readable} LIMIT 1"  # noqa: S608
-    if table.execute(query, (*values, *more)).fetchall():
+    readable, tokens = readable_by(principal)
+    conditions = (sql.OF_DOCUMENT, sql.UNFINISHED, f"NOT {readable}")
+    query = sql.select("1", *conditions, rest="LIMIT 1")
+    if table.execute(query, (*place, *tokens)).fetchall():
         raise Conflict(
             "A document_id in this request is taken.",
             hint="Nothing was queued. Choose other ids.",

@@ -16,72 +16,15 @@ from corral.api.principal import Principal
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.cursor import Places
-from corral.providers.base.database import Database, Schema
+from corral.providers.base.database import Database
+from corral.providers.ingestion.jobs import sql
 from corral.providers.ingestion.jobs.jobs import COLUMNS, Job, JobStatus, job_of
-
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS jobs"
-    " (number INTEGER PRIMARY KEY AUTOINCREMENT, job_id TEXT NOT NULL UNIQUE, batch_id TEXT,"
-    " vector_db_id TEXT NOT NULL, vector_db_created_at REAL NOT NULL, document_id TEXT NOT NULL,"
-    " file_id TEXT, filename TEXT NOT NULL, attributes TEXT NOT NULL, chunking TEXT,"
-    " status TEXT NOT NULL, error_code TEXT, error_message TEXT, progress TEXT NOT NULL,"
-    " notes TEXT NOT NULL, usage_bytes INTEGER NOT NULL, attempts INTEGER NOT NULL,"
-    " tenant TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at REAL NOT NULL,"
-    " version INTEGER NOT NULL, request TEXT NOT NULL, origin TEXT,"
-    " principal TEXT NOT NULL, acl TEXT NOT NULL,"
-    " owner TEXT, storing INTEGER NOT NULL DEFAULT 0, not_before REAL NOT NULL DEFAULT 0) STRICT",
-    "CREATE INDEX IF NOT EXISTS jobs_by_document"
-    " ON jobs (tenant, vector_db_id, vector_db_created_at, document_id, number)",
-    "CREATE INDEX IF NOT EXISTS jobs_by_batch ON jobs (batch_id) WHERE batch_id NOT NULL",
-    "CREATE INDEX IF NOT EXISTS jobs_by_status ON jobs (status, attempts, number)",
-    "CREATE INDEX IF NOT EXISTS jobs_by_tenant ON jobs (tenant, version)",
-    # A document is stored until its job has completed, or is replaced by a newer job.
-    "CREATE TABLE IF NOT EXISTS documents (job INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT",
-)
-TABLES = Schema(SCHEMA)
-
-UNFINISHED = "status IN ('queued', 'running')"
-OF_VECTOR_DB = "tenant = ? AND vector_db_id = ? AND vector_db_created_at = ?"
-_NEWER = (
-    "(SELECT 1 FROM jobs newer WHERE newer.tenant = jobs.tenant"
-    " AND newer.vector_db_id = jobs.vector_db_id"
-    " AND newer.vector_db_created_at = jobs.vector_db_created_at"
-    " AND newer.document_id = jobs.document_id AND newer.number > jobs.number AND {such})"
-)
-_REPLACES = (
-    "(newer.status = 'completed' OR newer.file_id = jobs.file_id"
-    " OR newer.principal = jobs.principal)"
-)
-NEWEST = f"NOT EXISTS {_NEWER.format(such=_REPLACES)}"
-"""Another principal's job counts only once it has stored the document, because it may fail."""
-_OVERTAKES = "newer.status IN ('queued', 'running', 'completed')"
-OVERTAKEN = f"EXISTS {_NEWER.format(such=_OVERTAKES)}"
-"""A newer version of the document is or will be stored, so this one must not be stored."""
 
 TOGETHER_BYTES = 16 * 1024
 """Maximum text of documents that one worker processes together: about 20 chunks, which take half a
 second to embed on a laptop. A longer document is processed alone."""
 
 TOGETHER_DOCUMENTS = 32
-
-_TEXT_BYTES = (
-    "(SELECT CASE WHEN octet_length(document) <= ? AND"
-    " json_type(document, '$.content.text') = 'text' THEN octet_length(document) END"
-    " FROM documents WHERE job = number)"
-)
-_NEXT = (
-    f"SELECT number, attempts, {_TEXT_BYTES}, tenant, vector_db_id, vector_db_created_at,"  # noqa: S608 - our own text
-    " principal, chunking FROM jobs WHERE status = 'queued' AND not_before <= ?"
-    " AND NOT EXISTS (SELECT 1 FROM jobs other WHERE other.status = 'running'"
-    " AND other.tenant = jobs.tenant AND other.vector_db_id = jobs.vector_db_id"
-    " AND other.document_id = jobs.document_id) ORDER BY attempts, number LIMIT 1"
-)
-RECORDED = (
-    "SELECT document_id, number, acl, status = 'completed' OR storing FROM jobs"  # noqa: S608 - ours
-    f" WHERE {OF_VECTOR_DB} AND document_id IN (SELECT value FROM json_each(?))"
-    f" AND (storing OR NOT {UNFINISHED}) ORDER BY number DESC"
-)
-"""The acls of jobs by document, newest first. A waiting job has the acl that it will store."""
 
 Rows = Sequence[tuple[Any, ...]]
 
@@ -120,7 +63,7 @@ class Scope:
         """Return the SQL condition and its bindings."""
         conditions: list[tuple[str, tuple[Any, ...]]] = [("1", ())]
         if self.vector_db is not None:
-            conditions.append((OF_VECTOR_DB, place_of(self.vector_db)))
+            conditions.append((sql.OF_VECTOR_DB, place_of(self.vector_db)))
         for column in ("tenant", "batch_id", "job_id", "file_id"):
             if (value := getattr(self, column)) is not None:
                 conditions.append((f"{column} = ?", (value,)))
@@ -130,13 +73,22 @@ class Scope:
             marks = ", ".join("?" * len(self.statuses))
             conditions.append((f"status IN ({marks})", tuple(map(str, self.statuses))))
         if self.newest_only:
-            conditions.append((NEWEST, ()))
+            conditions.append((sql.NEWEST, ()))
         if self.files_only:
             conditions.append(("file_id NOT NULL", ()))
         if self.changed_after is not None:
             conditions.append(("version > ?", (self.changed_after,)))
         text = " AND ".join(condition for condition, _ in conditions)
         return text, [value for _, values in conditions for value in values]
+
+    def select(self, columns: str, *more: str, rest: str = "") -> tuple[str, list[Any]]:
+        """Return a query for its jobs as `sql.select` does, and the scope's bindings.
+
+        Args:
+            more: Further conditions; their bindings follow those of the scope.
+        """
+        where, values = self.where()
+        return sql.select(columns, where, *more, rest=rest), values
 
 
 class JobReader:
@@ -148,8 +100,8 @@ class JobReader:
 
     async def find(self, scope: Scope, limit: int = -1) -> list[Job]:
         """Return jobs in the order of their changes; a negative limit means no limit."""
-        where, values = scope.where()
-        return await self._jobs(f"{where} ORDER BY version LIMIT {limit}", values)
+        query, values = scope.select(COLUMNS, rest="ORDER BY version LIMIT ?")
+        return await self._jobs(query, [*values, limit])
 
     async def get(self, scope: Scope, what: str) -> Job:
         """Return the newest job.
@@ -157,11 +109,10 @@ class JobReader:
         Raises:
             NotFound: No job matches; the message uses `what`, such as "job 'job_1'".
         """
-        where, values = scope.where()
-        found = await self._jobs(f"{where} ORDER BY number DESC LIMIT 1", values)
-        if not found:
+        jobs = await self._jobs(*scope.select(COLUMNS, rest="ORDER BY number DESC LIMIT 1"))
+        if not jobs:
             raise NotFound(f"There is no {what}.")
-        return found[0]
+        return jobs[0]
 
     async def page(
         self,
@@ -173,51 +124,49 @@ class JobReader:
         order: Literal["asc", "desc"],
     ) -> tuple[list[Job], bool]:
         """Return jobs in the order of submission, and True if more follow; see `Ingestion.page`."""
-        where, values = scope.where()
         follows, precedes = ("<", ">") if order == "desc" else (">", "<")
+        bounds: dict[str, int] = {}
         for field, given, sign in (("after", after, follows), ("before", before, precedes)):
             if given is not None:
-                where += f" AND number {sign} ?"
-                values.append(await self._number(given, scope, field))
+                bounds[f"number {sign} ?"] = await self._number(given, scope, field)
         # To find the jobs right before one, read in the opposite direction.
         away = before is not None and after is None
         direction = "DESC" if (order == "desc") != away else "ASC"
-        found = await self._jobs(f"{where} ORDER BY number {direction} LIMIT {limit + 1}", values)
-        more, found = len(found) > limit, found[:limit]
-        for job in (*found[:1], *found[-1:]):
+        rest = f"ORDER BY number {direction} LIMIT ?"
+        query, values = scope.select(COLUMNS, *bounds, rest=rest)
+        jobs = await self._jobs(query, [*values, *bounds.values(), limit + 1])
+        more, jobs = len(jobs) > limit, jobs[:limit]
+        for job in (*jobs[:1], *jobs[-1:]):
             for name in (job.job_id, job.file_id, job.document_id):
                 self._places.keep((*_seen(scope), name), job.number)
-        return found[::-1] if away else found, more
+        return jobs[::-1] if away else jobs, more
 
     async def counts(self, scope: Scope) -> Counter[JobStatus]:
         """Count jobs by state."""
-        where, values = scope.where()
-        query = f"SELECT status, count(*) FROM jobs WHERE {where} GROUP BY status"  # noqa: S608
+        query, values = scope.select("status, count(*)", rest="GROUP BY status")
         rows = cast(Rows, await self._file.read(query, *values))
         return Counter({JobStatus(status): count for status, count in rows})
 
     async def usage(self, scope: Scope) -> int:
         """Return the number of bytes that jobs have stored."""
-        where, values = scope.where()
-        query = f"SELECT ifnull(sum(usage_bytes), 0) FROM jobs WHERE {where}"  # noqa: S608
+        query, values = scope.select("ifnull(sum(usage_bytes), 0)")
         return int(str((await self._file.read(query, *values))[0][0]))
 
     async def documents(self, jobs: Sequence[Job]) -> dict[int, RAGDocument]:
         """Return the stored documents of jobs, by job number."""
-        marks = ", ".join("?" * len(jobs))
-        query = f"SELECT job, document FROM documents WHERE job IN ({marks})"  # noqa: S608 - marks
-        rows = await self._file.read(query, *(job.number for job in jobs))
+        numbers = json.dumps([job.number for job in jobs])
+        rows = await self._file.read(sql.DOCUMENTS, numbers)
         return {
             number: RAGDocument.model_validate_json(str(text), context=STORED)
             for number, text in rows
         }
 
     async def recorded(self, vector_db: VectorDB, documents: Collection[str]) -> Rows:
-        """Return the recorded acls of documents; see `RECORDED`."""
+        """Return the recorded acls of documents; see `sql.RECORDED`."""
         if not documents or not self._file.path.exists():
             return []
         named = json.dumps(list(documents))
-        return cast(Rows, await self._file.read(RECORDED, *place_of(vector_db), named))
+        return cast(Rows, await self._file.read(sql.RECORDED, *place_of(vector_db), named))
 
     async def vector_dbs(self) -> list[tuple[str, str, float]]:
         """Return tenant, identifier and creation time of every vector DB with a job."""
@@ -236,7 +185,7 @@ class JobReader:
         where, *values = _seen(scope)
         number: object = None
         for column in ("file_id" if given.startswith("file-") else "job_id", "document_id"):
-            query = f"SELECT max(number) FROM jobs WHERE {where} AND {column} = ?"  # noqa: S608 - ours
+            query = sql.select("max(number)", where, f"{column} = ?")
             (number,) = (await self._file.read(query, *values, given))[0]
             if number is not None:
                 break
@@ -250,8 +199,7 @@ class JobReader:
             )
         return int(str(number))
 
-    async def _jobs(self, condition: str, values: Sequence[Any]) -> list[Job]:
-        query = f"SELECT {COLUMNS} FROM jobs WHERE {condition}"  # noqa: S608 - our own columns
+    async def _jobs(self, query: str, values: Sequence[Any]) -> list[Job]:
         return [job_of(row) for row in cast(Rows, await self._file.read(query, *values))]
 
 
@@ -264,12 +212,10 @@ def _seen(scope: Scope) -> tuple[Any, ...]:
 
 def readable_by(reader: Principal, *, changing: bool = False) -> tuple[str, tuple[Any, ...]]:
     """Return the condition for jobs that a principal may see, or change, and its bindings."""
-    tokens = sorted(reader.tokens())
-    marks = ", ".join("?" * len(tokens))
-    open_ = f"EXISTS (SELECT 1 FROM json_each(jobs.acl) WHERE value IN ({marks}))"  # noqa: S608
+    tokens = json.dumps(sorted(reader.tokens()))
     own = "principal ->> 'user' IS ? AND principal ->> 'key_id' IS ?"
     own += " AND status <> 'completed'" if changing else ""
-    return f"({open_} OR ({own}))", (*tokens, reader.user, reader.key_id)
+    return f"({sql.READABLE} OR ({own}))", (tokens, reader.user, reader.key_id)
 
 
 def followed(rows: Rows, acls: Mapping[str, Collection[str]]) -> dict[int, list[str]]:
@@ -279,7 +225,7 @@ def followed(rows: Rows, acls: Mapping[str, Collection[str]]) -> dict[int, list[
     not stored, so their acls only lose tokens and never gain any.
 
     Args:
-        rows: Rows of `RECORDED`.
+        rows: Rows of `sql.RECORDED`.
         acls: New acl by document id.
     """
     changed: dict[int, list[str]] = {}
@@ -294,7 +240,7 @@ def followed(rows: Rows, acls: Mapping[str, Collection[str]]) -> dict[int, list[
 
 
 def place_of(vector_db: VectorDB) -> tuple[str, str, float]:
-    """Return the bindings of `OF_VECTOR_DB`."""
+    """Return the bindings of `sql.OF_VECTOR_DB`."""
     return vector_db.tenant, vector_db.identifier, vector_db.created_at
 
 
@@ -316,7 +262,7 @@ class Next(NamedTuple):
 
 def next_job(table: apsw.Connection, now: float) -> Next | None:
     """Return the next job; jobs with earlier attempts come last."""
-    row = table.execute(_NEXT, (TOGETHER_BYTES, now)).fetchone()
+    row = table.execute(sql.NEXT, (TOGETHER_BYTES, now)).fetchone()
     return None if row is None else Next(row[0], row[1], row[2], tuple(row[3:]))
 
 

@@ -213,6 +213,9 @@ class Workers:
         home: The data folder.
         settings: Number of workers.
         ingester: Reads, splits, embeds and stores documents.
+
+    Attributes:
+        following: Held while the acl of a stored document is read and recorded in its jobs.
     """
 
     def __init__(
@@ -224,6 +227,7 @@ class Workers:
     ) -> None:
         self.ingester = ingester
         self.queue = JobQueue(home)
+        self.following = asyncio.Lock()
         self._library = library
         self._settings = settings
         self._owner = Owner(home / "workers")

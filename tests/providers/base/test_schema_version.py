@@ -17,7 +17,8 @@ from corral.providers.base.schema_version import upgrade
 from corral.providers.files import store
 from corral.providers.ingestion import cache
 from corral.providers.ingestion.jobs.queue import JobQueue
-from corral.providers.ingestion.jobs.reader import TABLES, Scope
+from corral.providers.ingestion.jobs.reader import Scope
+from corral.providers.ingestion.jobs.sql import TABLES
 from corral.providers.stack import vector_db_table, vector_store_table
 from corral.providers.vector_io.store import schema as chunk_file
 

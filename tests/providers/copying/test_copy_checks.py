@@ -14,8 +14,10 @@ from corral.api.engine_index import EngineIndex
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
-from corral.providers.base import copy_checks
-from corral.providers.base.copy_checks import CopyChecks, agreement, compare, difference
+from corral.providers.copying import copy_checks
+from corral.providers.copying.copy_checks import CopyChecks, agreement, compare
+from corral.providers.stack import copy_steps
+from corral.providers.stack.copy_steps import difference
 from corral.providers.vector_io.memory.engine import MemoryEngine
 
 from ..vector_io.engines import engine_of
@@ -104,7 +106,7 @@ async def test_all_ids_are_compared_page_by_page(
 
     If this fails: a page that is full is compared beyond its last id.
     """
-    monkeypatch.setattr(copy_checks, "MAX_IDS", page)
+    monkeypatch.setattr(copy_steps, "MAX_IDS", page)
     ids = [f"c{n:02}" for n in range(50)]
     found = await compared(await index(ids), await index(ids))
     assert (found.differences, found.sampled) == ((), 20)
@@ -124,7 +126,7 @@ async def test_the_sample_is_from_all_over_and_always_the_same(
     ids = [f"c{n:04}" for n in range(2000)]
     samples = []
     for page in (7, 100_000):
-        monkeypatch.setattr(copy_checks, "MAX_IDS", page)
+        monkeypatch.setattr(copy_steps, "MAX_IDS", page)
         one = await index(ids)
         samples.append((await copy_checks._compare_ids(one, one, 2000))[0])
     assert samples[0] == samples[1] == sorted(samples[0])

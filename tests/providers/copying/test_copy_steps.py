@@ -12,9 +12,9 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import Conflict, NotFound, Unavailable
-from corral.providers.base import copy_steps
-from corral.providers.base.copy_steps import CopyStep, batch_size
 from corral.providers.copying.copy import CopyReport, copy_batch, copy_vector_db, verify_copy
+from corral.providers.stack import copy_steps
+from corral.providers.stack.copy_steps import CopyStep, batch_size
 from corral.providers.stack.stack import Stack
 
 from ..vector_io.engines import engine_of

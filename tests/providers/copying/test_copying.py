@@ -12,11 +12,11 @@ import pytest
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import Conflict, Forbidden, InvalidRequest, NotFound, UnknownProvider
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.base.copy_steps import copy_step
 from corral.providers.copying import copy
 from corral.providers.copying.copy import copy_batch, copy_vector_db, verify_copy
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.stack.background import MAKING_SECONDS, MOST_SECONDS, Sweep
+from corral.providers.stack.copy_steps import copy_step
 from corral.providers.stack.stack import Stack
 
 from ..vector_io.engines import engine_of

@@ -50,7 +50,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[FileStore]:
     """Yield an empty store in `tmp_path`."""
-    opened = FileStore(tmp_path, max_bytes=MOST, clock=clock)
+    opened = FileStore.open(tmp_path, max_bytes=MOST, clock=clock)
     yield opened
     await opened.close()
 
@@ -220,7 +220,7 @@ async def pieces(n):
     yield f"file {n % 3}".encode() * 1000
 
 async def main(home):
-    store = FileStore(pathlib.Path(home), max_bytes=1_000_000)
+    store = FileStore.open(pathlib.Path(home), max_bytes=1_000_000)
     for n in range(100_000):
         file = await store.add(pieces(n), filename=str(n), purpose="assistants")
         if n % 2:
@@ -250,7 +250,7 @@ async def test_every_row_has_its_bytes_whatever_is_killed(
     """
     assert uploading.stdout is not None
     assert uploading.stdout.readline() == b"0\n"
-    store = FileStore(tmp_path, max_bytes=MOST)
+    store = FileStore.open(tmp_path, max_bytes=MOST)
     for n in range(60):
         file = await add(store, f"file {n % 3}".encode() * 1000)
         assert store.path(file).stat().st_size == file.bytes
@@ -268,7 +268,7 @@ async def test_every_row_has_its_bytes_whatever_is_killed(
 async def test_a_damaged_table_says_what_to_do(tmp_path: Path) -> None:
     """A files.db that is no database is an error with its path, at the first use and not before."""
     (tmp_path / "files.db").write_bytes(b"no database " * 100)
-    store = FileStore(tmp_path, max_bytes=MOST)
+    store = FileStore.open(tmp_path, max_bytes=MOST)
     with pytest.raises(ConfigError, match=r"files\.db is damaged.*backup"):
         await store.page()
     await store.close()
@@ -287,7 +287,7 @@ async def test_a_stack_has_files_and_makes_none_until_used(tmp_path: Path) -> No
 
 async def test_another_process_that_writes_holds_up_writers_only(tmp_path: Path) -> None:
     """Reads go on while another connection holds the table's lock."""
-    store = FileStore(tmp_path, max_bytes=MOST)
+    store = FileStore.open(tmp_path, max_bytes=MOST)
     file = await add(store)
     other = apsw.Connection(str(tmp_path / "files.db"))
     other.execute("BEGIN IMMEDIATE")

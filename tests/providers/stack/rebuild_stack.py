@@ -12,9 +12,9 @@ import numpy as np
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.config import RunConfig
-from corral.providers.base.copy_steps import CopyStep
 from corral.providers.embedding.hashing.embedder import embed_text
 from corral.providers.ingestion.storing import store
+from corral.providers.stack.copy_steps import CopyStep
 from corral.providers.stack.stack import Stack
 
 PROVIDERS = ("sqlite", "memory", "faiss", "chroma", "qdrant", "milvus")

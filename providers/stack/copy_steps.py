@@ -8,24 +8,28 @@ both sides for each running step.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDB
-from corral.providers.base.copy_checks import difference
 
 MAX_BATCH = 10_000
 """Maximum chunks of one step."""
 WRITTEN_AT_ONCE = 500
 """Maximum chunks of one write, whatever the batch: engines bound the size of a request."""
+
+EMBEDDING_SLACK = 1e-6
+"""Maximum difference of two stored numbers by rounding, relative or absolute."""
 
 _MAX_LISTS = 4
 """Maximum sources with cached ids; a copy reads its ids again after they were evicted."""
@@ -126,6 +130,26 @@ async def copy_chunks(
     return len(chunks)
 
 
+def difference(one: Chunk, other: Chunk) -> str:
+    """Return the first part that differs between two stored chunks of one id, "" if they are equal.
+
+    Metadata is equal if it is the same JSON: 1, 1.0 and true are three values.
+    """
+    if one.content != other.content:
+        return "content"
+    if _json(one.metadata) != _json(other.metadata):
+        return "metadata"
+    if _record(one) != _record(other):
+        return "chunk_metadata"
+    if one.acl != other.acl:
+        return "acl"
+    if one.embedding == other.embedding:  # the common case, much faster
+        return ""
+    rows = np.array([one.embedding, other.embedding], dtype=np.float64)
+    near = np.allclose(rows[0], rows[1], rtol=EMBEDDING_SLACK, atol=EMBEDDING_SLACK)
+    return "" if near else "embedding"
+
+
 def recorded(chunk: Chunk, vector_db: VectorDB) -> Chunk:
     """Return a chunk with the vector DB's model in its record, if the record names a model."""
     record = chunk.chunk_metadata
@@ -136,6 +160,19 @@ def recorded(chunk: Chunk, vector_db: VectorDB) -> Chunk:
         "chunk_embedding_dimension": vector_db.embedding_dimension,
     }
     return chunk.model_copy(update={"chunk_metadata": record.model_copy(update=made_by)})
+
+
+async def id_pages(
+    source: EmbeddingIndex, target: EmbeddingIndex
+) -> AsyncIterator[tuple[list[str], list[str]]]:
+    """Yield the ids of both sides within the same bounds, page by page to the end."""
+    after, is_last = "", False
+    while not is_last:
+        pages = [await index.chunk_ids(after, MAX_IDS) for index in (source, target)]
+        full = [page[-1] for page in pages if len(page) == MAX_IDS]
+        after, is_last = min(full, default=""), not full
+        mine, theirs = ([i for i in page if is_last or i <= after] for page in pages)
+        yield mine, theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +210,11 @@ async def _next_ids(source: EmbeddingIndex, after: str, limit: int) -> tuple[lis
         for oldest in list(_lists)[:-_MAX_LISTS]:
             del _lists[oldest]
     return ids, total
+
+
+def _json(metadata: dict[str, Any]) -> str:
+    return json.dumps(metadata, sort_keys=True)
+
+
+def _record(chunk: Chunk) -> dict[str, Any]:
+    return chunk.chunk_metadata.model_dump(exclude_none=True) if chunk.chunk_metadata else {}

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.hits import QueryChunksResponse
+from corral.providers.stack.copy_steps import difference, id_pages
 
 SAMPLED = 20
 """Number of chunks to compare and search for; the same chunks for the same total number."""
@@ -25,8 +21,6 @@ QUERY_WORDS = 5
 SCORE_SLACK = 1e-5
 """Maximum difference of two scores by rounding in single precision. Hits with such scores may be in
 a different order on two engines."""
-EMBEDDING_SLACK = 1e-6
-"""Maximum difference of two stored numbers by rounding, relative or absolute."""
 LEAST_OVERLAP = 0.8
 """Minimum mean share of common hits of two approximate searches: each may miss one hit in ten."""
 
@@ -102,26 +96,6 @@ async def compare(
     )
 
 
-def difference(one: Chunk, other: Chunk) -> str:
-    """Return the first part that differs between two stored chunks of one id, "" if they are equal.
-
-    Metadata is equal if it is the same JSON: 1, 1.0 and true are three values.
-    """
-    if one.content != other.content:
-        return "content"
-    if _json(one.metadata) != _json(other.metadata):
-        return "metadata"
-    if _record(one) != _record(other):
-        return "chunk_metadata"
-    if one.acl != other.acl:
-        return "acl"
-    if one.embedding == other.embedding:  # the common case, much faster
-        return ""
-    rows = np.array([one.embedding, other.embedding], dtype=np.float64)
-    near = np.allclose(rows[0], rows[1], rtol=EMBEDDING_SLACK, atol=EMBEDDING_SLACK)
-    return "" if near else "embedding"
-
-
 def agreement(chunk_id: str, one: QueryChunksResponse, other: QueryChunksResponse) -> Agreement:
     """Compare two answers to the query of a chunk.
 
@@ -189,24 +163,3 @@ async def _compare_ids(
             first[side] = first[side] or min(ids, default="")
     said = ("The target lacks {} chunks, the first {!r}.", "It has {} of its own, the first {!r}.")
     return sample, [said[n].format(alone[n], first[n]) for n in (0, 1) if alone[n]]
-
-
-async def id_pages(
-    source: EmbeddingIndex, target: EmbeddingIndex
-) -> AsyncIterator[tuple[list[str], list[str]]]:
-    """Yield the ids of both sides within the same bounds, page by page to the end."""
-    after, is_last = "", False
-    while not is_last:
-        pages = [await index.chunk_ids(after, MAX_IDS) for index in (source, target)]
-        full = [page[-1] for page in pages if len(page) == MAX_IDS]
-        after, is_last = min(full, default=""), not full
-        mine, theirs = ([i for i in page if is_last or i <= after] for page in pages)
-        yield mine, theirs
-
-
-def _json(metadata: dict[str, Any]) -> str:
-    return json.dumps(metadata, sort_keys=True)
-
-
-def _record(chunk: Chunk) -> dict[str, Any]:
-    return chunk.chunk_metadata.model_dump(exclude_none=True) if chunk.chunk_metadata else {}
