@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -42,11 +42,21 @@ from corral.api.spans import TEXT, span
 from corral.providers.rag.corpus import corpora, merged, steps_of
 from corral.providers.rag.listing import list_chunks
 from corral.providers.rag.passages import Neighbors, adjacent
-from corral.providers.rag.plan import Plan, SearchPlan, plan_query, request_of
+from corral.providers.rag.plan import (
+    ContextPlan,
+    Plan,
+    SearchPlan,
+    plan_context,
+    plan_search,
+    request_of,
+)
 from corral.providers.rag.ranking import Searchable, most_confident, rank
 from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rag.tasks import run_all
 from corral.providers.rerank import reranker_for
+
+P = TypeVar("P", bound=Plan)
+T = TypeVar("T")
 
 Indexes = Mapping[str, EmbeddingIndex]
 """By vector DB id. An index knows its registration, so a request reads that once."""
@@ -86,18 +96,18 @@ class Retrieved:
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """The hits of a request and its plan; for a context also the chunks that can be in it.
+class ContextMaterial:
+    """The hits of a request for a context, its plan, and the chunks that can be in the context.
 
     Attributes:
         selection: The hits that can be in the context.
         neighbors: By vector DB id, chunks adjacent to the selected ones.
     """
 
-    plan: Plan
+    plan: ContextPlan
     retrieved: Retrieved
-    selection: Selection = field(default_factory=Selection)
-    neighbors: Neighbors = field(default_factory=dict)
+    selection: Selection
+    neighbors: Neighbors
 
 
 class Retrieval:
@@ -170,14 +180,18 @@ class Retrieval:
         """
         record_question(query, vector_db_ids)
         request = request_of(options, weights, single_options)
-        answer = await self._answer(vector_db_ids, query, request, k)
-        for each in answer.retrieved.hits:
+
+        async def plan(indexes: Indexes) -> Plan:
+            return await plan_search(indexes, query, request, k, self._max_k)
+
+        retrieved = await self._answer(vector_db_ids, plan, self._search_all)
+        for each in retrieved.hits:
             record_chunks(each.vector_db_id, [each.hit.chunk.chunk_id])
-        return answer.retrieved
+        return retrieved
 
     async def search_for_context(
         self, content: str | Sequence[str], vector_db_ids: Sequence[str], request: RAGQueryConfig
-    ) -> Material:
+    ) -> ContextMaterial:
         """Return the material of a context.
 
         Args:
@@ -186,20 +200,20 @@ class Retrieval:
             request: How to search and select.
 
         Raises:
-            NotFound, InvalidRequest, ProviderError: As `search_many` and `plan_query` say.
+            NotFound, InvalidRequest, ProviderError: As `search_many` and `plan_context` say.
         """
-        k = request.max_chunks
-        return await self._answer(vector_db_ids, content, request, k, for_context=True)
+
+        async def plan(indexes: Indexes) -> ContextPlan:
+            return await plan_context(self.library, indexes, content, request, self._max_k)
+
+        return await self._answer(vector_db_ids, plan, self._search_until_full)
 
     async def _answer(
         self,
         vector_db_ids: Sequence[str],
-        content: str | Sequence[str],
-        request: RAGQueryConfig,
-        k: MaxChunks,
-        *,
-        for_context: bool = False,
-    ) -> Material:
+        plan: Callable[[Indexes], Awaitable[P]],
+        search: Callable[[P, Indexes], Awaitable[T]],
+    ) -> T:
         """Open, plan, embed and search. No other function repeats a request.
 
         A rebuild deletes the index that it replaces, so calls of that index raise NotFound. Then
@@ -209,19 +223,7 @@ class Retrieval:
         indexes = await self._open_indexes(vector_db_ids)
         while True:
             try:
-                plan = await plan_query(
-                    self.library,
-                    indexes,
-                    content,
-                    request,
-                    k,
-                    max_k=self._max_k,
-                    for_context=for_context,
-                )
-                plan = await self._embed(plan)
-                if for_context:
-                    return await self._search_until_full(plan, indexes)
-                return Material(plan, await self._search_all(plan, indexes))
+                return await search(await self._embed(await plan(indexes)), indexes)
             except NotFound:
                 current = await self._open_indexes(list(indexes))
                 if _built_at(current) == _built_at(indexes):
@@ -241,7 +243,7 @@ class Retrieval:
         names = list(dict.fromkeys(vector_db_ids))
         return dict(zip(names, await run_all(map(self.library.index, names)), strict=True))
 
-    async def _embed(self, plan: Plan) -> Plan:
+    async def _embed(self, plan: P) -> P:
         """Return the plan with the embeddings of its queries, each text embedded once per model.
 
         Raises:
@@ -306,7 +308,7 @@ class Retrieval:
             reasons[0] if reasons else None,
         )
 
-    async def _search_until_full(self, plan: Plan, indexes: Indexes) -> Material:
+    async def _search_until_full(self, plan: ContextPlan, indexes: Indexes) -> ContextMaterial:
         """Return the hits, the selection for the context, and the chunks adjacent to it.
 
         Search deeper while duplicates leave places free. If documents are capped, the first search
@@ -329,7 +331,8 @@ class Retrieval:
         reach = max([first, *(selection.ranks[each.key] for each in selection.hits)])
         if reach < len(retrieved.hits):
             selection = _select(retrieved.hits[:reach], plan)
-        return Material(plan, retrieved, selection, await _neighbors(plan, indexes, selection))
+        neighbors = await _neighbors(plan, indexes, selection)
+        return ContextMaterial(plan, retrieved, selection, neighbors)
 
     async def _search(
         self, index: Searchable, provider: str, how: SearchPlan
