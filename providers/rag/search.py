@@ -9,17 +9,14 @@ during the search, `Retrieval._answer` opens the new index and starts again at t
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from corral.api.checks import MAX_K
 from corral.api.confidence import UNKNOWN, Evidence
@@ -50,6 +47,7 @@ from corral.providers.rag.plan import (
     plan_search,
     request_of,
 )
+from corral.providers.rag.question_cache import Embedding, QuestionCache
 from corral.providers.rag.ranking import Searchable, most_confident, rank
 from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rag.tasks import run_all
@@ -64,16 +62,6 @@ Indexes = Mapping[str, EmbeddingIndex]
 SPARE = 4
 """Factor of k: for the first search if documents are capped, and for each deeper search if
 duplicates leave places free."""
-
-
-MAX_QUESTIONS = 1024
-"""Embeddings in the cache of a model; 1.5 MiB with 384 dimensions."""
-
-QUESTION_SPAN = "question"
-"""Span of a cache look-up; its `result` is `hits` if the embedding is there or being computed."""
-
-Embedding: TypeAlias = NDArray[np.float32]
-_Key: TypeAlias = tuple[asyncio.AbstractEventLoop, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,53 +374,15 @@ async def _neighbors(plan: Plan, indexes: Indexes, selection: Selection) -> Neig
     return dict(zip(expanded, chunks, strict=True))
 
 
-class QuestionCache:
-    """The embeddings of one model's latest questions, and the ones that are being computed.
-
-    The page sends one question in several modes at once, and users repeat questions; each is
-    embedded once. An embedding depends on the text and the model alone, not on a vector DB, so a
-    cache hit reveals no stored chunk. Tenants do not share entries: the time of an answer does not
-    reveal the questions of another tenant. The cache holds digests, not texts.
-
-    Args:
-        max_questions: Most embeddings; the least recently used one is dropped first.
-    """
-
-    def __init__(self, max_questions: int = MAX_QUESTIONS) -> None:
-        self._max_questions = max_questions
-        self._embeddings: OrderedDict[bytes, Embedding] = OrderedDict()
-        self._tasks: dict[_Key, asyncio.Task[Embedding]] = {}
-
-    async def embed(self, embedder: Embedder, tenant: str, text: str) -> Embedding:
-        """Return the embedding of a question, as `embed_question` does."""
-        loop, digest = asyncio.get_running_loop(), _digest(tenant, text)
-        key = loop, digest
-        is_hit = digest in self._embeddings or key in self._tasks
-        with span(QUESTION_SPAN, result="hits" if is_hit else "misses"):
-            pass
-        if digest in self._embeddings:
-            self._embeddings.move_to_end(digest)
-            return self._embeddings[digest]
-        # A separate task: the first caller may be cancelled while other callers still wait.
-        if not is_hit:
-            self._tasks[key] = loop.create_task(_embed(embedder, text))
-            self._tasks[key].add_done_callback(partial(self._store, key))
-        return await asyncio.shield(self._tasks[key])
-
-    def _store(self, key: _Key, task: asyncio.Task[Embedding]) -> None:
-        del self._tasks[key]
-        if task.cancelled() or task.exception():
-            return
-        self._embeddings[key[1]] = task.result()
-        if len(self._embeddings) > self._max_questions:
-            self._embeddings.popitem(last=False)
-
-
 _caches: WeakKeyDictionary[Embedder, QuestionCache] = WeakKeyDictionary()
 
 
 async def embed_question(embedder: Embedder, tenant: str, text: str) -> Embedding:
     """Return the embedding of a question, shape (dimension,), read-only.
+
+    An embedding depends on the text and the model alone, not on a vector DB, so a cache hit reveals
+    no stored chunk. Tenants do not share entries: the time of an answer does not reveal the
+    questions of another tenant.
 
     Args:
         embedder: Has its own cache, as long as it exists.
@@ -443,7 +393,7 @@ async def embed_question(embedder: Embedder, tenant: str, text: str) -> Embeddin
         ProviderError: As `Embedder.embed_query` says; then the cache is unchanged.
     """
     cache = _caches.get(embedder) or _caches.setdefault(embedder, QuestionCache())
-    return await cache.embed(embedder, tenant, text)
+    return await cache.of(_digest(tenant, text), partial(_embed, embedder, text))
 
 
 async def _embed(embedder: Embedder, text: str) -> Embedding:
