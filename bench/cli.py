@@ -173,7 +173,7 @@ def users(target: Target, /, **options: Any) -> None:
     Serves SQLite over HTTP, embedding included. In the closed loop each of --clients sends its next
     question as soon as it has its answer. In the open loop --rates questions per second arrive
     whether or not the server keeps up, and latency counts from the moment a question was due.
-    Servers with different numbers of --workers take turns.
+    Servers with different numbers of --workers are measured in interleaved rounds.
 
     Exits with 1 if the playground's requests miss the bound in docs/benchmarks.md.
     """
@@ -214,7 +214,7 @@ def tune(target: Target, /, **options: Any) -> None:
 
 @bench.command()
 @JUDGED_SETS
-@names("--backends", "NAME", "Backends that the vector DBs take turns on.", "sqlite")
+@names("--backends", "NAME", "Backends to distribute the vector DBs over.", "sqlite")
 @CONFIG
 @numbers("--parts", "Numbers of vector DBs to split a set over.", "2,5,20")
 @MODES
@@ -225,8 +225,8 @@ def tune(target: Target, /, **options: Any) -> None:
 def split(target: Target, /, **options: Any) -> None:
     """Compare one vector DB with the same data split over several.
 
-    Splits each set in blocks and at random, and prints nDCG@10 and the time of a search beside
-    those of one vector DB.
+    Splits each set in blocks and at random, and prints nDCG@10 and the time of a search, and the
+    same for one vector DB.
     """
     target.local_only("bench split")
     commands().split(target.home, target.config, **options)

@@ -106,10 +106,9 @@ class HttpService:
         self._slow_hint = slow_hint
         self._retry_busy = retry_busy
         key = config.api_key.get_secret_value() if config.api_key else ""
-        # No timeout here: `post` bounds all attempts together. Redirects are not followed.
-        self._http = httpx.AsyncClient(
+        self._http = httpx.AsyncClient(  # It follows no redirects.
             headers={"authorization": f"Bearer {key}"} if key else {},
-            timeout=None,  # noqa: S113 - see above
+            timeout=None,  # noqa: S113 - `post` bounds all attempts of a request together
             # Certificates take 30 ms to load, and plain http has none.
             verify=config.verify_tls and httpx.URL(config.base_url).scheme == "https",
         )
@@ -181,7 +180,7 @@ class HttpService:
     def _backoff(self, attempt: int) -> float:
         """Exponential, with jitter over its upper half so that clients do not return together."""
         delay = min(self._config.retry_delay_seconds * 2.0**attempt, LONGEST_DELAY_SECONDS)
-        return delay * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        return delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter need not be unpredictable
 
     def _unreachable(self, error: httpx.HTTPError) -> Unavailable:
         return Unavailable(

@@ -157,14 +157,14 @@ def session_of(path: Path, threads: int) -> onnxruntime.InferenceSession:
     Raises:
         ConfigError: onnxruntime cannot run it.
     """
-    import onnxruntime  # noqa: PLC0415 - it takes 0.1 s that nobody waits for at the start
+    import onnxruntime  # noqa: PLC0415 - takes 0.1 s, so the first model loads it
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:
+    except Exception as error:  # onnxruntime's errors share no narrower base
         raise ConfigError(
             f"onnxruntime cannot run {path.name}: {str(error)[:300]}", field="file"
         ) from error
@@ -200,9 +200,9 @@ def tokenizer_of(folder: Path) -> Tokenizer:
     Raises:
         ConfigError: The file is none.
     """
-    from tokenizers import Tokenizer  # noqa: PLC0415 - as above
+    from tokenizers import Tokenizer  # noqa: PLC0415 - slow, so the first model loads it
 
     try:
         return Tokenizer.from_file(str(folder / TOKENIZER))
-    except Exception as error:
+    except Exception as error:  # tokenizers raises nothing narrower
         raise ConfigError(f"{folder / TOKENIZER} is not a tokenizer: {str(error)[:300]}") from error

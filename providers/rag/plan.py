@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from corral.providers.rag.tasks import run_all
 from corral.providers.text.tokens import EMBEDDER, Tokenizer, own_tokenizer, tokenizer
 
 T = TypeVar("T")
+P = TypeVar("P", bound="Plan")
 
 _BLANK = Question("", "")
 _DEFAULTS = RAGQueryConfig()
@@ -114,7 +115,6 @@ class Plan:
         tokenizer_model: The embedding model with the tokenizer that counts the budget; None if the
             request names a tokenizer.
         question: The question and the query that is searched; blank if chunks are listed.
-        tokenizer: Counts the budget; None without a context.
     """
 
     searches: Mapping[str, SearchPlan]
@@ -122,7 +122,6 @@ class Plan:
     request: RAGQueryConfig
     tokenizer_model: str | None
     question: Question = _BLANK
-    tokenizer: Tokenizer | None = None
 
     @property
     def lists(self) -> bool:
@@ -140,55 +139,86 @@ class Plan:
             how.weight for how in self.searches.values()
         )
 
-    def with_k(self, k: int) -> Plan:
+    def with_k(self, k: int) -> Self:
         """Return the plan with another number of hits."""
         searches = {name: replace(each, k=k) for name, each in self.searches.items()}
         return replace(self, searches=searches, k=k)
 
 
-async def plan_query(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextPlan(Plan):
+    """How a request for a context is served.
+
+    Attributes:
+        tokenizer: Counts the budget.
+    """
+
+    tokenizer: Tokenizer
+
+
+async def plan_search(
+    indexes: Mapping[str, EmbeddingIndex],
+    question: str,
+    request: RAGQueryConfig,
+    k: MaxChunks,
+    max_k: int,
+) -> Plan:
+    """Return the plan of a search, with its question parsed for each vector DB.
+
+    Args:
+        indexes: By vector DB id; an index knows its registration.
+        question: Blank if `request.queries` has other wordings, or to list chunks.
+        request: The options.
+        k: Most hits; `auto` takes the root of the number of chunks, rounded up, at most `max_k`.
+        max_k: Limit of `auto`.
+
+    Raises:
+        InvalidRequest: As `resolve` says; the question is blank, too long, or has only exclusions;
+            there are both a question and `order_by`.
+        ProviderError: A backend failed.
+    """
+    plan = await _resolved(indexes, request, k, max_k)
+    return _with_question(plan, Question(question, question))
+
+
+async def plan_context(
     library: Library,
     indexes: Mapping[str, EmbeddingIndex],
     content: str | Sequence[str],
     request: RAGQueryConfig,
-    k: MaxChunks,
-    *,
     max_k: int,
-    for_context: bool,
-) -> Plan:
-    """Return the plan of a request, with its question parsed for each vector DB.
+) -> ContextPlan:
+    """Return the plan of a context of `request.max_chunks` hits, as `plan_search` does.
 
     Args:
         library: The models.
-        indexes: By vector DB id; an index knows its registration.
-        content: The question; blank if `request.queries` has other wordings, or to list chunks.
-            For a context, the query generator joins several texts, or rewrites them.
-        request: The options.
-        k: Most hits; `auto` takes the root of the number of chunks, rounded up, at most `max_k`.
-        max_k: Limit of `auto`.
-        for_context: True to plan a context, too: its tokenizer and the generated query.
+        content: The question. The query generator joins several texts, or rewrites them.
 
     Raises:
-        InvalidRequest: As `resolve` says; the question is blank, too long, or has only exclusions;
-            there are both a question and `order_by`. For a context: the tokenizer is unknown, or no
-            query can be generated.
+        InvalidRequest: As `plan_search` says; the tokenizer is unknown; no query can be generated.
         ProviderError: A backend or a language model failed.
     """
-    with span("plan"):
-        if k == "auto":
-            chunks = sum(await run_all(index.count() for index in indexes.values()))
-            k = min(max(math.ceil(math.sqrt(chunks)), 1), max_k)
-        plan = resolve([index.vector_db for index in indexes.values()], request, check_k(k))
-    if isinstance(content, str) and not for_context:
-        return _with_question(plan, Question(content, content))
-    plan = replace(plan, tokenizer=await _tokenizer(library, plan))
+    plan = await _resolved(indexes, request, request.max_chunks, max_k)
+    tokens = await _tokenizer(library, plan)
+    plan = ContextPlan(plan.searches, plan.k, request, plan.tokenizer_model, tokenizer=tokens)
     generator = request.query_generator_config
     if isinstance(generator, LLMQueryGenerator):
         return _with_question(plan, await generate_query(content, generator, library))
     return _with_question(plan, plain_question(content, generator.separator))
 
 
-def _with_question(plan: Plan, question: Question) -> Plan:
+async def _resolved(
+    indexes: Mapping[str, EmbeddingIndex], request: RAGQueryConfig, k: MaxChunks, max_k: int
+) -> Plan:
+    """Return the plan of a request without its question, with a number for `auto`."""
+    with span("plan"):
+        if k == "auto":
+            chunks = sum(await run_all(index.count() for index in indexes.values()))
+            k = min(max(math.ceil(math.sqrt(chunks)), 1), max_k)
+        return resolve([index.vector_db for index in indexes.values()], request, check_k(k))
+
+
+def _with_question(plan: P, question: Question) -> P:
     """Return the plan with the queries of a question; without queries if it lists chunks."""
     request = plan.request
     texts = _texts(question.query, request)

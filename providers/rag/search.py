@@ -9,17 +9,14 @@ during the search, `Retrieval._answer` opens the new index and starts again at t
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from corral.api.checks import MAX_K
 from corral.api.confidence import UNKNOWN, Evidence
@@ -42,11 +39,22 @@ from corral.api.spans import TEXT, span
 from corral.providers.rag.corpus import corpora, merged, steps_of
 from corral.providers.rag.listing import list_chunks
 from corral.providers.rag.passages import Neighbors, adjacent
-from corral.providers.rag.plan import Plan, SearchPlan, plan_query, request_of
+from corral.providers.rag.plan import (
+    ContextPlan,
+    Plan,
+    SearchPlan,
+    plan_context,
+    plan_search,
+    request_of,
+)
+from corral.providers.rag.question_cache import Embedding, QuestionCache
 from corral.providers.rag.ranking import Searchable, most_confident, rank
 from corral.providers.rag.selection import ContextHit, Selection, select
 from corral.providers.rag.tasks import run_all
 from corral.providers.rerank import reranker_for
+
+P = TypeVar("P", bound=Plan)
+T = TypeVar("T")
 
 Indexes = Mapping[str, EmbeddingIndex]
 """By vector DB id. An index knows its registration, so a request reads that once."""
@@ -54,16 +62,6 @@ Indexes = Mapping[str, EmbeddingIndex]
 SPARE = 4
 """Factor of k: for the first search if documents are capped, and for each deeper search if
 duplicates leave places free."""
-
-
-MAX_QUESTIONS = 1024
-"""Embeddings in the cache of a model; 1.5 MiB with 384 dimensions."""
-
-QUESTION_SPAN = "question"
-"""Span of a cache look-up; its `result` is `hits` if the embedding is there or being computed."""
-
-Embedding: TypeAlias = NDArray[np.float32]
-_Key: TypeAlias = tuple[asyncio.AbstractEventLoop, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +84,18 @@ class Retrieved:
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """The hits of a request and its plan; for a context also the chunks that can be in it.
+class ContextMaterial:
+    """The hits of a request for a context, its plan, and the chunks that can be in the context.
 
     Attributes:
         selection: The hits that can be in the context.
         neighbors: By vector DB id, chunks adjacent to the selected ones.
     """
 
-    plan: Plan
+    plan: ContextPlan
     retrieved: Retrieved
-    selection: Selection = field(default_factory=Selection)
-    neighbors: Neighbors = field(default_factory=dict)
+    selection: Selection
+    neighbors: Neighbors
 
 
 class Retrieval:
@@ -170,14 +168,18 @@ class Retrieval:
         """
         record_question(query, vector_db_ids)
         request = request_of(options, weights, single_options)
-        answer = await self._answer(vector_db_ids, query, request, k)
-        for each in answer.retrieved.hits:
+
+        async def plan(indexes: Indexes) -> Plan:
+            return await plan_search(indexes, query, request, k, self._max_k)
+
+        retrieved = await self._answer(vector_db_ids, plan, self._search_all)
+        for each in retrieved.hits:
             record_chunks(each.vector_db_id, [each.hit.chunk.chunk_id])
-        return answer.retrieved
+        return retrieved
 
     async def search_for_context(
         self, content: str | Sequence[str], vector_db_ids: Sequence[str], request: RAGQueryConfig
-    ) -> Material:
+    ) -> ContextMaterial:
         """Return the material of a context.
 
         Args:
@@ -186,20 +188,20 @@ class Retrieval:
             request: How to search and select.
 
         Raises:
-            NotFound, InvalidRequest, ProviderError: As `search_many` and `plan_query` say.
+            NotFound, InvalidRequest, ProviderError: As `search_many` and `plan_context` say.
         """
-        k = request.max_chunks
-        return await self._answer(vector_db_ids, content, request, k, for_context=True)
+
+        async def plan(indexes: Indexes) -> ContextPlan:
+            return await plan_context(self.library, indexes, content, request, self._max_k)
+
+        return await self._answer(vector_db_ids, plan, self._search_until_full)
 
     async def _answer(
         self,
         vector_db_ids: Sequence[str],
-        content: str | Sequence[str],
-        request: RAGQueryConfig,
-        k: MaxChunks,
-        *,
-        for_context: bool = False,
-    ) -> Material:
+        plan: Callable[[Indexes], Awaitable[P]],
+        search: Callable[[P, Indexes], Awaitable[T]],
+    ) -> T:
         """Open, plan, embed and search. No other function repeats a request.
 
         A rebuild deletes the index that it replaces, so calls of that index raise NotFound. Then
@@ -209,19 +211,7 @@ class Retrieval:
         indexes = await self._open_indexes(vector_db_ids)
         while True:
             try:
-                plan = await plan_query(
-                    self.library,
-                    indexes,
-                    content,
-                    request,
-                    k,
-                    max_k=self._max_k,
-                    for_context=for_context,
-                )
-                plan = await self._embed(plan)
-                if for_context:
-                    return await self._search_until_full(plan, indexes)
-                return Material(plan, await self._search_all(plan, indexes))
+                return await search(await self._embed(await plan(indexes)), indexes)
             except NotFound:
                 current = await self._open_indexes(list(indexes))
                 if _built_at(current) == _built_at(indexes):
@@ -241,7 +231,7 @@ class Retrieval:
         names = list(dict.fromkeys(vector_db_ids))
         return dict(zip(names, await run_all(map(self.library.index, names)), strict=True))
 
-    async def _embed(self, plan: Plan) -> Plan:
+    async def _embed(self, plan: P) -> P:
         """Return the plan with the embeddings of its queries, each text embedded once per model.
 
         Raises:
@@ -306,7 +296,7 @@ class Retrieval:
             reasons[0] if reasons else None,
         )
 
-    async def _search_until_full(self, plan: Plan, indexes: Indexes) -> Material:
+    async def _search_until_full(self, plan: ContextPlan, indexes: Indexes) -> ContextMaterial:
         """Return the hits, the selection for the context, and the chunks adjacent to it.
 
         Search deeper while duplicates leave places free. If documents are capped, the first search
@@ -329,7 +319,8 @@ class Retrieval:
         reach = max([first, *(selection.ranks[each.key] for each in selection.hits)])
         if reach < len(retrieved.hits):
             selection = _select(retrieved.hits[:reach], plan)
-        return Material(plan, retrieved, selection, await _neighbors(plan, indexes, selection))
+        neighbors = await _neighbors(plan, indexes, selection)
+        return ContextMaterial(plan, retrieved, selection, neighbors)
 
     async def _search(
         self, index: Searchable, provider: str, how: SearchPlan
@@ -383,53 +374,15 @@ async def _neighbors(plan: Plan, indexes: Indexes, selection: Selection) -> Neig
     return dict(zip(expanded, chunks, strict=True))
 
 
-class QuestionCache:
-    """The embeddings of one model's latest questions, and the ones that are being computed.
-
-    The page sends one question in several modes at once, and users repeat questions; each is
-    embedded once. An embedding depends on the text and the model alone, not on a vector DB, so a
-    cache hit reveals no stored chunk. Tenants do not share entries: the time of an answer does not
-    reveal the questions of another tenant. The cache holds digests, not texts.
-
-    Args:
-        max_questions: Most embeddings; the least recently used one is dropped first.
-    """
-
-    def __init__(self, max_questions: int = MAX_QUESTIONS) -> None:
-        self._max_questions = max_questions
-        self._embeddings: OrderedDict[bytes, Embedding] = OrderedDict()
-        self._tasks: dict[_Key, asyncio.Task[Embedding]] = {}
-
-    async def embed(self, embedder: Embedder, tenant: str, text: str) -> Embedding:
-        """Return the embedding of a question, as `embed_question` does."""
-        loop, digest = asyncio.get_running_loop(), _digest(tenant, text)
-        key = loop, digest
-        is_hit = digest in self._embeddings or key in self._tasks
-        with span(QUESTION_SPAN, result="hits" if is_hit else "misses"):
-            pass
-        if digest in self._embeddings:
-            self._embeddings.move_to_end(digest)
-            return self._embeddings[digest]
-        # A separate task: the first caller may be cancelled while other callers still wait.
-        if not is_hit:
-            self._tasks[key] = loop.create_task(_embed(embedder, text))
-            self._tasks[key].add_done_callback(partial(self._store, key))
-        return await asyncio.shield(self._tasks[key])
-
-    def _store(self, key: _Key, task: asyncio.Task[Embedding]) -> None:
-        del self._tasks[key]
-        if task.cancelled() or task.exception():
-            return
-        self._embeddings[key[1]] = task.result()
-        if len(self._embeddings) > self._max_questions:
-            self._embeddings.popitem(last=False)
-
-
 _caches: WeakKeyDictionary[Embedder, QuestionCache] = WeakKeyDictionary()
 
 
 async def embed_question(embedder: Embedder, tenant: str, text: str) -> Embedding:
     """Return the embedding of a question, shape (dimension,), read-only.
+
+    An embedding depends on the text and the model alone, not on a vector DB, so a cache hit reveals
+    no stored chunk. Tenants do not share entries: the time of an answer does not reveal the
+    questions of another tenant.
 
     Args:
         embedder: Has its own cache, as long as it exists.
@@ -440,7 +393,7 @@ async def embed_question(embedder: Embedder, tenant: str, text: str) -> Embeddin
         ProviderError: As `Embedder.embed_query` says; then the cache is unchanged.
     """
     cache = _caches.get(embedder) or _caches.setdefault(embedder, QuestionCache())
-    return await cache.embed(embedder, tenant, text)
+    return await cache.of(_digest(tenant, text), partial(_embed, embedder, text))
 
 
 async def _embed(embedder: Embedder, text: str) -> Embedding:

@@ -15,7 +15,7 @@ from corral.api.spans import span
 from corral.api.wire import TextItem
 from corral.providers.base.config import Limits
 from corral.providers.rag.context import Context, assemble
-from corral.providers.rag.search import Material, Retrieval
+from corral.providers.rag.search import ContextMaterial, Retrieval
 
 
 class RagTool:
@@ -76,9 +76,8 @@ class RagTool:
         return RAGQueryResult(content=items, metadata=metadata)
 
 
-async def _context(material: Material) -> Context:
+async def _context(material: ContextMaterial) -> Context:
     plan = material.plan
-    assert plan.tokenizer is not None  # noqa: S101 - for mypy
     with span("context") as traced:
         context = await asyncio.to_thread(
             assemble,
@@ -92,7 +91,7 @@ async def _context(material: Material) -> Context:
     return context
 
 
-def _search_metadata(material: Material) -> dict[str, Any]:
+def _search_metadata(material: ContextMaterial) -> dict[str, Any]:
     """Return the notes, confidence and generated query; the steps if the request explains."""
     retrieved = material.retrieved
     metadata: dict[str, Any] = {"notes": retrieved.notes} if retrieved.notes else {}

@@ -131,8 +131,8 @@ def serve(target: Target, host: str | None, port: int | None, workers: int) -> N
     flag_value="mcpservers",
     type=click.Choice(["mcpservers", "vscode", "http"]),
     help="Print what to paste into an agent's configuration, and exit. mcpservers: Claude Desktop, "
-    "Cursor and most others; vscode: VS Code; http: agents that take an address, that of --url, "
-    "of the running server, or as configured. "
+    "Cursor and most others; vscode: VS Code; http: agents that take an address: --url, the "
+    "running server's, or as configured. "
     "[default: mcpservers]",
 )
 @click.pass_obj

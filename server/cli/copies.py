@@ -76,7 +76,7 @@ def reembed(
     """Embed a vector DB again, with the same or another model.
 
     Builds a second index and switches to it when it is complete; queries and inserts continue
-    meanwhile. Run the same command to resume an interrupted rebuild.
+    during the rebuild. Run the same command to resume an interrupted rebuild.
     """
     if abandon:
         if model is not None or batch is not None:

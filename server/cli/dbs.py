@@ -223,7 +223,7 @@ def change_db(
     """Change the language or field weights of a vector DB.
 
     Embeds nothing again. Builds a second index and switches to it when it is complete; queries and
-    inserts continue meanwhile. Run the same command to resume an interrupted rebuild.
+    inserts continue during the rebuild. Run the same command to resume an interrupted rebuild.
     """
     named = {"language": language, "field_weights": weights}
     given = {name: value for name, value in named.items() if value is not None}

@@ -22,7 +22,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from corral.api.spans import span
 from corral.providers.base.owner import Owner
 from corral.providers.ingestion.jobs.jobs import JobStatus
-from corral.providers.rag.search import QUESTION_SPAN
+from corral.providers.rag.question_cache import QUESTION_SPAN
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
 """The variable that names the folder where several processes of one server add up their numbers."""

@@ -43,7 +43,7 @@ def open_with(
         check_digests(model.path, model.sha256, model.model)
     try:
         return opened(True)
-    except Exception as error:
+    except Exception as error:  # each library raises types of its own
         if model.path is not None:
             raise ConfigError(
                 f"{library} cannot load {model.model!r} from its folder: {str(error)[:300]}",
@@ -53,7 +53,7 @@ def open_with(
     _reach_hub(f"The files of {model.model!r} are not in {cache}", hint, offline=offline)
     try:
         return opened(False)
-    except Exception as error:
+    except Exception as error:  # each library raises types of its own
         raise Unavailable(
             f"{library} cannot fetch {model.model!r}: {str(error)[:300]}", hint=hint
         ) from error

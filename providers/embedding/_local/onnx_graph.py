@@ -116,7 +116,7 @@ class BertGraph:
         padding; and `attention_mask` (1 = token, 0 = padding on the right), int32 of shape (batch,
         tokens). Output: `embedding`, float32 of shape (batch, dimension), of L2 norm 1.
         """
-        from onnx import TensorProto, helper  # noqa: PLC0415 - only a cold cache needs it: 0.1 s
+        from onnx import TensorProto, helper  # noqa: PLC0415 - slow, and a cached graph needs none
 
         shape: list[str | int] = ["batch", "tokens"]
         declare = helper.make_tensor_value_info
@@ -228,7 +228,7 @@ class BertGraph:
         return names
 
     def _constants(self) -> list[onnx.TensorProto]:
-        from onnx import TensorProto, helper  # noqa: PLC0415 - slow to load
+        from onnx import TensorProto, helper  # noqa: PLC0415 - slow, and a cached graph needs none
 
         row = len(self._weights[f"{EMBEDDED}.weight"])
         heads = [0, -1, 3 * self._heads, row // self._heads]
@@ -271,14 +271,14 @@ class BertGraph:
     def _node(
         self, op: str, inputs: Iterable[str], outputs: list[str], domain: str, kw: dict[str, Any]
     ) -> str:
-        from onnx import helper  # noqa: PLC0415 - slow to load
+        from onnx import helper  # noqa: PLC0415 - slow, and a cached graph needs none
 
         self._nodes.append(helper.make_node(op, list(inputs), outputs, domain=domain, **kw))
         return outputs[0]
 
 
 def _declare(name: str, weight: NDArray[Any]) -> onnx.TensorProto:
-    from onnx import TensorProto  # noqa: PLC0415 - slow to load
+    from onnx import TensorProto  # noqa: PLC0415 - slow, and a cached graph needs none
 
     tensor = TensorProto(
         name=name,

@@ -46,7 +46,7 @@ class Questions:
                 rows = self._model.embed([token_ids[i] for i in batch])
                 for i, row in zip(batch, rows, strict=True):
                     asked[i][1].set_result(row)
-        except Exception as error:
+        except Exception as error:  # every question that waits must get it; then it is raised
             for _, found in asked:
                 if not found.done():
                     found.set_exception(error)

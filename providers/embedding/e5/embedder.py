@@ -21,7 +21,7 @@ def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider[Loca
 
     def load(workers: Workers) -> LocalEmbedder:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
-        from corral.providers.embedding.e5.model import Model  # noqa: PLC0415 - it loads onnxruntime
+        from corral.providers.embedding.e5.model import Model
 
         path = model_file(config.model_path)
         model = Model(path, home, config.threads, config.precision, centered=config.centered)

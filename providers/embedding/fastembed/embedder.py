@@ -15,7 +15,7 @@ def create(provider_id: str, config: FastEmbedConfig, home: Path) -> LocalProvid
 
     def load(model: LibraryModel) -> LoadedModel:
         # Imported here, since the library takes a second that the event loop should not wait.
-        from corral.providers.embedding.fastembed.model import Model  # noqa: PLC0415 - as above
+        from corral.providers.embedding.fastembed.model import Model
 
         return Model(model, config, home)
 

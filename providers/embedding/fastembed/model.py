@@ -33,9 +33,9 @@ class Model(WholeTexts):
     def __init__(self, model: LibraryModel, config: FastEmbedConfig, home: Path) -> None:
         self.traits: Mapping[str, str] = {"library": "fastembed", **model.sha256}
         self._library = _loaded(model, config, home / "models" / "fastembed")
-        tokenizer: Any = self._library.model.tokenizer  # type: ignore[attr-defined]
-        self.max_tokens: int = tokenizer.truncation["max_length"]
-        super().__init__(tokenizer)
+        model_of_library: Any = self._library.model  # Its type declares no tokenizer.
+        self.max_tokens: int = model_of_library.tokenizer.truncation["max_length"]
+        super().__init__(model_of_library.tokenizer)
 
     def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the embeddings of documents, shape (n, dimension)."""

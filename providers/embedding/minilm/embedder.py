@@ -27,7 +27,7 @@ def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider[
 
     def load(workers: Workers) -> LocalEmbedder:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
-        from corral.providers.embedding.minilm.model import Model  # noqa: PLC0415 - it loads onnxruntime
+        from corral.providers.embedding.minilm.model import Model
 
         folder = available_folder(config.model_path, home, config.hub)
         model = Model(folder, home, config.threads, config.precision)

@@ -25,7 +25,7 @@ def _served(model: OnnxModel, config: OnnxConfig, home: Path) -> Served[LocalEmb
 
     def load(workers: Workers) -> LocalEmbedder:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
-        from corral.providers.embedding.onnx.model import Model  # noqa: PLC0415 - it loads onnxruntime
+        from corral.providers.embedding.onnx.model import Model
 
         folder = open_folder(model, home, OPTIONAL)
         return LocalEmbedder(info, Model(model, folder, dimension, config.threads), workers)

@@ -19,9 +19,7 @@ def create(
 
     def load(model: SentenceTransformersModel) -> LoadedModel:
         # Imported here, since torch takes seconds that the event loop should not wait.
-        from corral.providers.embedding.sentence_transformers.model import (  # noqa: PLC0415 - as above
-            Model,
-        )
+        from corral.providers.embedding.sentence_transformers.model import Model
 
         return Model(model, config, home)
 

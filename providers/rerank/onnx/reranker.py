@@ -16,7 +16,7 @@ def create(
 
     def load(model: CrossEncoder) -> LoadedModel:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
-        from corral.providers.rerank.onnx.model import Model  # noqa: PLC0415 - as above
+        from corral.providers.rerank.onnx.model import Model
 
         return Model(model, open_folder(model, home), config.threads)
 

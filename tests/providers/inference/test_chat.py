@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -29,7 +30,7 @@ def configured(url: str, **settings: Any) -> ChatConfig:
 async def with_provider(config: ChatConfig, work: Callable[[ChatProvider], Awaitable[T]]) -> T:
     """Run work with a provider and close it."""
 
-    provider = create("llm", config, None)  # type: ignore[arg-type]  # it keeps no files
+    provider = create("llm", config, Path())
     try:
         return await work(provider)
     finally:

@@ -154,7 +154,7 @@ async def test_neighbors_are_fetched_once_a_step() -> None:
         asked.append(list(chunk_ids))
         return await get(chunk_ids, include_embeddings)
 
-    engine.get = watched  # type: ignore[method-assign]
+    engine.get = watched  # type: ignore[method-assign]  # to see what is read
     await ask(library, "hay eggs", expand=3)
     texts = {chunk_id: FIELDS.index(text) for text, chunk_id in ids(library).items()}
     assert [sorted(texts[chunk_id] for chunk_id in step) for step in asked] == [

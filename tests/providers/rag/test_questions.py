@@ -1,9 +1,10 @@
-"""The embeddings of the latest questions: remembered, and by whom."""
+"""The cache of question embeddings: its entries, its limit, and what they are shared by."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.errors import ProviderError
-from corral.providers.rag.search import QuestionCache, embed_question
+from corral.providers.rag.question_cache import QuestionCache
+from corral.providers.rag.search import embed_question
 
 
 class Counting(Embedder):
@@ -52,8 +54,8 @@ async def test_a_question_is_embedded_once() -> None:
 
 
 async def test_what_is_remembered_cannot_be_changed() -> None:
-    """Whoever gets an embedding gets the one that the next asker gets, so nobody may write to it,
-    and it does not hold the batch that it was computed in."""
+    """All requests for a question share one array, so it is read-only; it is a copy, which does not
+    keep in memory the batch that it was computed in."""
     found = await embed_question(Counting(), "acme", "sheep")
     with pytest.raises(ValueError, match="read-only"):
         found[0] = 1
@@ -63,7 +65,7 @@ async def test_what_is_remembered_cannot_be_changed() -> None:
 async def test_tenants_do_not_share_questions() -> None:
     """Two tenants with one question are two questions.
 
-    If this fails: a tenant can tell by the time of an answer what another has asked.
+    If this fails: the time of an answer tells a tenant which questions another one has asked.
     """
     embedder = Counting()
     await embed_question(embedder, "acme", "sheep")
@@ -80,7 +82,7 @@ async def test_models_do_not_share_questions() -> None:
 
 
 async def test_who_asks_first_may_leave() -> None:
-    """Those who wait for the same question get their answer though the first is gone."""
+    """If the first request is cancelled, the others for the same question are still answered."""
     embedder = Counting()
     embedder.go_on.clear()
     first = asyncio.create_task(embed_question(embedder, "acme", "sheep"))
@@ -104,8 +106,8 @@ async def test_failures_are_not_remembered() -> None:
 
 
 async def test_the_latest_are_remembered() -> None:
-    """Memory is bounded: what was asked longest ago is forgotten."""
+    """The cache is bounded: the least recently used embedding is dropped first."""
     cache, embedder = QuestionCache(max_questions=2), Counting()
     for text in ("a", "b", "a", "c", "a", "b"):
-        await cache.embed(embedder, "acme", text)
+        await cache.of(text.encode(), partial(embedder.embed_query, text))
     assert embedder.asked == ["a", "b", "c", "b"]

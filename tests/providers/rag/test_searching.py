@@ -190,7 +190,7 @@ async def test_a_re_ranker_that_cannot_be_loaded_degrades_too() -> None:
     async def absent(_: str) -> Reranker:
         raise Unavailable("judge: model.onnx cannot be fetched.")
 
-    library.reranker = absent  # type: ignore[assignment, method-assign]
+    library.reranker = absent  # type: ignore[assignment, method-assign]  # to fail
     with pytest.raises(Unavailable, match="judge"):
         await ask(retrieval, "barn", rerank=rerank)
     plain = await ask(retrieval, "barn", k=3)

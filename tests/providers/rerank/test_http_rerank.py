@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ async def rerank(
     config: HTTPRerankConfig, hits: Sequence[Hit], k: int = 100, q: str = "?"
 ) -> list[Hit]:
     """Return what the configured model makes of the hits."""
-    provider = create("judges", config, None)  # type: ignore[arg-type]  # it keeps no files
+    provider = create("judges", config, Path())
     try:
         return await (await provider.reranker("judge")).rerank(q, hits, k)
     finally:
@@ -48,7 +49,7 @@ async def rerank(
 async def health(config: HTTPRerankConfig) -> Health:
     """Return the provider's health."""
 
-    provider = create("judges", config, None)  # type: ignore[arg-type]  # it keeps no files
+    provider = create("judges", config, Path())
     try:
         return await provider.health()
     finally:
@@ -188,7 +189,7 @@ async def test_a_score_out_of_range_is_an_error(service: Service, score: str, va
 async def test_only_configured_models_are_served(service: Service) -> None:
     """An unknown model is refused with the known ones; nothing is sent."""
 
-    provider = create("judges", configured(service.url), None)  # type: ignore[arg-type]
+    provider = create("judges", configured(service.url), Path())
     assert provider.models() == ["judge"]
     with pytest.raises(NotFound, match="judge"):
         await provider.reranker("other")

@@ -52,8 +52,9 @@ def test_default_chunks_are_read_whole(embedder: LocalEmbedder, markdown: bool) 
     256 tokens of cl100k are more word pieces than that in German and in code.
     If this fails: vector search does not know the end of a chunk.
     """
-    window = window_of(embedder)
+    window, tokenizer = window_of(embedder), embedder.tokenizer
     assert window is not None
+    assert tokenizer is not None
     assert window.size == 254
     code = "\n".join(f"    self._unrelated_{n} = make_index(vector_db_id={n})" for n in range(300))
     for text in (GERMAN * 40, code, "the cow grazes. " * 500):
@@ -61,4 +62,4 @@ def test_default_chunks_are_read_whole(embedder: LocalEmbedder, markdown: bool) 
         assert text.startswith("the") or not all(window.holds(piece.text) for piece in plain)
         bound = split(text, chunk_size=256, overlap=32, markdown=markdown, window=window)
         assert all(window.holds(piece.text) and piece.tokens <= 256 for piece in bound)
-        assert len(embedder.tokenizer.token_ends(bound[0].text)) > 120  # type: ignore[union-attr]
+        assert len(tokenizer.token_ends(bound[0].text)) > 120
