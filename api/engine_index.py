@@ -133,7 +133,7 @@ class EngineIndex(EmbeddingIndex):
 
     @override
     def observed_by(self, observer: WriteObserver | None) -> EngineIndex:
-        """Return a view whose writes call an observer."""
+        """Return a view that tells an observer of its writes."""
         return EngineIndex(
             self.engine, principal=self._principal, observer=observer, shared=self._shared
         )

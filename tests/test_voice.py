@@ -66,7 +66,7 @@ LIMITS = re.compile(r"_?(?:MOST|FEW|LEAST)_\w+|\w+_AT_ONCE")
 """Names of constants that are `MAX_...`, `MIN_...` or `..._LIMIT`."""
 
 CEILINGS = {
-    "api": (1, 100),
+    "api": (1, 101),
     "providers/base": (1, 11),
     "providers/copying": (12, 15),
     "providers/embedding": (37, 25),
@@ -77,7 +77,7 @@ CEILINGS = {
     "providers/text": (0, 0),
     "providers/vector_io/kit": (0, 27),
     "providers/vector_io/store": (15, 50),
-    "providers/vector_io": (254, 340),
+    "providers/vector_io": (253, 340),
     "server": (83, 42),
     "bench": (147, 207),
 }
