@@ -6,8 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from corral.api.vector_dbs import ChunksPerDocument, Expand
-from corral.api.wire import Identifier, Strict
+from corral.api.vector_dbs import ContextOverrides
+from corral.api.wire import Identifier
 
 Order: TypeAlias = Literal["score", "document", "edges"]
 """The order of the chunks in a context.
@@ -23,7 +23,7 @@ Order: TypeAlias = Literal["score", "document", "edges"]
 VectorDBWeight: TypeAlias = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 
 
-class AssemblyOptions(Strict):
+class AssemblyOptions(ContextOverrides):
     """Options for building a context from the retrieved chunks."""
 
     order: Order = Field(
@@ -31,19 +31,9 @@ class AssemblyOptions(Strict):
         description="score: best first. document: by document, in document order. edges: the best "
         "at both ends.",
     )
-    expand: Expand | None = Field(
-        default=None,
-        description="Neighboring chunks to include on each side of a hit (0-5); overlapping text "
-        "is printed once. null: as registered (default 0).",
-    )
     deduplicate: bool = Field(
         default=True,
         description="Remove chunks with the same text, ignoring white space.",
-    )
-    max_chunks_per_document: ChunksPerDocument | None = Field(
-        default=None,
-        description="Maximum number of hits from one document (1-1000), not counting neighbors. "
-        "null: as registered (default: no limit).",
     )
     citations: bool = Field(
         default=False,

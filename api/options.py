@@ -23,7 +23,7 @@ from corral.api.filters import WireFilter, refused_filter
 from corral.api.findings import known_keys, path_of, sent_location, sentence, unknown_key
 from corral.api.rankers import RANK_CONSTANT, LegWeights, Ranker, RRFRanker, WeightedRanker
 from corral.api.reranker import ModelRerank, NoRerank, Rerank
-from corral.api.vector_dbs import Confidence, Cutoff, QuerySyntax, SearchMode
+from corral.api.vector_dbs import SearchMode, SearchOverrides
 from corral.api.wire import Storable, Strict
 
 M = TypeVar("M", bound=BaseModel)
@@ -133,7 +133,7 @@ class OrderBy(Strict):
     direction: Literal["asc", "desc"] = "asc"
 
 
-class RetrievalOptions(Strict):
+class RetrievalOptions(SearchOverrides):
     """Options of a search; null takes what the vector DB was registered with."""
 
     mode: SearchMode | None = Field(default=None, description="null: the registered mode.")
@@ -145,20 +145,6 @@ class RetrievalOptions(Strict):
     rerank: Rerank | None = Field(
         default=None,
         description="Re-ranking of the best chunks: mmr, bm25, model or none; null: as registered.",
-    )
-    cutoff: Cutoff | None = Field(
-        default=None,
-        description="gap: remove the hits after the largest drop in score; null: as registered.",
-    )
-    query_syntax: QuerySyntax | None = Field(
-        default=None,
-        description='web: a chunk must contain "quoted phrases" and must not contain words after a '
-        "minus; plain: no syntax; null: as registered.",
-    )
-    fuzzy: bool | None = Field(
-        default=None,
-        description="Also match misspelled words in keyword search, on providers with that "
-        "capability; null: as registered.",
     )
     queries: list[Annotated[str, StringConstraints(max_length=MAX_QUERY_CHARACTERS)]] = Field(
         default_factory=list,
@@ -177,11 +163,6 @@ class RetrievalOptions(Strict):
     )
     score_threshold: float | None = Field(
         default=0.0, ge=0, le=1, description="Minimum final score (0-1; null or 0: all)."
-    )
-    min_confidence: Confidence | None = Field(
-        default=None,
-        description="Minimum confidence (0-1; null: as registered); below it there are no hits "
-        "and `reason` is nothing_relevant.",
     )
     include_embeddings: bool = Field(default=False, description="Return each chunk's embedding.")
     explain: bool = Field(default=False, description="Explain the score of each chunk.")

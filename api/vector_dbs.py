@@ -7,9 +7,9 @@ replaced.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from corral.api.chunks import Acl
 from corral.api.errors import UnsupportedMode
@@ -125,7 +125,74 @@ class ChunkingConfig(Strict):
         return self
 
 
-class SearchSettings(NullsAreDefaults):
+class SearchDefaults(NullsAreDefaults):
+    """Options of a search that a vector DB registers and a request overrides.
+
+    An option is declared here and in `SearchOverrides`. Routes, plans, the command line, the page
+    and the comparison of vector DBs take all options from these two classes.
+    """
+
+    cutoff: Cutoff = Field(
+        default="none",
+        description="gap: remove the hits after the largest drop in score.",
+    )
+    query_syntax: QuerySyntax = Field(
+        default="plain",
+        description='web: a chunk must contain "quoted phrases" and must not contain words after '
+        "a minus; plain: no syntax.",
+    )
+    min_confidence: Confidence = Field(
+        default=0.0,
+        description="Minimum confidence (0-1); below it there are no hits and `reason` is "
+        "nothing_relevant.",
+    )
+    fuzzy: bool = Field(
+        default=False,
+        description="Also match misspelled words in keyword search, on providers with that "
+        "capability.",
+    )
+
+
+class ContextDefaults(NullsAreDefaults):
+    """Options of a context that a vector DB registers and a request overrides."""
+
+    expand: Expand = Field(
+        default=0,
+        description="Neighboring chunks to include on each side of a hit (0-5, default 0); "
+        "overlapping text is printed once.",
+    )
+    max_chunks_per_document: ChunksPerDocument | None = Field(
+        default=None,
+        description="Maximum number of hits from one document (1-1000), not counting neighbors "
+        "(default: no limit).",
+    )
+
+
+def _as_registered(defaults: type[BaseModel], name: str) -> Any:
+    """Return the field of a request for an option: null by default, which takes the registered."""
+    description = str(defaults.model_fields[name].description).removesuffix(".")
+    return Field(default=None, description=f"{description}; null: as registered.")
+
+
+class SearchOverrides(Strict):
+    """The options of `SearchDefaults` in a request."""
+
+    cutoff: Cutoff | None = _as_registered(SearchDefaults, "cutoff")
+    query_syntax: QuerySyntax | None = _as_registered(SearchDefaults, "query_syntax")
+    min_confidence: Confidence | None = _as_registered(SearchDefaults, "min_confidence")
+    fuzzy: bool | None = _as_registered(SearchDefaults, "fuzzy")
+
+
+class ContextOverrides(Strict):
+    """The options of `ContextDefaults` in a request."""
+
+    expand: Expand | None = _as_registered(ContextDefaults, "expand")
+    max_chunks_per_document: ChunksPerDocument | None = _as_registered(
+        ContextDefaults, "max_chunks_per_document"
+    )
+
+
+class SearchSettings(SearchDefaults, ContextDefaults):
     """The part of a registration that controls how chunks are indexed and searched."""
 
     search_mode: SearchMode = Field(
@@ -135,24 +202,6 @@ class SearchSettings(NullsAreDefaults):
     rerank: Rerank | None = Field(
         default=None,
         description="Re-ranking of the best chunks: mmr, bm25 or model (default: none).",
-    )
-    cutoff: Cutoff = Field(
-        default="none",
-        description="gap: remove the hits after the largest drop in score.",
-    )
-    query_syntax: QuerySyntax = Field(
-        default="plain",
-        description='web: a chunk must contain "quoted phrases" and must not contain words after '
-        "a minus.",
-    )
-    min_confidence: Confidence = Field(
-        default=0.0,
-        description="Minimum confidence, in [0, 1]; below it a query returns no hits.",
-    )
-    fuzzy: bool = Field(
-        default=False,
-        description="Also match misspelled words in keyword search, on providers with that "
-        "capability.",
     )
     language: Annotated[str, AfterValidator(language_name)] = Field(
         default="english",
@@ -169,15 +218,6 @@ class SearchSettings(NullsAreDefaults):
         "frequency in a chunk is the sum over these fields of weight times count.",
     )
     chunking: ChunkingConfig = ChunkingConfig()
-    expand: Expand = Field(
-        default=0,
-        description="Neighboring chunks to include on each side of a hit (0-5, default 0).",
-    )
-    max_chunks_per_document: ChunksPerDocument | None = Field(
-        default=None,
-        description="Maximum number of chunks of one document in a context (default: no limit).",
-    )
-
     default_acl: Acl = Field(
         default_factory=lambda: [EVERYONE],
         description="Who may read a chunk without an acl; default: everyone who can use the "

@@ -6,7 +6,9 @@ import ast
 import graphlib
 import importlib
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -331,6 +333,61 @@ def test_a_question_enters_each_module_once(tmp_path: Path) -> None:
     assert {"corral.server.bodies", "corral.api.engine_index"} <= set(path.modules)
     assert len(path.modules) == len(set(path.modules)), path.modules
     assert len(path.modules) <= MAX_ROOMS, path.modules
+
+
+def test_a_query_option_is_added_in_two_files(tmp_path: Path) -> None:
+    """An option is declared in one file and obeyed in one; every kind of request then has it.
+
+    The test adds one to a copy of the product, as docs/architecture.md says.
+    If this fails: a list of options stands somewhere else, too; derive it from `SearchDefaults`.
+    """
+    edits = {
+        "api/vector_dbs.py": {
+            "    cutoff: Cutoff = ": (
+                '    marker: Literal["none", "drop"] = Field(default="none", description="Hits.")\n'
+            ),
+            "    cutoff: Cutoff | None": (
+                '    marker: Literal["none", "drop"] | None'
+                ' = _as_registered(SearchDefaults, "marker")\n'
+            ),
+        },
+        "providers/rag/ranking.py": {
+            '    if how.vector_db.cutoff == "gap"': (
+                '    if how.vector_db.marker == "drop":\n        hits = []\n'
+            )
+        },
+    }
+    copy = tmp_path / "corral"
+    for room in ("api", "providers", "server"):
+        shutil.copytree(ROOT / room, copy / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, lines in edits.items():
+        source = (copy / name).read_text("utf-8")
+        for before, line in lines.items():
+            assert source.count(before) == 1, before
+            source = source.replace(before, line + before)
+        (copy / name).write_text(source, "utf-8")
+    script = [sys.executable, "-m", "tests.marked_option", str(tmp_path / "home")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    run = subprocess.run(
+        script, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    hits, schemas = json.loads(run.stdout)
+    assert hits == {
+        "registered": 0,
+        "requested": 0,
+        "overridden": 1,
+        "by neither": 1,
+        "query": 0,
+        "store": 1,
+        "store, requested": 0,
+    }
+    assert {"VectorDBRegistration", "RAGQueryConfig", "QueryParams", "SearchVectorStore"} <= {
+        *schemas
+    }
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    row = next(line for line in page.splitlines() if "Where is a query option added?" in line)
+    assert re.findall(r"`([\w/]+\.py)`", row) == list(edits)
 
 
 def test_every_module_is_shorter_than_500_lines() -> None:

@@ -36,7 +36,7 @@ from corral.api.rankers import LegName
 from corral.api.reranker import ModelRerank
 from corral.api.scoring import Metric
 from corral.api.spans import span
-from corral.api.vector_dbs import SearchMode, VectorDB
+from corral.api.vector_dbs import SearchDefaults, SearchMode, VectorDB
 from corral.providers.rag.plan import Plan, SearchPlan
 from corral.providers.rag.selection import ContextHit
 from corral.providers.rag.tasks import run_all
@@ -349,10 +349,12 @@ def _comparable(how: SearchPlan, index: EmbeddingIndex) -> tuple[Any, ...]:
         model = vector_db.embedding_model, vector_db.embedding_dimension
         vectors = (*model, metric, vector_db.unrelated_cosine)
     if how.mode is not SearchMode.VECTOR:
-        words = how.fuzzy, _analyzer(index)
-    elif how.query_syntax == "web" or (how.rerank and not isinstance(how.rerank, ModelRerank)):
+        words = vector_db.fuzzy, _analyzer(index)
+    elif vector_db.query_syntax == "web" or (
+        how.rerank and not isinstance(how.rerank, ModelRerank)
+    ):
         words = _text_options(vector_db)
-    steps = how.rerank, how.cutoff, how.query_syntax, how.min_confidence
+    steps = how.rerank, *(getattr(vector_db, name) for name in SearchDefaults.model_fields)
     return how.mode, vectors, words, steps
 
 

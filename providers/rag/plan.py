@@ -24,17 +24,17 @@ from corral.api.options import MaxChunks, RetrievalOptions, checked
 from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
 from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
 from corral.api.spans import span
-from corral.api.vector_dbs import Cutoff, QuerySyntax, SearchMode, VectorDB
+from corral.api.vector_dbs import ContextDefaults, SearchDefaults, SearchMode, VectorDB
 from corral.providers.rag.query_generator import Question, generate_query, plain_question
 from corral.providers.rag.query_syntax import Checker, parse
 from corral.providers.rag.tasks import run_all
 from corral.providers.text.tokens import EMBEDDER, Tokenizer, own_tokenizer, tokenizer
 
-T = TypeVar("T")
 P = TypeVar("P", bound="Plan")
 
 _BLANK = Question("", "")
 _DEFAULTS = RAGQueryConfig()
+_REGISTERED = (*SearchDefaults.model_fields, *ContextDefaults.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +61,28 @@ class SearchPlan:
     """How one vector DB is searched, and which of its hits can be in a context.
 
     Attributes:
+        vector_db: The registration, with the options of the request in place of its own.
         k: Most hits.
         rerank: None for no re-ranking.
         weight: Factor of the vector DB's scores, relative to the largest weight.
-        max_chunks_per_document: Most chunks of one document in a context; None for no limit.
-        expand: Adjacent chunks that join a chunk in a context, on each side.
         queries: The wordings of the question; empty if the request lists chunks.
     """
 
     vector_db: VectorDB
     k: int
-    mode: SearchMode
     ranker: AnyRanker
     rerank: MMRRerank | BM25Rerank | ModelRerank | None
-    cutoff: Cutoff
-    query_syntax: QuerySyntax
-    fuzzy: bool
     filters: Filter | None
     score_threshold: float
-    min_confidence: float
     include_embeddings: bool
     explain: bool
     weight: float
-    max_chunks_per_document: int | None
-    expand: int
     queries: tuple[Query, ...] = ()
+
+    @property
+    def mode(self) -> SearchMode:
+        """The search mode."""
+        return self.vector_db.search_mode
 
     @property
     def candidates(self) -> int:
@@ -131,7 +128,9 @@ class Plan:
     @property
     def caps(self) -> dict[str, int | None]:
         """By vector DB id, the most chunks of one document; None for no limit."""
-        return {name: each.max_chunks_per_document for name, each in self.searches.items()}
+        return {
+            name: each.vector_db.max_chunks_per_document for name, each in self.searches.items()
+        }
 
     def weight(self, vector_db_id: str) -> float:
         """Return the weight of a vector DB, divided by the largest of all."""
@@ -328,32 +327,34 @@ def _texts(question: str, options: RetrievalOptions) -> list[str]:
 
 
 def _search(vector_db: VectorDB, request: RAGQueryConfig, k: int) -> SearchPlan:
-    rerank = _first(request.rerank, vector_db.rerank)
+    settings = _overridden(vector_db, request)
+    rerank = settings.rerank
     return SearchPlan(
-        vector_db=vector_db,
+        vector_db=settings,
         k=k,
-        mode=_first(request.mode, vector_db.search_mode),
-        ranker=_first(request.ranker, vector_db.ranker),
+        ranker=settings.ranker if request.ranker is None else request.ranker,
         rerank=None if isinstance(rerank, NoRerank) else rerank,
-        cutoff=_first(request.cutoff, vector_db.cutoff),
-        query_syntax=_first(request.query_syntax, vector_db.query_syntax),
-        fuzzy=_first(request.fuzzy, vector_db.fuzzy),
         filters=request.filters,
         score_threshold=request.score_threshold or 0.0,
-        min_confidence=_first(request.min_confidence, vector_db.min_confidence),
         include_embeddings=request.include_embeddings,
         explain=request.explain,
         weight=request.vector_db_weights.get(vector_db.identifier, 1.0),
-        max_chunks_per_document=_first(
-            request.max_chunks_per_document, vector_db.max_chunks_per_document
-        ),
-        expand=_first(request.expand, vector_db.expand),
     )
+
+
+def _overridden(vector_db: VectorDB, request: RAGQueryConfig) -> VectorDB:
+    """Return a registration with each option of the request that is not null."""
+    requested = {name: getattr(request, name) for name in _REGISTERED}
+    requested |= {"search_mode": request.mode, "rerank": request.rerank}
+    given = {name: value for name, value in requested.items() if value is not None}
+    if given.get("search_mode", vector_db.search_mode) is SearchMode.VECTOR:
+        given["fuzzy"] = False  # it searches no words
+    return vector_db.model_copy(update=given)
 
 
 def _with_queries(how: SearchPlan, texts: Sequence[str]) -> SearchPlan:
     """Return the plan with the queries of these wordings; equal plain ones count once."""
-    if how.query_syntax != "web":
+    if how.vector_db.query_syntax != "web":
         return replace(how, queries=tuple(Query(text, text) for text in dict.fromkeys(texts)))
     return replace(how, queries=tuple(_web_query(text, how.vector_db) for text in texts))
 
@@ -362,10 +363,6 @@ def _web_query(text: str, vector_db: VectorDB) -> Query:
     parsed = parse(text)
     checker = Checker(parsed, vector_db.language, vector_db.field_weights)
     return Query(parsed.text, parsed.embedded_text, checker if parsed.restricts else None)
-
-
-def _first(requested: T | None, registered: T) -> T:
-    return registered if requested is None else requested
 
 
 def _tokenizer_model(registrations: Sequence[VectorDB], request: RAGQueryConfig) -> str | None:

@@ -111,7 +111,7 @@ async def _query(
         filters=filters,
         ranker=_ranker(how, query),
         include_embeddings=how.include_embeddings or isinstance(how.rerank, MMRRerank),
-        fuzzy=how.fuzzy and how.mode is not SearchMode.VECTOR,
+        fuzzy=how.vector_db.fuzzy,
     )
 
 
@@ -171,7 +171,8 @@ def _confident(answer: QueryChunksResponse, how: SearchPlan) -> QueryChunksRespo
     Raises:
         InvalidRequest: There is a `min_confidence`, and the search has no confidence.
     """
-    if how.min_confidence <= 0:
+    minimum = how.vector_db.min_confidence
+    if minimum <= 0:
         return answer
     if answer.confidence is None:
         raise InvalidRequest(
@@ -180,9 +181,9 @@ def _confident(answer: QueryChunksResponse, how: SearchPlan) -> QueryChunksRespo
             hint="Set min_confidence to 0, or search by vector or hybrid.",
             field="min_confidence",
         )
-    if answer.confidence >= how.min_confidence:
+    if answer.confidence >= minimum:
         return answer
-    detail = f"{answer.confidence:.3f} is below {how.min_confidence:g}"
+    detail = f"{answer.confidence:.3f} is below {minimum:g}"
     step = Step("min_confidence", 0, len(answer.hits), detail)
     return replace(answer, hits=[], steps=[*answer.steps, step], reason="nothing_relevant")
 
@@ -221,7 +222,7 @@ def _cut(answer: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
     if how.score_threshold > 0:
         removed = len(best) - len(hits)
         steps.append(Step("score_threshold", len(hits), removed, f"{how.score_threshold:g}"))
-    if how.cutoff == "gap":
+    if how.vector_db.cutoff == "gap":
         before, gap = before_gap(hits)
         steps.append(Step("cutoff", len(before), len(hits) - len(before), gap))
         hits = before

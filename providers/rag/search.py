@@ -361,12 +361,12 @@ def _select(hits: Sequence[ContextHit], plan: Plan) -> Selection:
 async def _neighbors(plan: Plan, indexes: Indexes, selection: Selection) -> Neighbors:
     """Return the chunks adjacent to the selected ones, for vector DBs that expand their hits."""
     names = {each.vector_db_id for each in selection.hits}
-    expanded = sorted(name for name in names if plan.searches[name].expand)
+    expanded = sorted(name for name in names if plan.searches[name].vector_db.expand)
     chunks = await run_all(
         adjacent(
             indexes[name],
             [each.hit.chunk for each in selection.hits if each.vector_db_id == name],
-            plan.searches[name].expand,
+            plan.searches[name].vector_db.expand,
             plan.request.filters,
         )
         for name in expanded

@@ -16,7 +16,7 @@ from corral.api.findings import first_finding
 from corral.api.principal import Principal
 from corral.api.provider import Capabilities
 from corral.api.scope import Scope
-from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.api.vector_dbs import SearchDefaults, VectorDB, VectorDBRegistration
 from corral.providers.stack.configured import ConfiguredProviders
 
 
@@ -201,16 +201,7 @@ def same_registration(stored: VectorDB, asked: VectorDB) -> None:
 
 
 QUERY_SETTINGS = frozenset(
-    {
-        "search_mode",
-        "ranker",
-        "rerank",
-        "cutoff",
-        "min_confidence",
-        "query_syntax",
-        "fuzzy",
-        "default_acl",
-    }
+    {"search_mode", "ranker", "rerank", "default_acl", *SearchDefaults.model_fields}
 )
 """Settings that affect only queries, and so may change in a vector DB with chunks."""
 

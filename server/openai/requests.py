@@ -13,10 +13,8 @@ from corral.api.rankers import Ranker
 from corral.api.reranker import Rerank
 from corral.api.vector_dbs import (
     ChunkingConfig,
-    Confidence,
-    Cutoff,
-    QuerySyntax,
     SearchMode,
+    SearchOverrides,
     language_name,
 )
 from corral.api.wire import NullsAreDefaults, Storable, Strict
@@ -224,7 +222,7 @@ def _spelled_out(data: Any) -> Any:
     return {"type": "and", "filters": parts}
 
 
-class SearchVectorStore(NullsAreDefaults):
+class SearchVectorStore(SearchOverrides, NullsAreDefaults):
     """A question to one vector store."""
 
     query: str | Annotated[Listed[str], Field(min_length=1, max_length=MAX_QUERIES + 1)] = Field(
@@ -249,10 +247,6 @@ class SearchVectorStore(NullsAreDefaults):
     search_mode: SearchMode | None = Field(default=None, description="null: as registered.")
     ranker: NamedRanker | None = Field(default=None, description="null: as registered.")
     rerank: Rerank | None = Field(default=None, description="null: as registered.")
-    cutoff: Cutoff | None = Field(default=None, description="null: as registered.")
-    query_syntax: QuerySyntax | None = Field(default=None, description="null: as registered.")
-    fuzzy: bool | None = Field(default=None, description="null: as registered.")
-    min_confidence: Confidence | None = Field(default=None, description="null: as registered.")
     explain: bool = Field(default=False, description="Explain the score of each result.")
 
 

@@ -48,13 +48,8 @@ async def search(
 
 
 def _options(request: SearchVectorStore, more: list[str]) -> RetrievalOptions:
-    options = {
-        name: getattr(request, name)
-        for name in (
-            "ranking_options", "ranker", "rerank", "cutoff", "query_syntax", "fuzzy", "filters",
-            "explain", "min_confidence", "order_by",
-        )
-    }  # fmt: skip
+    shared = RetrievalOptions.model_fields.keys() & SearchVectorStore.model_fields.keys()
+    options = {name: getattr(request, name) for name in shared}
     return checked(RetrievalOptions, {**options, "mode": request.search_mode, "queries": more})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from corral.api.errors import UnsupportedMode
 from corral.api.rankers import WeightedRanker
@@ -14,7 +14,11 @@ from corral.api.vector_dbs import (
     DEFAULT_FIELD_WEIGHTS,
     LANGUAGES,
     ChunkingConfig,
+    ContextDefaults,
+    ContextOverrides,
+    SearchDefaults,
     SearchMode,
+    SearchOverrides,
     SearchSettings,
     VectorDB,
     VectorDBRegistration,
@@ -253,3 +257,26 @@ def test_the_vector_db_has_the_wire_shape() -> None:
     }  # fmt: skip
     assert llama_stack <= set(dumped)
     assert (dumped["type"], dumped["metric"]) == ("vector_db", "l2")
+
+
+@pytest.mark.parametrize(
+    ("defaults", "overrides"),
+    [(SearchDefaults, SearchOverrides), (ContextDefaults, ContextOverrides)],
+)
+def test_a_request_overrides_every_option(
+    defaults: type[BaseModel], overrides: type[BaseModel]
+) -> None:
+    """Each registered option is one of requests, too, with the same values and null by default.
+
+    If this fails: an option was added to one of the two classes.
+    """
+    assert list(defaults.model_fields) == list(overrides.model_fields)
+    for name, field in overrides.model_fields.items():
+        registered = TypeAdapter(defaults).json_schema()["properties"][name]
+        values = {
+            key: registered[key] for key in registered.keys() & {"enum", "minimum", "maximum"}
+        }
+        requested = TypeAdapter(overrides).json_schema()["properties"][name]["anyOf"][0]
+        assert values == {key: requested[key] for key in values}
+        assert field.default is None
+        assert str(field.description).endswith("; null: as registered.")

@@ -4,7 +4,8 @@ import { get, post } from "./api.js";
 import { element, fill, find, say } from "./elements.js";
 import { read, write } from "./stored.js";
 
-const SHOWN = ["provider_id", "embedding_model", "embedding_dimension", "search_mode", "ranker", "rerank", "language", "metric", "field_weights", "chunking", "min_confidence", "expand", "cutoff"];
+// Fields of a registration that are no settings.
+const HIDDEN = new Set(["identifier", "tenant", "provider_resource_id", "type", "vector_db_name", "installation", "created_at", "rebuilt_at", "fingerprint"]);
 
 export let current = null;
 let providers = [];
@@ -38,7 +39,8 @@ function show(db) {
   find("db-details").hidden = db === null;
   if (db === null) return;
   const said = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
-  fill(find("db-settings"), SHOWN.filter((name) => name in db).flatMap((name) => [element("dt", {}, name), element("dd", {}, said(db[name]))]));
+  const settings = Object.entries(db).filter(([name, value]) => !HIDDEN.has(name) && value !== null);
+  fill(find("db-settings"), settings.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, said(value))]));
 }
 
 // Show the vector DB that is selected; a reply that comes after another was selected is dropped.

@@ -8,7 +8,7 @@ import pytest
 
 from corral.api.errors import InvalidRequest
 from corral.api.rag import RAGQueryConfig
-from corral.api.vector_dbs import VectorDB
+from corral.api.vector_dbs import ContextDefaults, SearchDefaults, VectorDB
 from corral.providers.rag.plan import SearchPlan, resolve
 
 
@@ -50,7 +50,8 @@ def test_the_request_wins_over_the_registration_over_the_default(name: str) -> N
     vector_db = registered(**{"search_mode" if name == "mode" else name: stored})
 
     def resolved(vector_db: VectorDB, **request: Any) -> Any:
-        value = getattr(search_plan(vector_db, **request), name)
+        plan = search_plan(vector_db, **request)
+        value = getattr(plan, name) if hasattr(plan, name) else getattr(plan.vector_db, name)
         return {"type": value.type} if hasattr(value, "type") else value
 
     assert resolved(registered()) == default
@@ -59,12 +60,13 @@ def test_the_request_wins_over_the_registration_over_the_default(name: str) -> N
 
 
 def test_every_option_of_a_search_is_in_the_plan() -> None:
-    """A field of the request that a registration also has is a field of the plan.
+    """A field that requests and registrations share is an option that the plan overrides.
 
     If this fails: a new option was added to both, and its precedence is decided elsewhere.
     """
     both = set(RAGQueryConfig.model_fields) & set(VectorDB.model_fields)
-    assert both <= set(SearchPlan.__dataclass_fields__)
+    options = {*SearchDefaults.model_fields, *ContextDefaults.model_fields}
+    assert both == options | {"ranker", "rerank"}
 
 
 def test_no_re_ranking_is_none() -> None:
