@@ -13,12 +13,12 @@ from typing import Any, BinaryIO
 
 import apsw
 import numpy as np
-from numpy.typing import NDArray
 
 from corral.providers.base.disk import whole_file
 from corral.providers.vector_io.faiss.base import Base
 from corral.providers.vector_io.faiss.client import ApproximateIndex, Hnsw, Ivf, faiss
 from corral.providers.vector_io.faiss.config import FaissConfig
+from corral.providers.vector_io.store.approximate import rows_still_there
 from corral.providers.vector_io.store.changes import read_state
 
 KINDS: Mapping[str, type[ApproximateIndex]] = {"hnsw": Hnsw, "ivf": Ivf}
@@ -118,7 +118,7 @@ class BaseFile:
             return None
         rows = np.frombuffer(file.read(8 * count), dtype=np.int64)
         norms = np.frombuffer(file.read(8 * count), dtype=np.float64)
-        alive = _still_there(connection, rows, norms)
+        alive = rows_still_there(connection, rows, norms)
         if alive is None:
             logger.warning("%s does not match its chunk file; it will be rebuilt", self._path.name)
             return None
@@ -143,18 +143,3 @@ def _is_whole(file: BinaryIO) -> bool:
     found = file.read(CRC_BYTES)
     file.seek(0)
     return left == 0 and found == crc.to_bytes(CRC_BYTES, "little")
-
-
-def _still_there(
-    connection: apsw.Connection, rows: NDArray[np.int64], norms: NDArray[np.float64]
-) -> NDArray[np.bool_] | None:
-    """Return which rows the chunk file still has; None if it has others, or other norms."""
-    query = "SELECT row, squared_norm FROM embeddings WHERE row <= ? ORDER BY row"
-    kinds = np.dtype([("row", np.int64), ("norm", np.float64)])
-    table = np.fromiter(connection.execute(query, (int(rows[-1]),)), dtype=kinds)
-    places = np.searchsorted(rows, table["row"])
-    if (rows[places] != table["row"]).any() or (norms[places] != table["norm"]).any():
-        return None
-    alive = np.zeros(len(rows), dtype=np.bool_)
-    alive[places] = True
-    return alive

@@ -1,20 +1,11 @@
-"""Vector search of inline::faiss: a base that is searched approximately, and the rest exactly.
+"""Vector search of inline::faiss: an HNSW or IVF index for large vector DBs; `flat` has none.
 
-The chunk file is the truth. Memory holds two parts: the *base*, an HNSW or IVF index over the rows
-up to some row, and a *copy* of the embeddings above it, all of which are compared, as in
-`inline::sqlite`. A `flat` index has no base, and small vector DBs have none yet.
-
-A base never changes during a search. When the copy has grown, a thread builds a new base from the
-old one and the copy, and exchanges both at once. So neither queries nor writes wait for an index
-to be built, and a query finds what was just written. It passes over deleted rows in the base; once
-they are a third of it, the base is rebuilt.
+A new base is built from the old one and the rows above it.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from corral.api.errors import CorralError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.faiss.base import Base
@@ -36,15 +26,13 @@ from corral.providers.vector_io.faiss.client import (
 )
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.records import BaseFile
-from corral.providers.vector_io.kit.exact import Nearest, effective_metric, nearest
-from corral.providers.vector_io.kit.rows import RowSet
+from corral.providers.vector_io.store.approximate import Abandoned, ApproximateSearcher
 from corral.providers.vector_io.store.changes import read_state
-from corral.providers.vector_io.store.connections import state, transaction
-from corral.providers.vector_io.store.engine import Lend, VectorSearcher
+from corral.providers.vector_io.store.connections import transaction
+from corral.providers.vector_io.store.engine import Lend
 from corral.providers.vector_io.store.matrix import (
     BATCH_ROWS,
     EmbeddingBatch,
-    MemoryCopy,
     read_embeddings,
     read_rows,
     unit_rows,
@@ -52,10 +40,6 @@ from corral.providers.vector_io.store.matrix import (
 
 GROWTH = 0.1
 """Share of the base's rows that the copy may reach before both become a new base."""
-MIN_GROWTH = 1000
-"""Rows that the copy may always have; comparing them takes 0.05 ms."""
-MOST_DEAD = 1 / 3
-"""Share of the base's rows that may be deleted before it is rebuilt."""
 RETRAINED_AT = 4
 """Growth at which an IVF index is trained again, which doubles the number of its centers."""
 STRANGE = 1.2
@@ -70,22 +54,13 @@ LAST_ROW = 2**63 - 1
 SAMPLE_PER_LIST = 64
 """Embeddings that k-means sees for each list."""
 
-logger = logging.getLogger(__name__)
 
-
-class _Abandoned(Exception):
-    """The vector DB was closed or emptied during the build of its index."""
-
-
-class FaissSearch(VectorSearcher):
+class FaissSearch(ApproximateSearcher[Base]):
     """Finds the nearest embeddings of one chunk file. Safe to use from many threads.
 
     Args:
         file: Where the base is stored.
         lend: Lends a connection to the chunk file, outside a transaction.
-
-    Attributes:
-        stopping: Set once it is being closed.
     """
 
     def __init__(
@@ -95,12 +70,12 @@ class FaissSearch(VectorSearcher):
         file: Path,
         lend: Lend,
     ) -> None:
-        self._dimension = vector_db.embedding_dimension
-        self._metric = effective_metric(vector_db)
+        kind = index_kind(vector_db, config)
+        build_from = None if kind == "flat" else config.approximate_from
+        super().__init__(vector_db, lend, "FAISS", build_from, GROWTH)
         self._unit = self._metric is Metric.COSINE
         self._config = config
-        self._kind = index_kind(vector_db, config)
-        self._lend = lend
+        self._kind = kind
         settings = config.model_dump(
             include={"hnsw_m", "hnsw_ef_construction"} if self._kind == "hnsw" else {"ivf_nlist"}
         )
@@ -108,74 +83,20 @@ class FaissSearch(VectorSearcher):
         if self._kind == "ivf":
             settings["codes"] = "int8"
         self._file = BaseFile(file, settings, config)
-        self._parts: tuple[Base | None, MemoryCopy] = (None, self._copy_after(0))
-        self._building = threading.Lock()
-        self.stopping = threading.Event()
-
-    # --- searching ---------------------------------------------------------------------------
-
-    @override
-    def begin(
-        self,
-        connection: apsw.Connection,
-        query: NDArray[np.float32],
-        k: int,
-        allowed: RowSet | None,
-    ) -> Callable[[], Nearest]:
-        base, copy = self._parts
-        find = copy.view(connection).begin(connection, query, k, allowed)
-
-        def found() -> Nearest:
-            rows, matrix = find()
-            if base is not None:
-                proposed = base.candidates(connection, query, k, allowed)
-                more = read_rows(connection, proposed, self._dimension)
-                rows, matrix = np.concatenate([rows, proposed]), np.concatenate([matrix, more])
-            self._build_if_due(connection)
-            return nearest(rows, matrix, query, k, self._metric)
-
-        return found
 
     # --- building ----------------------------------------------------------------------------
 
     @override
-    def prepare(self) -> None:
-        with self._lend() as connection, transaction(connection, "DEFERRED"):
-            self._load(connection)
-            self._build_if_due(connection)
+    def load(self, connection: apsw.Connection) -> Base | None:
+        return self._file.load(connection)
 
     @override
-    def written(self) -> None:
-        with self._lend() as connection, transaction(connection, "DEFERRED"):
-            self._build_if_due(connection)
-
-    def _load(self, connection: apsw.Connection) -> None:
-        """Load the base from its file if it fits the chunk file and is no older than ours."""
-        if self._kind == "flat":
-            return
-        base, ours = self._file.load(connection), self._parts[0]
-        if base is not None and (ours is None or base.last_row >= ours.last_row):
-            self._exchange(base)
-
-    def _build_if_due(self, connection: apsw.Connection) -> None:
-        """Start building a new base in a thread if one is due and none is being built."""
-        if not self._is_due(connection) or not self._building.acquire(blocking=False):
-            return
-        if self.stopping.is_set():
-            self._building.release()
-            return
-        threading.Thread(target=self._build, name="faiss-build", daemon=True).start()
+    def save(self, base: Base) -> None:
+        self._file.save(base)
 
     @override
-    def settle(self) -> None:
-        with self._building:
-            pass
-
-    @property
-    def covered(self) -> int:
-        """The number of rows in the approximate index, deleted ones included; 0 without one."""
-        base = self._parts[0]
-        return len(base) if base else 0
+    def discard(self) -> None:
+        self._file.delete()
 
     @property
     def lists(self) -> int:
@@ -184,63 +105,17 @@ class FaissSearch(VectorSearcher):
         return base.index.engine.nlist if base and self._kind == "ivf" else 0
 
     @override
-    def close(self) -> None:
-        self.stopping.set()
-        self.settle()
-
-    @override
-    def discard(self) -> None:
-        self._file.delete()
-
-    def _is_due(self, connection: apsw.Connection) -> bool:
-        base = self._parts[0]
-        if self._kind == "flat":
-            return False
-        count = state(connection, "count")
-        if base is None:
-            return count >= self._config.approximate_from
-        uncovered = count - (len(base) - base.dead)
-        return _is_worn(base) or uncovered > max(MIN_GROWTH, GROWTH * len(base))
-
-    def _build(self) -> None:
-        """Build a new base, exchange and store it: what a builder thread does."""
-        try:
-            with self._lend() as connection:
-                with transaction(connection, "DEFERRED"):
-                    self._load(connection)  # another process may have made it
-                    due, count = self._is_due(connection), state(connection, "count")
-                if due and count < self._config.approximate_from:
-                    self._exchange(None)
-                elif due:
-                    base = self._grown(connection, self._parts[0])
-                    self._exchange(base)
-                    self._file.save(base)
-        except _Abandoned:
-            logger.debug("The build of a FAISS index was abandoned.")
-        except (CorralError, OSError) as error:
-            # Queries go on without it, exactly and more slowly, and the next one tries again.
-            logger.warning("A FAISS index could not be built or stored: %s", error)
-        finally:
-            self._building.release()
-
-    def _exchange(self, base: Base | None) -> None:
-        self._parts = (base, self._copy_after(base.last_row if base else 0))
-
-    def _copy_after(self, row: int) -> MemoryCopy:
-        return MemoryCopy(self._dimension, self._metric, after_row=row)
-
-    def _grown(self, connection: apsw.Connection, old: Base | None) -> Base:
-        """Return a base over all rows of the file, leaving the old one as it is."""
+    def build(self, connection: apsw.Connection, old: Base | None) -> Base:
         with transaction(connection, "DEFERRED"):
             # Lists are made for what is there now; what comes meanwhile may be something else.
             last = read_state(connection).last_row if self._kind == "ivf" else LAST_ROW
         base = self._start(connection, old)
         for batch in self._above(connection, base.last_row, last):
             if self.stopping.is_set():
-                raise _Abandoned
+                raise Abandoned
             base.extend(batch)
         if not len(base):
-            raise _Abandoned
+            raise Abandoned
         return base
 
     def _start(self, connection: apsw.Connection, old: Base | None) -> Base:
@@ -250,7 +125,7 @@ class FaissSearch(VectorSearcher):
             if old is not None and not self._is_outdated(connection, old, now.count):
                 return old.copy()
             if not now.count:
-                raise _Abandoned
+                raise Abandoned
             index: ApproximateIndex
             if self._kind == "hnsw":
                 index = empty_hnsw(self._dimension, self._metric, self._config)
@@ -262,8 +137,8 @@ class FaissSearch(VectorSearcher):
 
     def _is_outdated(self, connection: apsw.Connection, base: Base, count: int) -> bool:
         """Return True if a base has to be built from scratch to hold all rows well."""
-        if _is_worn(base) or not isinstance(base.index, Ivf):
-            return _is_worn(base)
+        if base.is_worn or not isinstance(base.index, Ivf):
+            return base.is_worn
         if count >= RETRAINED_AT * base.trained:
             return True
         known = base.index.misfits(self._sample(connection, FIT_ROWS, last=base.last_row))
@@ -309,10 +184,6 @@ def _joined(batches: Sequence[EmbeddingBatch]) -> EmbeddingBatch:
     columns = zip(*((each.rows, each.squared_norms, each.matrix) for each in batches), strict=True)
     rows, norms, matrix = (np.concatenate(each) for each in columns)
     return EmbeddingBatch(rows, norms, matrix)
-
-
-def _is_worn(base: Base) -> bool:
-    return base.dead > MOST_DEAD * len(base)
 
 
 def index_kind(vector_db: VectorDB, config: FaissConfig) -> str:

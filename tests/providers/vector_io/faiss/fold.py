@@ -163,6 +163,6 @@ def no_building(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fail when an index is built, rather than loaded."""
     built: list[object] = []
     with monkeypatch.context() as patched:
-        patched.setattr(FaissSearch, "_grown", lambda *_: built.append(1))
+        patched.setattr(FaissSearch, "build", lambda *_: built.append(1))
         yield
     assert not built

@@ -1,0 +1,357 @@
+"""A searcher with an index that is searched approximately, and the rest exactly.
+
+The chunk file is the truth. Memory holds two parts: the *base*, an index over the rows up to some
+row, and a *copy* of the embeddings above it, all of which are compared, as in `inline::sqlite`.
+Small vector DBs have no base yet.
+
+A base never changes during a search. When the copy has grown, a thread builds a new base and
+exchanges both at once. So neither queries nor writes wait for an index to be built, and a query
+finds what was just written. It passes over deleted rows in the base; once they are a third of it,
+the base is rebuilt.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from corral.api.errors import CorralError
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.kit.exact import Nearest, effective_metric, nearest
+from corral.providers.vector_io.kit.rows import RowSet
+from corral.providers.vector_io.store.changes import StaleRead, deleted_after, read_state
+from corral.providers.vector_io.store.connections import state, transaction
+from corral.providers.vector_io.store.engine import Lend, VectorSearcher
+from corral.providers.vector_io.store.matrix import (
+    MemoryCopy,
+    mark_deleted,
+    read_rows,
+    usable_places,
+)
+
+MIN_GROWTH = 1000
+"""Rows that the copy may always have; comparing them takes 0.05 ms."""
+MAX_DEAD = 1 / 3
+"""Share of the base's rows that may be deleted before it is rebuilt."""
+
+logger = logging.getLogger(__name__)
+
+
+class Abandoned(Exception):
+    """The vector DB was closed or emptied during the build of its index."""
+
+
+class IndexFailed(Exception):
+    """The index cannot be searched: it is damaged, or was closed."""
+
+
+class CoveredRows(ABC):
+    """An approximate index, whose places 0 to n - 1 are rows of the chunk file.
+
+    During a search nothing but its knowledge of deletions changes.
+
+    Args:
+        rows: Row numbers by place, ascending, int64.
+        squared_norms: Of the stored embeddings, by place, float64.
+        alive: False for a deleted row, by place.
+        deletion: The last deletion that `alive` knows.
+    """
+
+    def __init__(
+        self,
+        rows: NDArray[np.int64],
+        squared_norms: NDArray[np.float64],
+        alive: NDArray[np.bool_],
+        deletion: int,
+    ) -> None:
+        self.rows = rows
+        self.squared_norms = squared_norms
+        self._alive = alive
+        self._deletion = deletion
+        self._dead = len(alive) - int(alive.sum())
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def last_row(self) -> int:
+        """The row up to which the file is covered."""
+        return int(self.rows[-1]) if len(self.rows) else 0
+
+    @property
+    def dead(self) -> int:
+        """The number of rows that are known to be deleted."""
+        return self._dead
+
+    @property
+    def is_worn(self) -> bool:
+        """True if so many rows are deleted that the index has to be built from scratch."""
+        return self.dead > MAX_DEAD * len(self)
+
+    @abstractmethod
+    def places(
+        self, query: NDArray[np.float32], k: int, usable: NDArray[np.bool_] | None
+    ) -> NDArray[np.int64]:
+        """Return the places of about the k nearest embeddings, and of some more.
+
+        Args:
+            query: Shape (dimension,).
+            k: At least 1.
+            usable: A mask of the places that may be returned, shape (n,); None for all.
+
+        Raises:
+            IndexFailed: It is damaged, or was closed.
+        """
+
+    def candidates(
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        allowed: RowSet | None,
+    ) -> NDArray[np.int64]:
+        """Return rows among which about the k nearest are.
+
+        Args:
+            connection: In a read transaction; rows that it sees as deleted are not returned.
+            query, k, allowed: As `VectorSearcher.begin` takes them.
+
+        Raises:
+            StaleRead: The base knows rows or deletions that the transaction does not see.
+            IndexFailed: See `places`.
+        """
+        with self._lock:
+            now = read_state(connection)
+            if now.last_row < self.last_row or now.deletion < self._deletion:
+                raise StaleRead
+            self._deletion, gone = deleted_after(connection, self._deletion)
+            self._dead += mark_deleted(self.rows, self._alive, gone)
+            usable = usable_places(self.rows, self._alive, self._dead == 0, allowed)
+        rows: NDArray[np.int64] = self.rows[self.places(query, k, usable)]
+        return rows
+
+
+Base = TypeVar("Base", bound=CoveredRows)
+
+
+class ApproximateSearcher(VectorSearcher, Generic[Base]):
+    """Finds the nearest embeddings of one chunk file. Safe to use from many threads.
+
+    Args:
+        lend: Lends a connection to the chunk file, outside a transaction.
+        name: The index's name in messages and threads.
+        build_from: Fewest chunks for which a base is built; None for never.
+        growth: Share of the base's rows that the copy may reach before both become a new base.
+
+    Attributes:
+        stopping: Set once it is being closed.
+    """
+
+    def __init__(
+        self, vector_db: VectorDB, lend: Lend, name: str, build_from: int | None, growth: float
+    ) -> None:
+        self._dimension = vector_db.embedding_dimension
+        self._metric = effective_metric(vector_db)
+        self._lend = lend
+        self._name = name
+        self._build_from = build_from
+        self._growth = growth
+        self._parts: tuple[Base | None, MemoryCopy] = (None, self._copy_after(0))
+        self._building = threading.Lock()
+        self.stopping = threading.Event()
+
+    # --- what an engine adds -----------------------------------------------------------------
+
+    @abstractmethod
+    def load(self, connection: apsw.Connection) -> Base | None:
+        """Return the stored base, or None if there is no new one that fits the chunk file.
+
+        Args:
+            connection: In a read transaction.
+        """
+
+    @abstractmethod
+    def build(self, connection: apsw.Connection, old: Base | None) -> Base:
+        """Return a base over all rows of the file, leaving the old one as it is.
+
+        Args:
+            connection: Outside a transaction; one long one would keep SQLite from clearing its log.
+
+        Raises:
+            Abandoned: It is being closed, or there are no chunks any more.
+            CorralError, OSError: It cannot be built.
+        """
+
+    def save(self, base: Base) -> None:
+        """Store a base that was just exchanged."""
+
+    def retire(self, base: Base) -> None:
+        """Release what a base holds that is searched no more."""
+
+    def forget(self, base: Base) -> None:
+        """Delete a stored base that failed, so that it is not loaded again."""
+
+    def may_build(self) -> bool:
+        """Return True unless another process keeps the index."""
+        return True
+
+    # --- searching ---------------------------------------------------------------------------
+
+    @override
+    def begin(
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        allowed: RowSet | None,
+    ) -> Callable[[], Nearest]:
+        base, copy = self._parts
+        find = copy.view(connection).begin(connection, query, k, allowed)
+
+        def search() -> Nearest:
+            rows, matrix = find()
+            if base is not None:
+                proposed = self._proposed(base, connection, query, k, allowed)
+                more = read_rows(connection, proposed, self._dimension)
+                rows, matrix = np.concatenate([rows, proposed]), np.concatenate([matrix, more])
+            self._build_if_due(connection)
+            return nearest(rows, matrix, query, k, self._metric)
+
+        return search
+
+    def _proposed(
+        self,
+        base: Base,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        allowed: RowSet | None,
+    ) -> NDArray[np.int64]:
+        """Return the base's candidates; a base that fails is searched no more.
+
+        Raises:
+            StaleRead: See `CoveredRows.candidates`; or the base failed, and the others will do.
+        """
+        try:
+            return base.candidates(connection, query, k, allowed)
+        except IndexFailed as error:
+            if self._parts[0] is base and not self.stopping.is_set():
+                logger.warning("A %s index failed; it will be rebuilt.", self._name)
+                self.forget(base)
+            self._exchange(None, instead_of=base)
+            raise StaleRead from error
+
+    # --- building ----------------------------------------------------------------------------
+
+    @override
+    def prepare(self) -> None:
+        with self._lend() as connection, transaction(connection, "DEFERRED"):
+            self._load(connection)
+            self._build_if_due(connection)
+
+    @override
+    def written(self) -> None:
+        with self._lend() as connection, transaction(connection, "DEFERRED"):
+            self._build_if_due(connection)
+
+    @override
+    def settle(self) -> None:
+        with self._building:
+            pass
+
+    @override
+    def close(self) -> None:
+        self.stopping.set()
+        with self._building:
+            pass
+
+    @property
+    def covered(self) -> int:
+        """The number of rows in the approximate index, deleted ones included; 0 without one."""
+        base = self._parts[0]
+        return len(base) if base else 0
+
+    def _load(self, connection: apsw.Connection) -> None:
+        """Load the base from its file if it fits the chunk file and is no older than ours."""
+        if self._build_from is None:
+            return
+        base, ours = self.load(connection), self._parts[0]
+        if base is not None and (ours is None or base.last_row >= ours.last_row):
+            self._exchange(base)
+
+    def _build_if_due(self, connection: apsw.Connection) -> None:
+        """Start building a new base in a thread if one is due and none is being built."""
+        if not self._is_due(connection) or not self._building.acquire(blocking=False):
+            return
+        if self.stopping.is_set() or not self.may_build():
+            self._building.release()
+            return
+        name = f"{self._name.lower()}-build"
+        threading.Thread(target=self._build, name=name, daemon=True).start()
+
+    def _is_due(self, connection: apsw.Connection) -> bool:
+        base = self._parts[0]
+        if self._build_from is None:
+            return False
+        count = state(connection, "count")
+        if base is None:
+            return count >= self._build_from
+        uncovered = count - (len(base) - base.dead)
+        return base.is_worn or uncovered > max(MIN_GROWTH, self._growth * len(base))
+
+    def _build(self) -> None:
+        """Build a new base, exchange and store it: what a builder thread does."""
+        try:
+            with self._lend() as connection:
+                with transaction(connection, "DEFERRED"):
+                    self._load(connection)  # another process may have made it
+                    due, count = self._is_due(connection), state(connection, "count")
+                if due and count < (self._build_from or 0):
+                    self._exchange(None)
+                elif due:
+                    base = self.build(connection, self._parts[0])
+                    self._exchange(base)
+                    self.save(base)
+        except Abandoned:
+            logger.debug("The build of a %s index was abandoned.", self._name)
+        except (CorralError, OSError) as error:
+            # Queries go on without it, exactly and more slowly, and the next one tries again.
+            logger.warning("A %s index could not be built or stored: %s", self._name, error)
+        finally:
+            self._building.release()
+
+    def _exchange(self, base: Base | None, *, instead_of: Base | None = None) -> None:
+        """Search another base from now on; `instead_of` limits it to a base that is in use."""
+        old = self._parts[0]
+        if instead_of is not None and old is not instead_of:
+            return
+        self._parts = (base, self._copy_after(base.last_row if base else 0))
+        if old is not None:
+            self.retire(old)
+
+    def _copy_after(self, row: int) -> MemoryCopy:
+        return MemoryCopy(self._dimension, self._metric, after_row=row)
+
+
+def rows_still_there(
+    connection: apsw.Connection, rows: NDArray[np.int64], norms: NDArray[np.float64]
+) -> NDArray[np.bool_] | None:
+    """Return a mask of the rows the chunk file still has; None if it has others, or other norms."""
+    query = "SELECT row, squared_norm FROM embeddings WHERE row <= ? ORDER BY row"
+    kinds = np.dtype([("row", np.int64), ("norm", np.float64)])
+    table = np.fromiter(connection.execute(query, (int(rows[-1]),)), dtype=kinds)
+    places = np.searchsorted(rows, table["row"])
+    if (rows[places] != table["row"]).any() or (norms[places] != table["norm"]).any():
+        return None
+    alive = np.zeros(len(rows), dtype=np.bool_)
+    alive[places] = True
+    return alive
