@@ -1,4 +1,4 @@
-"""inline::chroma and remote::chroma: vectors in Chroma, words and filters in a mirror beside it."""
+"""inline::chroma and remote::chroma: Chroma over one SQLite file a vector DB, and a server."""
 
 from dataclasses import replace
 
@@ -7,12 +7,18 @@ from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
     provider_type="inline::chroma",
-    description="Chroma in this process: HNSW vectors in one folder, no service.",
+    description="Chroma over one SQLite file a vector DB: HNSW for large ones.",
     config="corral.providers.vector_io.chroma.config:ChromaConfig",
     factory="corral.providers.vector_io.chroma.provider:create",
-    requires=("chromadb",),
+    requires=("apsw", "chromadb"),
     extra="chroma",
-    capabilities=replace(ENGINE_DEFAULTS, keyword="emulated", fuzzy=True),
+    capabilities=replace(
+        ENGINE_DEFAULTS,
+        keyword="emulated",
+        concurrent_processes=True,
+        transactional=True,
+        fuzzy=True,
+    ),
 )
 
 REMOTE_SPEC = ProviderSpec(
@@ -22,5 +28,5 @@ REMOTE_SPEC = ProviderSpec(
     config="corral.providers.vector_io.chroma.config:RemoteChromaConfig",
     factory="corral.providers.vector_io.chroma.provider:create_remote",
     extra="chroma-remote",
-    capabilities=replace(SPEC.capabilities, concurrent_processes=True),
+    capabilities=replace(SPEC.capabilities, transactional=False),
 )

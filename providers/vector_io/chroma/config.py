@@ -9,6 +9,8 @@ import httpx
 from pydantic import AfterValidator, Field, SecretStr
 
 from corral.api.provider import ProviderConfig
+from corral.api.scoring import Metric
+from corral.providers.vector_io.store.config import ChunkFileConfig
 
 
 def _server_url(value: str) -> str:
@@ -31,21 +33,12 @@ def _header_values(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return headers
 
 
-class ChromaConfig(ProviderConfig):
-    """Settings of inline::chroma.
+class GraphConfig(ProviderConfig):
+    """Settings of a collection's graph, which are fixed when it is made.
 
-    The three of the graph are fixed when a vector DB is made. Their defaults find more than 0.99 of
-    the true ten nearest among 20,000 embeddings (README).
+    Their defaults find more than 0.99 of the true ten nearest among 20,000 embeddings (README).
     """
 
-    folder: Path | None = Field(
-        default=None,
-        description="Where Chroma's files and the mirrors are, for a server the mirrors alone; a "
-        "folder named by provider_id in the data folder.",
-    )
-    keyword_memory_mib: float = Field(
-        default=64, ge=0, description="Memory for cached postings of common words, per vector DB."
-    )
     ef_search: int = Field(
         default=200,
         ge=10,
@@ -59,10 +52,32 @@ class ChromaConfig(ProviderConfig):
         default=16, ge=4, le=256, description="Edges of a chunk in the graph."
     )
 
+    def graph(self, metric: Metric) -> dict[str, str | int]:
+        """Return Chroma's configuration of a graph."""
+        space = {Metric.COSINE: "cosine", Metric.L2: "l2", Metric.DOT: "ip"}[metric]
+        return {"space": space, **self.model_dump(include=set(GraphConfig.model_fields))}
 
-class RemoteChromaConfig(ChromaConfig):
-    """Settings of remote::chroma: those of inline::chroma, and the server's."""
 
+class ChromaConfig(ChunkFileConfig, GraphConfig):
+    """Settings of inline::chroma."""
+
+    approximate_from: int = Field(
+        default=10_000,
+        ge=1,
+        description="Fewest chunks for which there is a collection; fewer are searched exactly.",
+    )
+
+
+class RemoteChromaConfig(GraphConfig):
+    """Settings of remote::chroma."""
+
+    folder: Path | None = Field(
+        default=None,
+        description="Where the mirrors are; a folder named by provider_id in the data folder.",
+    )
+    keyword_memory_mib: float = Field(
+        default=64, ge=0, description="Memory for cached postings of common words, per vector DB."
+    )
     url: Annotated[str, AfterValidator(_server_url)] = Field(
         default="http://127.0.0.1:8000", description="The server, without /api."
     )

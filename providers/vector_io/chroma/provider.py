@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import override
+
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import CorralError, NotFound, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
@@ -22,15 +24,31 @@ from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, fold
 from corral.providers.vector_io.chroma.server import ChromaServer
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
+from corral.providers.vector_io.store.engine import ChunkFileEngine
+from corral.providers.vector_io.store.provider import ChunkFileProvider
 
 PREFIX = "corral-"
 """How the names of Corral's collections begin."""
 
-_SPACES = {Metric.COSINE: "cosine", Metric.L2: "l2", Metric.DOT: "ip"}
+
+class InlineChromaProvider(ChunkFileProvider):
+    """Holds one file per vector DB in one folder, and a collection beside a large one."""
+
+    def __init__(self, provider_id: str, config: ChromaConfig, folder: Path) -> None:
+        super().__init__(provider_id, folder)
+        self._config = config
+
+    @override
+    def engine_of(self, vector_db: VectorDB, path: Path) -> ChunkFileEngine:
+        # Here, since remote::chroma does not need chromadb.
+        from corral.providers.vector_io.chroma.search import ChromaSearch
+
+        searcher = partial(ChromaSearch, vector_db, self._config, path.with_suffix(".chroma"))
+        return ChunkFileEngine(vector_db, path, self._config, searcher)
 
 
 class ChromaProvider(VectorIOProvider):
-    """Holds one collection per vector DB, in this process or in a server.
+    """Holds one collection per vector DB in a server.
 
     Args:
         home: The data folder, for the write-ahead log.
@@ -41,7 +59,7 @@ class ChromaProvider(VectorIOProvider):
     def __init__(
         self,
         provider_id: str,
-        config: ChromaConfig,
+        config: RemoteChromaConfig,
         home: Path,
         mirrors: Path,
         threads: ThreadPool,
@@ -97,14 +115,7 @@ class ChromaProvider(VectorIOProvider):
 
     def _graph(self, vector_db: VectorDB) -> dict[str, Any]:
         metric = Metric.COSINE if vector_db.normalize else vector_db.metric
-        return {
-            "hnsw": {
-                "space": _SPACES[metric],
-                "ef_search": self._config.ef_search,
-                "ef_construction": self._config.ef_construction,
-                "max_neighbors": self._config.max_neighbors,
-            }
-        }
+        return {"hnsw": self._config.graph(metric)}
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections and mirrors that no registration holds; see the contract."""
@@ -145,21 +156,10 @@ class ChromaProvider(VectorIOProvider):
             engine.release()
 
 
-def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider:
+def create(provider_id: str, config: ChromaConfig, home: Path) -> InlineChromaProvider:
     """Build inline::chroma (its spec's factory)."""
-    # Here, since remote::chroma does not need chromadb.
-    from corral.providers.vector_io.chroma.embedded import hold
-
     folder = config.folder or provider_folder(provider_id, "chroma", home)
-    threads = ThreadPool(provider_id, None)
-    return ChromaProvider(
-        provider_id,
-        config,
-        home,
-        folder / "mirrors",
-        threads,
-        hold=partial(hold, folder, provider_id),
-    )
+    return InlineChromaProvider(provider_id, config, folder)
 
 
 def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> ChromaProvider:

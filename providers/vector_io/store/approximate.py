@@ -133,11 +133,20 @@ class CoveredRows(ABC):
             now = read_state(connection)
             if now.last_row < self.last_row or now.deletion < self._deletion:
                 raise StaleRead
-            self._deletion, gone = deleted_after(connection, self._deletion)
-            self._dead += mark_deleted(self.rows, self._alive, gone)
+            self._follow(connection)
             usable = usable_places(self.rows, self._alive, self._dead == 0, allowed)
         rows: NDArray[np.int64] = self.rows[self.places(query, k, usable)]
         return rows
+
+    def living(self, connection: apsw.Connection) -> tuple[NDArray[np.bool_], int]:
+        """Return a mask of the rows that the file still has, and the last deletion it knows."""
+        with self._lock:
+            self._follow(connection)
+            return self._alive.copy(), self._deletion
+
+    def _follow(self, connection: apsw.Connection) -> None:
+        self._deletion, gone = deleted_after(connection, self._deletion)
+        self._dead += mark_deleted(self.rows, self._alive, gone)
 
 
 Base = TypeVar("Base", bound=CoveredRows)

@@ -1,0 +1,116 @@
+"""A folder beside a chunk file for an engine that stores its index in files of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import apsw
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.providers.base.disk import whole_file
+
+ROWS_FILE = "rows.npz"
+
+
+class IndexFolder:
+    """The folder of an index, used by one process at a time.
+
+    `current.json` names the subfolder in use. It is written after the index, so a killed process
+    leaves no half of one in use.
+
+    Args:
+        settings: What the index depends on, as JSON; an index with other settings is not used.
+
+    Attributes:
+        path: As given.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self.path = path
+        self._mark = path / "current.json"
+        self._settings = dict(settings)
+        self._owned: apsw.Connection | None = None
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        """Return True if this process has the folder, taking it if it is free."""
+        with self._lock:
+            if self._owned is not None:
+                return True
+            try:
+                self.path.mkdir(exist_ok=True)
+                connection = apsw.Connection(str(self.path / "owner.db"))
+                connection.execute("BEGIN EXCLUSIVE")  # ends with the process
+            except (apsw.Error, OSError):  # another process has it, or it cannot be written to
+                return False
+            self._owned = connection
+        self.sweep()
+        return True
+
+    def release(self) -> None:
+        """Let another process have the folder."""
+        with self._lock:
+            if self._owned is not None:
+                self._owned.close(force=True)
+                self._owned = None
+
+    def current(self) -> Path | None:
+        """Return the subfolder in use; None if there is none that fits."""
+        try:
+            mark = json.loads(self._mark.read_text("utf-8"))
+        except (OSError, ValueError):
+            return None
+        name = mark.pop("folder", None)
+        return self.path / name if mark == self._settings and name else None
+
+    def new_place(self) -> Path:
+        """Return a subfolder for another index, which does not exist."""
+        return self.path / f"index-{uuid.uuid4().hex[:12]}"
+
+    def switch(self, place: Path) -> None:
+        """Record that the index in a subfolder is in use, also after a loss of power."""
+        with whole_file(self._mark) as file:
+            file.write(json.dumps({**self._settings, "folder": place.name}).encode())
+
+    def forget(self) -> None:
+        """Record that there is no index."""
+        self._mark.unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Delete the subfolders that are not in use."""
+        if self._owned is None:
+            return
+        current = self.current()
+        for place in self.path.glob("index-*"):
+            if place != current:
+                shutil.rmtree(place, ignore_errors=True)
+
+    def delete(self) -> None:
+        """Delete the folder."""
+        self.release()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def save_covered_rows(
+    place: Path, rows: NDArray[np.int64], squared_norms: NDArray[np.float64]
+) -> None:
+    """Store the rows of the chunk file that an index covers, and the norms of their embeddings."""
+    with whole_file(place / ROWS_FILE) as file:
+        np.savez(file, rows=rows, squared_norms=squared_norms)
+
+
+def covered_rows(place: Path) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return what `save_covered_rows` stored.
+
+    Raises:
+        OSError, ValueError, KeyError: The file is absent or damaged.
+    """
+    with np.load(place / ROWS_FILE) as stored:
+        return stored["rows"].astype(np.int64), stored["squared_norms"].astype(np.float64)
