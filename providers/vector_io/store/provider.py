@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from abc import abstractmethod
 from pathlib import Path
 
@@ -61,7 +62,10 @@ class ChunkFileProvider(VectorIOProvider):
 
     def _remove(self, name: str) -> None:
         for path in self._folder.glob(f"{name}.*"):  # the file, and those beside it
-            path.unlink(missing_ok=True)
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     async def health(self) -> Health:
         """Return OK if the folder, or the one it will be made in, is writable."""

@@ -1,0 +1,219 @@
+"""Qdrant Edge's own types: a shard that is searched, and one that is made from a chunk file.
+
+The engine holds the interpreter's lock while it builds a graph: for seconds at 20,000 points, for
+minutes at 100,000. So another process makes the shard: this module, run as a program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import apsw
+import numpy as np
+import qdrant_edge as qdrant
+from numpy.typing import NDArray
+
+from corral.api.scoring import Metric
+from corral.providers.vector_io.store.approximate import IndexFailed
+from corral.providers.vector_io.store.changes import read_state
+from corral.providers.vector_io.store.connections import connect, transaction
+from corral.providers.vector_io.store.matrix import EmbeddingBatch, read_embeddings, unit_rows
+
+VECTOR = "dense"
+ROWS_FILE = "rows.npy"
+"""The rows that a shard covers, and the squared norms of their embeddings, beside the shard."""
+SLICE_ROWS = 1024
+"""Rows that are read in one transaction, and written in one operation."""
+UNLIMITED = 2**40
+"""Larger than any number of points or bytes."""
+M = 16
+EF_CONSTRUCT = 100
+"""The graph's links and construction candidates: Qdrant's defaults."""
+NICE = 10
+"""How far the building process stands behind others."""
+BUSY_TIMEOUT_SECONDS = 60.0
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Translate the engine's errors, here and nowhere else. Their texts may quote data: dropped.
+
+    The engine raises bare Exceptions, and panics, which are no Exceptions; anything more specific
+    is not the engine's and passes.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        raise IndexFailed("Qdrant Edge failed.") from error
+
+
+class Shard:
+    """A shard that is searched. Safe to use from many threads.
+
+    Args:
+        path: Its folder.
+
+    Raises:
+        IndexFailed: It is damaged, or another process has it open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with errors():
+            self._shard = qdrant.EdgeShard.load(str(path))
+        self._lock = threading.Lock()
+        self._is_open = True
+
+    def nearest(
+        self,
+        query: NDArray[np.float32],
+        limit: int,
+        rows: NDArray[np.int64] | None,
+        hnsw_ef: int | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return about the nearest points and their scores, best first.
+
+        Args:
+            query: Shape (dimension,).
+            limit: Number of points.
+            rows: The points to search; None for all.
+            hnsw_ef: Candidates of the graph's walk; None compares every point.
+
+        Raises:
+            IndexFailed: The engine failed, or was closed.
+        """
+        ids = None if rows is None else qdrant.HasIdCondition(set(rows.tolist()))
+        request = qdrant.QueryRequest(
+            limit=limit,
+            query=qdrant.Query.Nearest(query.tolist(), using=VECTOR),
+            filter=None if ids is None else qdrant.Filter(must=[ids]),
+            params=qdrant.SearchParams(hnsw_ef=hnsw_ef, exact=hnsw_ef is None),
+            with_payload=False,
+        )
+        with self._lock, errors():
+            if not self._is_open:
+                raise IndexFailed("The shard was closed.")
+            points = self._shard.query(request)
+        rows_found = np.array([point.id for point in points], dtype=np.int64)
+        return rows_found, np.array([point.score for point in points], dtype=np.float64)
+
+    def close(self) -> None:
+        """Close the shard, after the searches that run."""
+        with self._lock:
+            if self._is_open:
+                self._is_open = False
+                with suppress(IndexFailed), errors():
+                    self._shard.close()
+
+
+def make(file: Path, place: Path, dimension: int, metric: Metric, threads: int) -> None:
+    """Make a shard of all chunks in a chunk file, with a graph.
+
+    Args:
+        file: The chunk file.
+        place: The shard's folder, which does not exist.
+        dimension: Numbers in an embedding.
+        metric: As `effective_metric` returns it.
+        threads: Threads that build the graph.
+
+    Raises:
+        IndexFailed: The engine failed.
+    """
+    place.mkdir(parents=True)
+    covered = []
+    connection = connect(file, BUSY_TIMEOUT_SECONDS)
+    with errors():
+        shard = qdrant.EdgeShard.create(str(place), _config(dimension, metric, threads))
+        for batch in _batches(connection):
+            matrix = batch.matrix
+            if metric is Metric.COSINE:
+                matrix = unit_rows(matrix, batch.squared_norms)
+            points = [
+                _point(row, embedding, chunk)
+                for row, embedding, chunk in zip(
+                    batch.rows.tolist(), matrix.tolist(), _chunks(connection, batch), strict=True
+                )
+            ]
+            shard.update(qdrant.UpdateOperation.upsert_points(points))
+            covered.append(np.stack([batch.rows.astype(np.float64), batch.squared_norms]))
+        shard.optimize()
+        shard.flush()
+        shard.close()
+    np.save(place / ROWS_FILE, np.concatenate(covered, axis=1))
+
+
+def covered_rows(place: Path) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the rows that a shard covers, ascending, and the squared norms of their embeddings.
+
+    Raises:
+        OSError, ValueError: The file is absent or damaged.
+    """
+    rows, norms = np.load(place / ROWS_FILE)
+    return rows.astype(np.int64), norms.copy()
+
+
+def _batches(connection: apsw.Connection) -> Iterator[EmbeddingBatch]:
+    """Yield what is there now, each batch with its transaction still open.
+
+    One long transaction would keep SQLite from clearing its log while the shard is made.
+    """
+    row, last = 0, read_state(connection).last_row
+    while row < last:
+        with transaction(connection, "DEFERRED"):
+            for batch in read_embeddings(connection, row, at_most=min(SLICE_ROWS, last - row)):
+                yield batch
+                row = int(batch.rows[-1])
+                break
+            else:
+                return
+
+
+def _chunks(connection: apsw.Connection, batch: EmbeddingBatch) -> Iterator[Sequence[object]]:
+    query = "SELECT chunk_id, content, metadata FROM chunks WHERE row BETWEEN ? AND ? ORDER BY row"
+    yield from connection.execute(query, (int(batch.rows[0]), int(batch.rows[-1])))
+
+
+def _point(row: int, embedding: list[float], chunk: Sequence[object]) -> qdrant.Point:
+    chunk_id, content, metadata = map(str, chunk)
+    payload = {"chunk_id": chunk_id, "content": content, "metadata": json.loads(metadata)}
+    try:
+        return qdrant.Point(row, {VECTOR: embedding}, payload)
+    except (TypeError, ValueError, OverflowError):  # a value that the engine cannot hold
+        return qdrant.Point(row, {VECTOR: embedding}, {**payload, "metadata": metadata})
+
+
+def _config(dimension: int, metric: Metric, threads: int) -> qdrant.EdgeConfig:
+    """Return the configuration of a shard of one segment, whose points are all in the graph."""
+    distance = qdrant.Distance.Euclid if metric is Metric.L2 else qdrant.Distance.Dot
+    return qdrant.EdgeConfig(
+        vectors={VECTOR: qdrant.EdgeVectorParams(size=dimension, distance=distance)},
+        hnsw_config=qdrant.HnswIndexConfig(
+            m=M,
+            ef_construct=EF_CONSTRUCT,
+            full_scan_threshold=10,
+            max_indexing_threads=threads,
+        ),
+        optimizers=qdrant.EdgeOptimizersConfig(
+            default_segment_number=1, max_segment_size=UNLIMITED, indexing_threshold=1
+        ),
+        max_search_threads=1,  # the lock is held for a search's whole time; more gain nothing
+    )
+
+
+if __name__ == "__main__":
+    if hasattr(os, "nice"):
+        os.nice(NICE)
+    make(
+        Path(sys.argv[1]),
+        Path(sys.argv[2]),
+        int(sys.argv[3]),
+        Metric(sys.argv[4]),
+        max(1, (os.cpu_count() or 1) // 2),
+    )
