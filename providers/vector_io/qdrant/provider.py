@@ -36,7 +36,7 @@ class QdrantEdgeProvider(ChunkFileProvider):
 
     @override
     def engine_of(self, vector_db: VectorDB, path: Path) -> ChunkFileEngine:
-        from corral.providers.vector_io.qdrant.search import EdgeSearch
+        from corral.providers.vector_io.qdrant.edge.search import EdgeSearch
 
         searcher = partial(EdgeSearch, vector_db, self._config, path)
         return ChunkFileEngine(vector_db, path, self._config, searcher)

@@ -22,13 +22,13 @@ from corral.api.errors import NotFound
 from corral.api.testing.indexes import chunk, ids
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
+from corral.providers.vector_io.qdrant.edge.search import EdgeSearch
+from corral.providers.vector_io.qdrant.edge.shard import errors
 from corral.providers.vector_io.qdrant.provider import QdrantEdgeProvider, create
-from corral.providers.vector_io.qdrant.search import EdgeSearch
-from corral.providers.vector_io.qdrant.shard import errors
 from corral.providers.vector_io.store.approximate import IndexFailed
 
 from ..engines import engine_of
-from .edge_helpers import LocalProvider
+from .test_qdrant_edge_conformance import LocalProvider
 
 DIMENSION = 8
 COUNT = 300

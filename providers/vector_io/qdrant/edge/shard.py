@@ -36,7 +36,7 @@ M = 16
 EF_CONSTRUCT = 100
 """The graph's links and construction candidates: Qdrant's defaults."""
 NICE = 10
-"""How far the building process stands behind others."""
+"""Added to the nice value of the building process."""
 BUSY_TIMEOUT_SECONDS = 60.0
 
 
@@ -155,7 +155,7 @@ def covered_rows(place: Path) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     Raises:
         OSError, ValueError: The file is absent or damaged.
     """
-    rows, norms = np.load(place / ROWS_FILE)
+    rows, norms = np.load(place / ROWS_FILE, allow_pickle=False)
     return rows.astype(np.int64), norms.copy()
 
 
@@ -190,7 +190,7 @@ def _point(row: int, embedding: list[float], chunk: Sequence[object]) -> qdrant.
 
 
 def _config(dimension: int, metric: Metric, threads: int) -> qdrant.EdgeConfig:
-    """Return the configuration of a shard of one segment, whose points are all in the graph."""
+    """Return the configuration of a shard of one segment, with all points in the graph."""
     distance = qdrant.Distance.Euclid if metric is Metric.L2 else qdrant.Distance.Dot
     return qdrant.EdgeConfig(
         vectors={VECTOR: qdrant.EdgeVectorParams(size=dimension, distance=distance)},

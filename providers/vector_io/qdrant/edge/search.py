@@ -27,8 +27,8 @@ from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.disk import whole_file
 from corral.providers.vector_io.kit.exact import effective_metric
-from corral.providers.vector_io.qdrant import shard as edge
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
+from corral.providers.vector_io.qdrant.edge import shard as edge
 from corral.providers.vector_io.store.approximate import (
     Abandoned,
     ApproximateSearcher,
@@ -47,11 +47,11 @@ SPARE = 16
 TIE = 1e-6
 """Relative difference of the engine's scores of equal embeddings, at most."""
 WALKING_SHARE = 0.3
-"""Share of usable points from which on the graph is walked and the others are left out of what it
-finds. Below it, a search is given the usable points, which takes 0.02 ms for each 1,000."""
+"""Minimum share of usable points for a walk of the graph; its result is filtered. Below it,
+the engine compares the usable points alone: 2 ms for 10,000."""
 DEEPER = 2
-"""If not all points are usable, so many times more are asked for than would hold enough if those
-that are lay anywhere."""
+"""If not all points are usable, the walk returns so many times the points that would
+be enough if usable points lay anywhere."""
 RETRY_SECONDS = 10.0
 """Wait before the next attempt to get the folder, or to make a shard."""
 
@@ -327,6 +327,6 @@ def _build_from(vector_db: VectorDB, config: QdrantEdgeConfig) -> int | None:
 
 
 def _ties(scores: NDArray[np.float64], k: int) -> bool:
-    """Return True if the last score is that of the k-th: more may tie with it."""
+    """Return True if the last score equals the k-th: more may tie with it."""
     kth, last = float(scores[k - 1]), float(scores[-1])
     return abs(kth - last) <= TIE * abs(kth)

@@ -1,0 +1,1 @@
+"""Qdrant Edge as an index over the chunk file."""
