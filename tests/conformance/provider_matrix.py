@@ -63,7 +63,7 @@ SUITES = {
     "inline::milvus": Suite("milvus/test_milvus_conformance.py", "TestMilvus"),
     "remote::milvus": Suite("milvus/test_milvus_conformance.py", "TestRemoteMilvus", SERVER),
     "remote::pgvector": Suite("pgvector/test_pgvector_conformance.py", "TestPgvector", SERVER),
-    "inline::qdrant": Suite("qdrant/test_qdrant_edge_conformance.py", "TestQdrantEdge"),
+    "inline::qdrant": Suite("qdrant/test_qdrant_edge_conformance.py", "TestShard"),
     "remote::qdrant": Suite("qdrant/test_qdrant_server_conformance.py", "TestQdrantServer", SERVER),
     "inline::sqlite": Suite("sqlite/test_sqlite_conformance.py", "TestSqlite"),
     "remote::weaviate": Suite("weaviate/test_weaviate_conformance.py", "TestWeaviate", SERVER),

@@ -29,7 +29,6 @@ from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.config import ChromaConfig
-from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.store.approximate import (
     Abandoned,
     ApproximateSearcher,
@@ -207,7 +206,7 @@ class ChromaSearch(ApproximateSearcher[ChromaBase]):
     """
 
     def __init__(self, vector_db: VectorDB, config: ChromaConfig, folder: Path, lend: Lend) -> None:
-        metric = effective_metric(vector_db)
+        metric = Metric.COSINE if vector_db.normalize else vector_db.metric
         # An inner product of embeddings of any length is not a distance: a graph misses much.
         build_from = None if metric is Metric.DOT else config.approximate_from
         super().__init__(vector_db, lend, "Chroma", build_from, GROWTH)
@@ -233,7 +232,7 @@ class ChromaSearch(ApproximateSearcher[ChromaBase]):
             if collection.count() != len(rows):
                 collection.close()
                 raise IndexFailed("The collection lacks rows.")
-        except (IndexFailed, OSError, ValueError, KeyError):
+        except (IndexFailed, OSError, ValueError):
             logger.warning("%s cannot be read; it will be rebuilt", self._folder.path.name)
             self._folder.forget()
             return None
@@ -245,7 +244,7 @@ class ChromaSearch(ApproximateSearcher[ChromaBase]):
             return self._extended(connection, old) if old else self._created(connection)
         except IndexFailed as error:
             if old is not None:
-                self.forget(old)
+                self._exchange(None, instead_of=old)
             raise ProviderError("Chroma failed.") from error
 
     def _created(self, connection: apsw.Connection) -> ChromaBase:
@@ -285,7 +284,7 @@ class ChromaSearch(ApproximateSearcher[ChromaBase]):
         """Add the rows above the last one to the collection, and record what it covers."""
         for batch, chunks in _above(connection, int(rows[-1]) if len(rows) else 0):
             if self.stopping.is_set():
-                raise Abandoned
+                break  # what is there covers the rows up to the last one
             matrix = batch.matrix
             if self._metric is Metric.COSINE:
                 matrix = unit_rows(matrix, batch.squared_norms)

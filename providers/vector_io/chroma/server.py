@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +19,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.api.engine_index import EngineIndex
 from corral.api.errors import (
     CorralError,
     NotFound,
@@ -24,6 +27,10 @@ from corral.api.errors import (
     ProviderTimeout,
     Unavailable,
 )
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import VectorDB
+from corral.providers.concurrency import ThreadPool
 from corral.providers.vector_io.chroma.client import (
     HALF_DROPPED,
     Collection,
@@ -31,9 +38,14 @@ from corral.providers.vector_io.chroma.client import (
     UnknownIds,
 )
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
+from corral.providers.vector_io.chroma.engine import ChromaEngine
+from corral.providers.vector_io.chroma.keyword import Mirror
+from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, fold
 from corral.providers.vector_io.chroma.records import Rows, Upsert, matrix_of
 from corral.providers.vector_io.kit.clients import SharedClient
+from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.kit.retries import retried
+from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 
 BATCH_BYTES = 8 * 2**20
 """A server refuses requests of more than 40 MiB (its default); JSON may double what is counted."""
@@ -258,3 +270,121 @@ class ServerCollection(Collection):
 
 class _ConnectionFailed(Unavailable):
     """A failure that is worth another attempt."""
+
+
+PREFIX = "corral-"
+"""How the names of Corral's collections begin."""
+
+
+class ChromaServerProvider(VectorIOProvider):
+    """Holds one collection per vector DB in a server.
+
+    Args:
+        home: The data folder, for the write-ahead log.
+        mirrors: The folder of the mirrors.
+        hold: Returns the engine, to be released after use.
+    """
+
+    def __init__(
+        self,
+        provider_id: str,
+        config: RemoteChromaConfig,
+        home: Path,
+        mirrors: Path,
+        threads: ThreadPool,
+        *,
+        hold: Callable[[], Engine],
+    ) -> None:
+        super().__init__(provider_id)
+        self._config = config
+        self._home = home
+        self._mirrors = mirrors
+        self._hold = hold
+        self._threads = threads
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
+        """Return the index of a vector DB; see the contract."""
+        engine = await self._threads.run(self._open, vector_db, create)
+        return EngineIndex(await WriteAheadEngine.open(engine, self._home))
+
+    def _open(self, vector_db: VectorDB, create: bool) -> ChromaEngine:
+        engine = self._hold()
+        try:
+            name = stored_name(vector_db, PREFIX)
+            collection = self._collection(engine, vector_db, create)
+            mirror = Mirror(
+                self._mirrors / f"{name}.db",
+                collection,
+                vector_db,
+                self._config.keyword_memory_mib,
+            )
+            mirror.prepare()
+            with suppress(ProviderError):  # housekeeping that the next one can do
+                fold(collection, MOST_MARKERS)
+        except BaseException:
+            engine.release()
+            raise
+        drop = partial(engine.drop, name)
+        return ChromaEngine(
+            vector_db, collection, mirror, self._threads, drop=drop, release=engine.release
+        )
+
+    def _collection(self, engine: Engine, vector_db: VectorDB, create: bool) -> Collection:
+        name = stored_name(vector_db, PREFIX)
+        if create:
+            metric = Metric.COSINE if vector_db.normalize else vector_db.metric
+            return engine.create(name, {"hnsw": self._config.graph(metric)})
+        found = engine.open(name)
+        if found is None:
+            raise NotFound(
+                f"The collection of vector DB {vector_db.identifier!r} is gone from Chroma.",
+                hint="Delete the vector DB and register it again.",
+                field="vector_db_id",
+            )
+        return found
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the collections and mirrors that no registration holds; see the contract."""
+        names = await self._threads.run(self._names)
+        drop = partial(self._threads.run, self._remove)
+        return await strays(names, registered, drop, partial(stored_name, prefix=PREFIX), PREFIX)
+
+    def _names(self) -> list[str]:
+        names = [path.stem for path in self._mirrors.glob("*.db")]
+        engine = self._hold()
+        try:
+            return names + list(engine.names())
+        finally:
+            engine.release()
+
+    def _remove(self, name: str) -> None:
+        engine = self._hold()
+        try:
+            engine.drop(name)
+        finally:
+            engine.release()
+        for path in self._mirrors.glob(f"{name}.db*"):
+            path.unlink(missing_ok=True)
+
+    async def health(self) -> Health:
+        """Return OK if Chroma answers."""
+        try:
+            await self._threads.run(self._ping)
+        except CorralError as error:
+            return Health("Error", str(error))
+        return Health("OK")
+
+    def _ping(self) -> None:
+        engine = self._hold()
+        try:
+            engine.ping()
+        finally:
+            engine.release()
+
+
+def create(provider_id: str, config: RemoteChromaConfig, home: Path) -> ChromaServerProvider:
+    """Build remote::chroma (its spec's factory). The server need not run yet."""
+    mirrors = config.folder or provider_folder(provider_id, "chroma", home)
+    server = ChromaServer(provider_id, config)
+    threads = ThreadPool(provider_id, config.timeout_seconds, config.max_connections)
+    return ChromaServerProvider(provider_id, config, home, mirrors, threads, hold=server.hold)

@@ -12,7 +12,7 @@ from corral.providers.vector_io.store.matrix import EmbeddingBatch
 
 
 class Base(CoveredRows):
-    """A FAISS index, whose places 0 to n - 1 are rows of the chunk file.
+    """A FAISS index; its places 0 to n - 1 are rows of the chunk file.
 
     Args:
         rows, squared_norms, alive, deletion: As `CoveredRows` takes them.

@@ -1,4 +1,4 @@
-"""inline::qdrant and remote::qdrant: Qdrant's engine in this process, and a Qdrant server."""
+"""inline::qdrant and remote::qdrant: Qdrant Edge over one SQLite file a vector DB, and a server."""
 
 from dataclasses import replace
 
@@ -7,12 +7,18 @@ from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 INLINE_SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
     provider_type="inline::qdrant",
-    description="Qdrant Edge: Qdrant's engine in this process, a folder a vector DB.",
+    description="Qdrant Edge over one SQLite file a vector DB: HNSW for large ones.",
     config="corral.providers.vector_io.qdrant.config:QdrantEdgeConfig",
     factory="corral.providers.vector_io.qdrant.provider:create",
-    requires=("qdrant-edge-py",),
+    requires=("apsw", "qdrant-edge-py"),
     extra="qdrant",
-    capabilities=replace(ENGINE_DEFAULTS, transactional=True),
+    capabilities=replace(  # exact only without a graph
+        ENGINE_DEFAULTS,
+        keyword="emulated",
+        concurrent_processes=True,
+        transactional=True,
+        fuzzy=True,
+    ),
 )
 
 REMOTE_SPEC = ProviderSpec(

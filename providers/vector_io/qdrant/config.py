@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -10,19 +9,16 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from corral.api.provider import ProviderConfig
 from corral.providers.vector_io.kit.statistics import DEFAULT_MAX_AGE_SECONDS, MaxAge
+from corral.providers.vector_io.store.config import ChunkFileConfig
 
 
-class QdrantEdgeConfig(ProviderConfig):
+class QdrantEdgeConfig(ChunkFileConfig):
     """Settings of inline::qdrant; every default suits a laptop."""
 
-    folder: Path | None = Field(
-        default=None,
-        description="Where the folders are; one named by provider_id in the data folder.",
-    )
-    flush_each_write: bool = Field(
-        default=False,
-        description="Whether a write that returned also outlives a loss of power; costs 50 ms a "
-        "write. A killed process loses nothing either way.",
+    approximate_from: int = Field(
+        default=10_000,
+        ge=1,
+        description="Fewest chunks for which an HNSW graph is built; fewer are searched exactly.",
     )
     exact: bool = Field(
         default=False,

@@ -1,9 +1,10 @@
-"""The index of one vector DB in one Qdrant collection, in this process or on a server."""
+"""The index of one vector DB in one collection of a Qdrant server."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,6 @@ from corral.providers.vector_io.kit.candidates import (
 from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
 from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.qdrant import filters as native
-from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.keyword import Keywords
 from corral.providers.vector_io.qdrant.records import (
     VERSION,
@@ -37,6 +37,9 @@ from corral.providers.vector_io.qdrant.records import (
     point_id,
     searched,
 )
+
+if TYPE_CHECKING:
+    from corral.providers.vector_io.qdrant.server.collection import ServerCollection
 
 MARGIN = 10
 """Chunks fetched beyond k at first, to see where the ties with the last one end."""
@@ -60,7 +63,7 @@ class QdrantEngine(Engine):
     has_term_statistics = True
 
     def __init__(
-        self, vector_db: VectorDB, collection: Collection, statistics_max_age_seconds: float
+        self, vector_db: VectorDB, collection: ServerCollection, statistics_max_age_seconds: float
     ) -> None:
         super().__init__(vector_db)
         self._collection = collection
@@ -194,10 +197,6 @@ class QdrantEngine(Engine):
     @override
     async def drop(self) -> None:
         await self._collection.drop()
-
-    @override
-    async def settle(self) -> None:
-        await self._collection.settle()
 
     @override
     async def close(self) -> None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-import shutil
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.kit.folders import folder_health
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 from corral.providers.vector_io.qdrant.config import QdrantConfig, QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.engine import QdrantEngine
 from corral.providers.vector_io.qdrant.records import VERSION
+from corral.providers.vector_io.store.engine import ChunkFileEngine
+from corral.providers.vector_io.store.provider import ChunkFileProvider
 
 if TYPE_CHECKING:
     from corral.providers.vector_io.qdrant.server.client import Server
@@ -26,52 +27,19 @@ if TYPE_CHECKING:
 # Each provider imports its own client when it is used: the other may not be installed.
 
 
-class QdrantEdgeProvider(VectorIOProvider):
-    """Holds one shard a vector DB, each in a folder of its own below one folder."""
+class QdrantEdgeProvider(ChunkFileProvider):
+    """Holds one file per vector DB in one folder, and a Qdrant Edge shard beside a large one."""
 
     def __init__(self, provider_id: str, config: QdrantEdgeConfig, folder: Path) -> None:
-        super().__init__(provider_id)
+        super().__init__(provider_id, folder)
         self._config = config
-        self._folder = folder
 
-    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
-        """Return the index of a vector DB; see the contract.
+    @override
+    def engine_of(self, vector_db: VectorDB, path: Path) -> ChunkFileEngine:
+        from corral.providers.vector_io.qdrant.edge.search import EdgeSearch
 
-        Raises:
-            Unavailable: Another process has it open.
-            ConfigError: A newer Corral wrote it.
-        """
-        from corral.providers.vector_io.qdrant.edge import collection as edge
-
-        get = edge.EdgeCollection.make if create else edge.EdgeCollection.open
-        collection = await asyncio.to_thread(
-            get,
-            vector_db,
-            self._folder / stored_name(vector_db),
-            self._config,
-        )
-        engine = QdrantEngine(vector_db, collection, math.inf)  # no other process can write
-        try:
-            await engine.reindex()
-        except BaseException:
-            await engine.close()
-            raise
-        return EngineIndex(engine)
-
-    async def orphans(self, registered: Registered) -> list[Orphan]:
-        """Return the folders that no registration holds; see the contract."""
-        names = await asyncio.to_thread(self._names)
-        return await strays(names, registered, self._remove)
-
-    async def _remove(self, name: str) -> None:
-        await asyncio.to_thread(shutil.rmtree, self._folder / name)
-
-    def _names(self) -> list[str]:
-        return [path.name for path in self._folder.glob("*") if path.is_dir()]
-
-    async def health(self) -> Health:
-        """Check that the folder, or the one it will be made in, can be written to."""
-        return folder_health(self._folder)
+        searcher = partial(EdgeSearch, vector_db, self._config, path)
+        return ChunkFileEngine(vector_db, path, self._config, searcher)
 
 
 class QdrantProvider(VectorIOProvider):

@@ -1,4 +1,4 @@
-"""What a Qdrant point holds of a chunk, in this process and on a server.
+"""What a Qdrant point holds of a chunk, on a server.
 
 A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings. Its vectors are
 `dense` and `bm25` (ranking/sparse.py). Its payload:

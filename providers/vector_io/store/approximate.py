@@ -1,7 +1,7 @@
 """A searcher with an index that is searched approximately, and the rest exactly.
 
 The chunk file is the truth. Memory holds two parts: the *base*, an index over the rows up to some
-row, and a *copy* of the embeddings above it, all of which are compared, as in `inline::sqlite`.
+row, and a *copy* of the embeddings above it, which are all compared, as in `inline::sqlite`.
 Small vector DBs have no base yet.
 
 A base never changes during a search. When the copy has grown, a thread builds a new base and
@@ -54,7 +54,7 @@ class IndexFailed(Exception):
 
 
 class CoveredRows(ABC):
-    """An approximate index, whose places 0 to n - 1 are rows of the chunk file.
+    """An approximate index; its places 0 to n - 1 are rows of the chunk file.
 
     During a search nothing but its knowledge of deletions changes.
 
@@ -145,8 +145,8 @@ class CoveredRows(ABC):
             return self._alive.copy(), self._deletion
 
     def _follow(self, connection: apsw.Connection) -> None:
-        self._deletion, gone = deleted_after(connection, self._deletion)
-        self._dead += mark_deleted(self.rows, self._alive, gone)
+        self._deletion, deleted = deleted_after(connection, self._deletion)
+        self._dead += mark_deleted(self.rows, self._alive, deleted)
 
 
 Base = TypeVar("Base", bound=CoveredRows)

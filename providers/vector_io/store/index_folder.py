@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from corral.providers.base.disk import whole_file
 
-ROWS_FILE = "rows.npz"
+ROWS_FILE = "rows.npy"
 
 
 class IndexFolder:
@@ -103,14 +103,14 @@ def save_covered_rows(
 ) -> None:
     """Store the rows of the chunk file that an index covers, and the norms of their embeddings."""
     with whole_file(place / ROWS_FILE) as file:
-        np.savez(file, rows=rows, squared_norms=squared_norms)
+        np.save(file, np.stack([rows, squared_norms.view(np.int64)]))
 
 
 def covered_rows(place: Path) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return what `save_covered_rows` stored.
 
     Raises:
-        OSError, ValueError, KeyError: The file is absent or damaged.
+        OSError, ValueError: The file is absent or damaged.
     """
-    with np.load(place / ROWS_FILE) as stored:
-        return stored["rows"].astype(np.int64), stored["squared_norms"].astype(np.float64)
+    rows, squared_norms = np.load(place / ROWS_FILE, allow_pickle=False)
+    return rows, squared_norms.view(np.float64)

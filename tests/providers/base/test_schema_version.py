@@ -60,8 +60,6 @@ OPENERS = {
     "providers/base/database.py",
     "providers/stack/vector_db_table.py",  # reads the id of an installation, of whatever version
     "providers/vector_io/store/connections.py",
-    "providers/vector_io/chroma/embedded/__init__.py",  # chroma.sqlite3, whose schema is Chroma's
-    "providers/vector_io/chroma/embedded/graph.py",
 }
 
 

@@ -1,1 +1,1 @@
-"""A collection in Qdrant Edge, in this process."""
+"""Qdrant Edge as an index over the chunk file."""

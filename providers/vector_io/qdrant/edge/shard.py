@@ -1,284 +1,209 @@
-"""One open shard: the folder that holds it, and steps that exclude each other."""
+"""Qdrant Edge's own types: a shard that is searched, and one that is made from a chunk file.
+
+The engine holds the interpreter's lock while it builds a graph: for seconds at 20,000 points, for
+minutes at 100,000. So another process makes the shard: this module, run as a program.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import shutil
+import sys
 import threading
-import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
 
+import apsw
+import numpy as np
 import qdrant_edge as qdrant
+from numpy.typing import NDArray
 
-from corral.api.errors import Conflict, NotFound, ProviderError, Unavailable
-from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant.edge import client
+from corral.api.scoring import Metric
+from corral.providers.vector_io.store.approximate import IndexFailed
+from corral.providers.vector_io.store.changes import read_state
+from corral.providers.vector_io.store.connections import connect, transaction
+from corral.providers.vector_io.store.index_folder import save_covered_rows
+from corral.providers.vector_io.store.matrix import EmbeddingBatch, read_embeddings, unit_rows
 
-T = TypeVar("T")
+VECTOR = "dense"
+SLICE_ROWS = 1024
+"""Rows that are read in one transaction, and written in one operation."""
+UNLIMITED = 2**40
+"""Larger than any number of points or bytes."""
+M = 16
+EF_CONSTRUCT = 100
+"""The graph's links and construction candidates: Qdrant's defaults."""
+NICE = 10
+"""Added to the nice value of the building process."""
+BUSY_TIMEOUT_SECONDS = 60.0
 
-_COMPLETE = "complete"
-"""A file made last. It says in which folder beside it the engine's files are, and how many points
-the graph there has; it is empty where they are beside it themselves, without a graph."""
 
-_PLACE = "shard-"
+@contextmanager
+def errors() -> Iterator[None]:
+    """Translate the engine's errors, here and nowhere else. Their texts may quote data: dropped.
 
-
-class ShardFolder:
-    """The folder of one vector DB: `complete`, and the engine's files, which may change places.
-
-    Args:
-        path: Of the folder.
+    The engine raises bare Exceptions, and panics, which are no Exceptions; anything more specific
+    is not the engine's and passes.
     """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def is_complete(self) -> bool:
-        """True if a shard was made here."""
-        return (self.path / _COMPLETE).exists()
-
-    def current(self) -> tuple[Path, int]:
-        """Return where the engine's files are, and how many points were in their graph: 0 for none.
-
-        Raises:
-            OSError: There is no shard.
-        """
-        text = (self.path / _COMPLETE).read_text()
-        found = json.loads(text) if text else {}
-        return self.path / found.get("folder", ""), found.get("graphed", 0)
-
-    def open(self, config: qdrant.EdgeConfig) -> tuple[qdrant.EdgeShard, int]:
-        """Open the engine's files, and delete those that are not in use.
-
-        Returns:
-            The shard, and how many points were in its graph when that was built: 0 for no graph.
-
-        Raises:
-            Unavailable: Another process has it open, and was just putting a copy in its place.
-        """
-        place, graphed = self.current()
-        shard = qdrant.EdgeShard.load(str(place), config)
-        if self.current()[0] != place:
-            shard.close()
-            raise Unavailable("Another process has this vector DB open.", hint="Try again.")
-        self.clear()
-        return shard, graphed
-
-    def forget_graph(self) -> int:
-        """Record that the shard has no graph, which is 0 points."""
-        self.switch(self.current()[0], 0)
-        return 0
-
-    def begin(self) -> None:
-        """Make the folder, empty: a killed process may have left half of a shard."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        self.path.mkdir(parents=True)
-
-    def finish(self) -> None:
-        """Record that the shard is made."""
-        (self.path / _COMPLETE).touch()
-
-    def new(self) -> Path:
-        """Return the place of another copy; nothing is there."""
-        return self.path / f"{_PLACE}{uuid.uuid4().hex[:12]}"
-
-    def copy_to(self, place: Path) -> None:
-        """Copy the engine's files to another place."""
-        source, _ = self.current()
-        others = shutil.ignore_patterns(f"{_COMPLETE}*", f"{_PLACE}*")
-        shutil.copytree(source, place, ignore=others)
-
-    def switch(self, place: Path, graphed: int) -> None:
-        """Have the engine's files at another place from now on, also after a loss of power."""
-        new = self.path / f"{_COMPLETE}.new"
-        with new.open("w") as file:
-            json.dump({"folder": place.name, "graphed": graphed}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path / _COMPLETE)
-
-    def clear(self) -> None:
-        """Delete what is not in use: earlier places, and copies that a killed process has begun."""
-        place, _ = self.current()
-        if place == self.path:
-            unused = [*self.path.glob(f"{_PLACE}*"), *self.path.glob(f"{_COMPLETE}.*")]
-        else:
-            unused = [p for p in self.path.iterdir() if p not in (place, self.path / _COMPLETE)]
-        for path in unused:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-
-    def delete(self) -> None:
-        """Delete everything, `complete` first."""
-        with suppress(OSError):  # where there is no folder
-            (self.path / _COMPLETE).unlink()
-        shutil.rmtree(self.path, ignore_errors=True)
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        raise IndexFailed("Qdrant Edge failed.") from error
 
 
 class Shard:
-    """One shard. The engine is synchronous and holds the interpreter's lock while it works.
-
-    Each call is one step, and steps exclude each other; a step on a shard that was closed or
-    dropped says so. A search is a step where it is called, and any other is one in a thread: a
-    thread frees nobody from waiting for a search, and going there and back takes as long as one.
-
-    A write of several operations is one step, and one transaction too: its first operation leaves a
-    journal of what is to be deleted, its last one deletes the journal with it, and the next step,
-    or whoever opens the shard, finishes what a failure or a kill has interrupted. An operation is
-    one entry of the engine's log.
+    """A shard that is searched. Safe to use from many threads.
 
     Args:
-        vector_db: The registration.
-        folder: Where it is; `complete`.
-        shard: The engine's, open.
+        path: Its folder.
+
+    Raises:
+        IndexFailed: It is damaged, or another process has it open.
     """
 
-    def __init__(self, vector_db: VectorDB, folder: ShardFolder, shard: qdrant.EdgeShard) -> None:
-        self._vector_db = vector_db
-        self._provider_id = vector_db.provider_id
-        self._folder = folder
-        self._shard = shard
+    def __init__(self, path: Path) -> None:
+        with errors():
+            self._shard = qdrant.EdgeShard.load(str(path))
         self._lock = threading.Lock()
-        self._ended: type[Unavailable | NotFound] | None = None  # what a step then raises
-        self._unfinished = False  # whether a journal may be there
-        self._written: set[str] | None = None  # points that differ in the copy, if one is made
+        self._is_open = True
 
-    async def _read(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
-        """Take a step here, unless it would wait for another one."""
-        if self._unfinished or not self._lock.acquire(blocking=False):
-            return await self._step(work)
-        try:
-            return self._taken(work)
-        finally:
-            self._lock.release()
-
-    async def _step(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
-        return await asyncio.to_thread(self.step, work)
-
-    def step(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
-        """Take a step in this thread.
-
-        Raises:
-            NotFound, Unavailable: The shard was dropped, or closed.
-            ProviderError: The engine failed.
-        """
-        with self._lock:
-            return self._taken(work)
-
-    def _taken(self, work: Callable[[qdrant.EdgeShard], T]) -> T:
-        self._check_open()
-        with client.errors(self._provider_id):
-            if self._unfinished:
-                self._forget_everything()
-                client.finish(self._shard)
-                self._unfinished = False
-            return work(self._shard)
-
-    def _forget(self, ids: Sequence[str]) -> None:
-        """Keep nothing of points that are about to be written or deleted."""
-        if self._written is not None:
-            self._written.update(ids)
-
-    def _forget_everything(self) -> None:
-        """Keep nothing: which points an interrupted write has still to delete is unknown."""
-        self._written = None
-
-    # --- a copy that takes the shard's place ---------------------------------------------------
-
-    def new_place(self) -> Path:
-        """Return where a copy can be; nothing is there."""
-        return self._folder.new()
-
-    def copy_to(self, place: Path) -> int:
-        """Copy the shard, in one step, and return how many points it has; the copy is closed.
-
-        What is written from now on can be carried over.
-        """
-
-        def copy(shard: qdrant.EdgeShard) -> int:
-            shard.flush()
-            self._folder.copy_to(place)
-            self._written = set()
-            return client.count(shard, None)
-
-        return self.step(copy)
-
-    def carry_over(self, copy: qdrant.EdgeShard, most: int) -> int:
-        """Write to the copy, in one step, what was written to the shard meanwhile.
+    def nearest(
+        self,
+        query: NDArray[np.float32],
+        limit: int,
+        rows: NDArray[np.int64] | None,
+        hnsw_ef: int | None,
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return about the nearest points and their scores, best first.
 
         Args:
-            copy: Open.
-            most: Points that are carried over.
-
-        Returns:
-            How many are left.
+            query: Shape (dimension,).
+            limit: Number of points.
+            rows: The points to search; None for all.
+            hnsw_ef: Candidates of the graph's walk; None compares every point.
 
         Raises:
-            Conflict: The copy is of no use: a write failed half-way, and was undone in the shard.
+            IndexFailed: The engine failed, or was closed.
         """
-        return self.step(lambda shard: self._carry(shard, copy, most))
+        ids = None if rows is None else qdrant.HasIdCondition(set(rows.tolist()))
+        request = qdrant.QueryRequest(
+            limit=limit,
+            query=qdrant.Query.Nearest(query.tolist(), using=VECTOR),
+            filter=None if ids is None else qdrant.Filter(must=[ids]),
+            params=qdrant.SearchParams(hnsw_ef=hnsw_ef, exact=hnsw_ef is None),
+            with_payload=False,
+        )
+        with self._lock, errors():
+            if not self._is_open:
+                raise IndexFailed("The shard was closed.")
+            points = self._shard.query(request)
+        rows_found = np.array([point.id for point in points], dtype=np.int64)
+        return rows_found, np.array([point.score for point in points], dtype=np.float64)
 
-    def take(self, copy: qdrant.EdgeShard, place: Path, graphed: int) -> None:
-        """Carry over the rest, and go on with the copy in the shard's place, in one step.
-
-        Args:
-            copy: Open.
-            place: Of the copy.
-            graphed: Points in its graph.
-        """
-
-        def switch(shard: qdrant.EdgeShard) -> None:
-            self._carry(shard, copy, None)
-            copy.flush()
-            self._folder.switch(place, graphed)
-            self._shard, self._written = copy, None
-            with suppress(Exception):  # it is deleted
-                shard.close()
-            self._folder.clear()
-
-        self.step(switch)
-
-    def forget_copy(self) -> None:
-        """Note what differs in the copy no more."""
-        self._written = None
-
-    def _carry(self, shard: qdrant.EdgeShard, copy: qdrant.EdgeShard, most: int | None) -> int:
-        if self._written is None:
-            raise Conflict("The copy of the shard misses what a failed write has undone.")
-        ids = list(islice(self._written, most))
-        client.carry_over(shard, copy, ids)
-        self._written.difference_update(ids)
-        return len(self._written)
-
-    def _check_open(self) -> None:
-        if self._ended is NotFound:
-            raise NotFound(
-                f"{self._provider_id}: this vector DB was deleted.", field="vector_db_id"
-            )
-        if self._ended is Unavailable:
-            raise Unavailable(f"{self._provider_id}: this vector DB was closed.", hint="Try again.")
-
-    def _end(self, meaning: type[Unavailable | NotFound]) -> None:
-        dropping = meaning is NotFound
+    def close(self) -> None:
+        """Close the shard, after the searches that run."""
         with self._lock:
-            was_open, self._ended = self._ended is None, self._ended or meaning
-            try:
-                if was_open:
-                    with client.errors(self._provider_id):
-                        self._shard.close()
-            except ProviderError:
-                if not dropping:  # what could not be flushed goes with the folder
-                    raise
-            finally:
-                if dropping:
-                    self._ended = NotFound
-                    self._folder.delete()
+            if self._is_open:
+                self._is_open = False
+                with suppress(IndexFailed), errors():
+                    self._shard.close()
+
+
+def make(file: Path, place: Path, dimension: int, metric: Metric, threads: int) -> None:
+    """Make a shard of all chunks in a chunk file, with a graph.
+
+    Args:
+        file: The chunk file.
+        place: The shard's folder, which does not exist.
+        dimension: Numbers in an embedding.
+        metric: As `effective_metric` returns it.
+        threads: Threads that build the graph.
+
+    Raises:
+        IndexFailed: The engine failed.
+    """
+    place.mkdir(parents=True)
+    rows, squared_norms = [], []
+    connection = connect(file, BUSY_TIMEOUT_SECONDS)
+    with errors():
+        shard = qdrant.EdgeShard.create(str(place), _config(dimension, metric, threads))
+        for batch in _batches(connection):
+            matrix = batch.matrix
+            if metric is Metric.COSINE:
+                matrix = unit_rows(matrix, batch.squared_norms)
+            points = [
+                _point(row, embedding, chunk)
+                for row, embedding, chunk in zip(
+                    batch.rows.tolist(), matrix.tolist(), _chunks(connection, batch), strict=True
+                )
+            ]
+            shard.update(qdrant.UpdateOperation.upsert_points(points))
+            rows.append(batch.rows)
+            squared_norms.append(batch.squared_norms)
+        shard.optimize()
+        shard.flush()
+        shard.close()
+    save_covered_rows(place, np.concatenate(rows), np.concatenate(squared_norms))
+
+
+def _batches(connection: apsw.Connection) -> Iterator[EmbeddingBatch]:
+    """Yield what is there now, each batch with its transaction still open.
+
+    One long transaction would keep SQLite from clearing its log while the shard is made.
+    """
+    row, last = 0, read_state(connection).last_row
+    while row < last:
+        with transaction(connection, "DEFERRED"):
+            for batch in read_embeddings(connection, row, at_most=min(SLICE_ROWS, last - row)):
+                yield batch
+                row = int(batch.rows[-1])
+                break
+            else:
+                return
+
+
+def _chunks(connection: apsw.Connection, batch: EmbeddingBatch) -> Iterator[Sequence[object]]:
+    query = "SELECT chunk_id, content, metadata FROM chunks WHERE row BETWEEN ? AND ? ORDER BY row"
+    yield from connection.execute(query, (int(batch.rows[0]), int(batch.rows[-1])))
+
+
+def _point(row: int, embedding: list[float], chunk: Sequence[object]) -> qdrant.Point:
+    chunk_id, content, metadata = map(str, chunk)
+    payload = {"chunk_id": chunk_id, "content": content, "metadata": json.loads(metadata)}
+    try:
+        return qdrant.Point(row, {VECTOR: embedding}, payload)
+    except (TypeError, ValueError, OverflowError):  # a value that the engine cannot hold
+        return qdrant.Point(row, {VECTOR: embedding}, {**payload, "metadata": metadata})
+
+
+def _config(dimension: int, metric: Metric, threads: int) -> qdrant.EdgeConfig:
+    """Return the configuration of a shard of one segment, with all points in the graph."""
+    distance = qdrant.Distance.Euclid if metric is Metric.L2 else qdrant.Distance.Dot
+    return qdrant.EdgeConfig(
+        vectors={VECTOR: qdrant.EdgeVectorParams(size=dimension, distance=distance)},
+        hnsw_config=qdrant.HnswIndexConfig(
+            m=M,
+            ef_construct=EF_CONSTRUCT,
+            full_scan_threshold=10,
+            max_indexing_threads=threads,
+        ),
+        optimizers=qdrant.EdgeOptimizersConfig(
+            default_segment_number=1, max_segment_size=UNLIMITED, indexing_threshold=1
+        ),
+        max_search_threads=1,  # the lock is held for a search's whole time; more gain nothing
+    )
+
+
+if __name__ == "__main__":
+    if hasattr(os, "nice"):
+        os.nice(NICE)
+    make(
+        Path(sys.argv[1]),
+        Path(sys.argv[2]),
+        int(sys.argv[3]),
+        Metric(sys.argv[4]),
+        max(1, (os.cpu_count() or 1) // 2),
+    )

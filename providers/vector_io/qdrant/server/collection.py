@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -13,7 +14,6 @@ from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.undo import undone_on_failure_async
-from corral.providers.vector_io.qdrant.client import version_index, versions
 from corral.providers.vector_io.qdrant.records import (
     DENSE,
     INTEGER_INDEXES,
@@ -29,6 +29,8 @@ from corral.providers.vector_io.qdrant.server.reads import UNLIMITED, ServerRead
 from corral.providers.vector_io.qdrant.server.upserts import Batch, structs
 
 T = TypeVar("T")
+
+_VERSION = re.compile(r"version_([0-9]+)")
 
 
 class ServerCollection(ServerReads):
@@ -64,7 +66,7 @@ class ServerCollection(ServerReads):
 
     async def version(self) -> int:
         """Return the newest version that wrote the collection."""
-        return max(versions((await self._info()).payload_schema), default=0)
+        return max(_versions((await self._info()).payload_schema), default=0)
 
     async def upgrade(self, version: int) -> None:
         """Bring the indexes up to date, and record the version in place of earlier ones."""
@@ -74,7 +76,7 @@ class ServerCollection(ServerReads):
                 await self._configure(
                     self._client.create_payload_index, field_name=name, field_schema=schema
                 )
-        await self._drop_indexes(version_index(one) for one in versions(there) if one != version)
+        await self._drop_indexes(_version_index(one) for one in _versions(there) if one != version)
 
     async def _drop_indexes(self, names: Iterable[str]) -> None:
         for name in names:
@@ -164,7 +166,7 @@ def _indexes(version: int) -> dict[str, Any]:
         **dict.fromkeys(INTEGER_INDEXES, integers),
         KEYWORD_INDEX: models.PayloadSchemaType.KEYWORD,
         ORDER_INDEX: models.FloatIndexParams(type=models.FloatIndexType.FLOAT, enable_hnsw=False),
-        version_index(version): models.PayloadSchemaType.BOOL,
+        _version_index(version): models.PayloadSchemaType.BOOL,
     }
 
 
@@ -172,3 +174,17 @@ def _has_graph(wanted: Any, found: models.PayloadIndexInfo) -> bool:
     """Return True if an index takes part in the graph that shall not; to be made anew then."""
     without = getattr(wanted, "enable_hnsw", None) is False
     return without and getattr(found.params, "enable_hnsw", None) is not False
+
+
+def _version_index(version: int) -> str:
+    """Return the field of an index without values that records the version of a collection.
+
+    An index is the one thing that every release keeps beside the points: a point would be found
+    and counted.
+    """
+    return f"version_{version}"
+
+
+def _versions(fields: Iterable[str]) -> list[int]:
+    """Return the versions that wrote a collection with these indexes, ascending."""
+    return sorted(int(match[1]) for field in fields if (match := _VERSION.fullmatch(field)))

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from qdrant_client import models
 
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.qdrant.client import Collection
 from corral.providers.vector_io.qdrant.filters import all_but
 from corral.providers.vector_io.qdrant.records import (
     DENSE,
@@ -37,8 +36,11 @@ _AT_REST = (models.CollectionStatus.GREEN, models.CollectionStatus.GREY)
 """Statuses in which no segment is being rewritten."""
 
 
-class ServerReads(Collection):
-    """The reading half of a collection. What it asks for stays within the server's strict mode."""
+class ServerReads:
+    """The reading half of a collection. What it asks for stays within the server's strict mode.
+
+    Filters are JSON objects in Qdrant's form.
+    """
 
     def __init__(self, vector_db: VectorDB, name: str, server: Server) -> None:
         self._vector_db = vector_db

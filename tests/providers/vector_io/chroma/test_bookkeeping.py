@@ -12,26 +12,23 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
+from corral.providers.vector_io.chroma.config import RemoteChromaConfig
 from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, read_head
-from corral.providers.vector_io.chroma.provider import ChromaProvider, create, create_remote
+from corral.providers.vector_io.chroma.server import ChromaServerProvider, create
 
 from ..engines import engine_of
 from ..registrations import registration
+from .conftest import Server
 
 PROCESSES = MOST_MARKERS + 4
-Make = Callable[[Path], ChromaProvider]
+Make = Callable[[Path], ChromaServerProvider]
 
 
-@pytest.fixture(params=["inline", "remote"])
-def provider(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+@pytest.fixture
+def provider(chroma_server: Server) -> Make:
     """Return what makes a provider as another process would, with a mirror of its own."""
-    if request.param == "inline":
-        return lambda mirrors: create("pet", ChromaConfig(folder=tmp_path), mirrors)
-    url = request.getfixturevalue("chroma_server").url
-    return lambda mirrors: create_remote(
-        "pet", RemoteChromaConfig(url=url, folder=mirrors), mirrors
-    )
+    url = chroma_server.url
+    return lambda mirrors: create("pet", RemoteChromaConfig(url=url, folder=mirrors), mirrors)
 
 
 def registered() -> VectorDB:

@@ -16,10 +16,8 @@ from corral.api.errors import CorralError, NotFound, Unavailable
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.client import Collection, Engine, UnknownIds
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
-from corral.providers.vector_io.chroma.embedded import hold
-from corral.providers.vector_io.chroma.provider import PREFIX, create_remote
 from corral.providers.vector_io.chroma.records import Upsert
-from corral.providers.vector_io.chroma.server import ChromaServer
+from corral.providers.vector_io.chroma.server import PREFIX, ChromaServer, create
 from corral.providers.vector_io.kit.names import stored_name
 
 from ..engines import engine_of
@@ -35,14 +33,10 @@ ROUNDS = 5
 GRAPH = {"hnsw": {"space": "l2"}}
 
 
-@pytest.fixture(params=["embedded", "server"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Engine]:
-    """Return what holds a Chroma, in this process or as a server."""
-    if request.param == "embedded":
-        return lambda: hold(tmp_path, "pet")
-    url = request.getfixturevalue("chroma_server").url
-    server = ChromaServer("pet", RemoteChromaConfig(url=url))
-    return server.hold
+@pytest.fixture
+def engine(chroma_server: Server) -> Callable[[], Engine]:
+    """Return what holds a Chroma."""
+    return ChromaServer("pet", RemoteChromaConfig(url=chroma_server.url)).hold
 
 
 def calls_of(collection: Collection) -> dict[str, Callable[[], Any]]:
@@ -174,4 +168,4 @@ def registered() -> VectorDB:
 
 def provider_of(server: Server, folder: Path) -> Any:
     """Return a provider with a folder of its own."""
-    return create_remote("pet", RemoteChromaConfig(url=server.url, folder=folder), folder)
+    return create("pet", RemoteChromaConfig(url=server.url, folder=folder), folder)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from corral.providers.vector_io.chroma import REMOTE_SPEC
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
-from corral.providers.vector_io.chroma.provider import ChromaProvider, create_remote
+from corral.providers.vector_io.chroma.server import ChromaServerProvider, create
 
 from ..server_faults import PROVIDER_ID, ServerFaults
 from .conftest import Server
@@ -15,6 +15,6 @@ from .conftest import Server
 class TestChromaServer(ServerFaults[Server]):
     capabilities = REMOTE_SPEC.capabilities
 
-    def provider(self, server: Server, folder: Path) -> ChromaProvider:
+    def provider(self, server: Server, folder: Path) -> ChromaServerProvider:
         config = RemoteChromaConfig(url=server.url, folder=folder / "mirror", timeout_seconds=2)
-        return create_remote(PROVIDER_ID, config, folder)
+        return create(PROVIDER_ID, config, folder)

@@ -24,8 +24,7 @@ from corral.api.errors import NotFound, ProviderError, ProviderTimeout, Unavaila
 from corral.api.testing.oracle import Oracle
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
-from corral.providers.vector_io.chroma.provider import ChromaProvider, create_remote
-from corral.providers.vector_io.chroma.server import ChromaServer
+from corral.providers.vector_io.chroma.server import ChromaServer, ChromaServerProvider, create
 
 from ..installation_checks import check_installations, check_pruning_beside
 from ..orphan_checks import check_orphans
@@ -38,10 +37,10 @@ def registered(**settings: Any) -> VectorDB:
     return registration("farm", **{"created_at": time.time(), **settings})
 
 
-def provider_of(url: str, folder: Path, **settings: Any) -> ChromaProvider:
+def provider_of(url: str, folder: Path, **settings: Any) -> ChromaServerProvider:
     """Return a provider that gives up soon."""
     config = RemoteChromaConfig(url=url, folder=folder, timeout_seconds=5, **settings)
-    return create_remote("farm", config, folder)
+    return create("farm", config, folder)
 
 
 async def test_two_installations_share_a_server(chroma_server: Server, tmp_path: Path) -> None:
@@ -113,8 +112,8 @@ def test_it_needs_no_chromadb() -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from corral.providers.vector_io.chroma.config import RemoteChromaConfig\n"
-        "from corral.providers.vector_io.chroma.provider import create_remote\n"
-        "create_remote('farm', RemoteChromaConfig(), Path('.'))\n"
+        "from corral.providers.vector_io.chroma.server import create\n"
+        "create('farm', RemoteChromaConfig(), Path('.'))\n"
         "assert 'chromadb' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""inline::chroma and remote::chroma when Chroma does what it is told and its answer is lost."""
+"""remote::chroma when Chroma does what it is told and its answer is lost."""
 
 from __future__ import annotations
 
@@ -6,41 +6,17 @@ import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import chromadb
 import pytest
-from chromadb.errors import InternalError
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderTimeout
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma import server
-from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
-from corral.providers.vector_io.chroma.provider import create, create_remote
+from corral.providers.vector_io.chroma.config import RemoteChromaConfig
+from corral.providers.vector_io.chroma.server import create
 
 from ..replace_faults import Late, ReplaceFaults, failing_afterwards, methods_of
 from .conftest import URL_VARIABLE
-
-
-class TestChroma(ReplaceFaults):
-    """In this process."""
-
-    async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
-        return await create("farm", ChromaConfig(folder=folder), folder).open_index(
-            vector_db, create=True
-        )
-
-    def late(self, index: EmbeddingIndex, what: Late) -> AbstractContextManager[object]:
-        methods = methods_of(what, "upsert", "delete")
-        return failing_afterwards(chromadb.Collection, methods, lambda: InternalError("late"))
-
-
-class TestChromaInParts(TestChroma):
-    """Each request holds one chunk, so that writing is undone."""
-
-    @pytest.fixture(autouse=True)
-    def one_chunk_a_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Chroma says that it takes two rows at once: a chunk and a marker."""
-        monkeypatch.setattr(chromadb.api.client.Client, "get_max_batch_size", lambda _: 2)
 
 
 @pytest.mark.usefixtures("chroma_server")
@@ -49,7 +25,7 @@ class TestChromaServer(ReplaceFaults):
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
         config = RemoteChromaConfig(url=os.environ[URL_VARIABLE], folder=folder)
-        return await create_remote("farm", config, folder).open_index(vector_db, create=True)
+        return await create("farm", config, folder).open_index(vector_db, create=True)
 
     def late(self, index: EmbeddingIndex, what: Late) -> AbstractContextManager[object]:
         methods = methods_of(what, "upsert", "delete")

@@ -1,364 +1,408 @@
-"""inline::qdrant beyond the suite: its folder, its one process, kills, upgrades and upkeep."""
+"""inline::qdrant beyond the suite: its shard is an index over the chunk file, and no more."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import shutil
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import qdrant_edge
+from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
-from corral.api.errors import ConfigError, NotFound, ProviderError
-from corral.api.testing.indexes import chunk, ids, raw_scores
-from corral.api.testing.oracle import bm25
-from corral.providers.text.analyzer import Analysis, QueryTerms
-from corral.providers.vector_io.kit.names import stored_name
-from corral.providers.vector_io.qdrant import engine as engine_module
-from corral.providers.vector_io.qdrant import keyword as keyword_module
-from corral.providers.vector_io.qdrant.edge import client as engine
-from corral.providers.vector_io.qdrant.edge import collection as edge
-from corral.providers.vector_io.qdrant.records import VERSION
+from corral.api.errors import NotFound
+from corral.api.testing.indexes import chunk, ids
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
+from corral.providers.vector_io.qdrant.edge.search import EdgeSearch
+from corral.providers.vector_io.qdrant.edge.shard import errors
+from corral.providers.vector_io.qdrant.provider import QdrantEdgeProvider, create
+from corral.providers.vector_io.store.approximate import IndexFailed
 
 from ..engines import engine_of
-from .edge_helpers import found_by_words, opened, provider_of, registered
+from .test_qdrant_edge_conformance import LocalProvider
+
+DIMENSION = 8
+COUNT = 300
 
 
-async def test_another_process_that_opens_the_folder_is_told(tmp_path: Path) -> None:
-    """The second opener gets Unavailable, which names the way out, and the first goes on.
+def registered(**settings: Any) -> VectorDB:
+    """Return a registration."""
+    return VectorDB.model_validate(
+        {
+            "identifier": "notes",
+            "provider_id": "edge",
+            "provider_resource_id": "notes",
+            "embedding_model": "none",
+            "embedding_dimension": DIMENSION,
+            "language": "simple",
+            "created_at": 1.0,
+            **settings,
+        }
+    )
 
-    If this fails: two processes write one folder, and one of them loses.
+
+def provider_of(folder: Path, **settings: Any) -> QdrantEdgeProvider:
+    """Return a provider that makes a shard of 200 chunks and more."""
+    return LocalProvider("edge", QdrantEdgeConfig(approximate_from=200, **settings), folder)
+
+
+async def opened(folder: Path, **settings: Any) -> EngineIndex:
+    """Open the vector DB, made if it is absent."""
+    return await provider_of(folder, **settings).open_index(registered(), create=True)
+
+
+def rows_of(count: int, seed: int = 0) -> NDArray[np.float64]:
+    """Return random embeddings."""
+    return np.random.default_rng(seed).normal(size=(count, DIMENSION))
+
+
+def chunks_of(numbers: range) -> list[Chunk]:
+    """Return chunks by their numbers."""
+    return [chunk(f"c{n:04}", f"word{n % 7} zebra", part=n % 30) for n in numbers]
+
+
+async def filled(folder: Path, **settings: Any) -> EngineIndex:
+    """Open a vector DB of 300 chunks, all of them in the shard."""
+    index = await opened(folder, **settings)
+    await index.add_chunks(chunks_of(range(COUNT)), rows_of(COUNT))
+    await index.settle()
+    return index
+
+
+def searcher_of(index: EngineIndex) -> EdgeSearch:
+    """Return the searcher of an index."""
+    searcher = engine_of(index).searcher
+    assert isinstance(searcher, EdgeSearch)
+    return searcher
+
+
+async def answers(index: EngineIndex) -> list[list[tuple[str, float]]]:
+    """Return the hits of vector queries with and without a filter, with scores."""
+    filters = [
+        None,
+        {"type": "eq", "key": "part", "value": 3},
+        {"type": "lt", "key": "part", "value": 20},
+    ]
+    responses = [
+        await index.query(query, "", 10, mode="vector", filters=passing)
+        for query in rows_of(5, seed=1)
+        for passing in filters
+    ]
+    return [[(hit.chunk.chunk_id, hit.score) for hit in each.hits] for each in responses]
+
+
+def shards(folder: Path) -> list[Path]:
+    """Return the folders of shards."""
+    return list(folder.glob("*.edge/index-*"))
+
+
+async def test_deleting_the_shard_changes_no_answer(tmp_path: Path) -> None:
+    """With a shard, after a restart, and without its files: the same hits and scores.
+
+    If this fails: something is in the shard that the chunk file does not have.
+    """
+    index = await filled(tmp_path)
+    assert searcher_of(index).covered == COUNT
+    await index.delete_chunks(["c0007", "c0033"])
+    await index.add_chunks(chunks_of(range(COUNT, COUNT + 20)), rows_of(20, seed=2))
+    before = await answers(index)
+    await index.close()
+    index = await opened(tmp_path)
+    assert searcher_of(index).covered == COUNT
+    assert await answers(index) == before
+    await index.close()
+    for folder in tmp_path.glob("*.edge"):
+        shutil.rmtree(folder)
+    exact = await opened(tmp_path, exact=True)
+    assert await answers(exact) == before
+    await exact.close()
+    index = await opened(tmp_path)
+    await index.settle()
+    assert searcher_of(index).covered == COUNT + 18
+    assert await answers(index) == before
+    await index.close()
+
+
+async def test_a_person_who_opens_the_shard_finds_the_chunks(tmp_path: Path) -> None:
+    """Another process makes the shard: points have the row as id, and chunk id, text and metadata.
+
+    If this fails: the folder is of no use to Qdrant's own tools.
+    """
+    config = QdrantEdgeConfig(folder=tmp_path, approximate_from=200)
+    index = await create("edge", config, tmp_path).open_index(registered(), create=True)
+    chunks = [*chunks_of(range(COUNT)), chunk("odd", "huge", number=2**70, list=["a", "b"])]
+    await index.add_chunks(chunks, rows_of(COUNT + 1))
+    await index.settle()
+    await index.close()
+    [place] = shards(tmp_path)
+    shard = qdrant_edge.EdgeShard.load(str(place))
+    records = shard.retrieve(list(range(1, COUNT + 2)), True, True)
+    info = shard.info()
+    shard.close()
+    payloads = {record.id: record.payload or {} for record in records}
+    assert [payloads[n + 1]["chunk_id"] for n in range(COUNT + 1)] == [c.chunk_id for c in chunks]
+    assert payloads[4] == {
+        "chunk_id": "c0003",
+        "content": "word3 zebra",
+        "metadata": {"part": 3},
+    }
+    assert (info.points_count, info.indexed_vectors_count) == (COUNT + 1, COUNT + 1)
+
+
+@pytest.mark.parametrize("walked", ["nearest", "filtered"])
+async def test_a_search_asks_the_shard(tmp_path: Path, walked: str) -> None:
+    """The shard proposes k chunks and a few more, with a filter only such as pass.
+
+    If this fails: the shard is made, and every embedding is compared all the same.
+    """
+    index = await opened(tmp_path, hnsw_ef=1)
+    await index.add_chunks(chunks_of(range(3000)), rows_of(3000))
+    await index.settle()
+    searcher = searcher_of(index)
+    usable = None
+    if walked == "filtered":
+        usable = np.arange(3000) % 30 == 3
+    base, _ = searcher._parts
+    assert base is not None
+    query = rows_of(1, seed=5)[0].astype(np.float32)
+    places = base.places(query, 10, usable)
+    assert 10 <= len(places) < 30
+    assert usable is None or usable[places].all()
+    await index.close()
+
+
+async def test_equal_embeddings_are_all_in_reach(tmp_path: Path) -> None:
+    """Of 1,500 equal embeddings a search for 1,000 has the first 1,000 ids.
+
+    If this fails: a poorly linked graph, or the cut at k, hides some of those that tie.
     """
     index = await opened(tmp_path)
+    names = [f"c{n:04}" for n in np.random.default_rng(3).permutation(1500)]
+    await index.add_chunks([chunk(name) for name in names], np.ones((1500, DIMENSION)))
+    await index.settle()
+    assert searcher_of(index).covered == 1500
+    response = await index.query(np.ones(DIMENSION), "", 1000, mode="vector")
+    assert ids(response) == sorted(names)[:1000]
+    await index.close()
+
+
+async def test_a_second_process_sees_everything(tmp_path: Path) -> None:
+    """A second process answers alike, finds what is written since, and its writes are found.
+
+    If this fails: the engine's lock on the shard keeps other processes from the vector DB.
+    """
+    index = await filled(tmp_path)
+    await index.add_chunks([chunk("late", "giraffe", part=3)], rows_of(1, seed=9))
     code = (
-        "import asyncio, sys\n"
+        "import asyncio, json, sys\n"
         "from pathlib import Path\n"
+        "from corral.api.testing.indexes import chunk, ids\n"
         "from corral.api.vector_dbs import VectorDB\n"
-        "from corral.api.errors import Unavailable\n"
         "from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig\n"
         "from corral.providers.vector_io.qdrant.provider import create\n"
-        "folder = Path(sys.argv[1])\n"
-        "provider = create('edge', QdrantEdgeConfig(folder=folder), folder)\n"
-        "try:\n"
-        "    asyncio.run(provider.open_index(VectorDB.model_validate_json(sys.argv[2])))\n"
-        "except Unavailable as error:\n"
-        "    print(error)\n"
+        "folder, query = Path(sys.argv[1]), json.loads(sys.argv[3])\n"
+        "async def main():\n"
+        "    config = QdrantEdgeConfig(folder=folder, approximate_from=200)\n"
+        "    provider = create('edge', config, folder)\n"
+        "    index = await provider.open_index(VectorDB.model_validate_json(sys.argv[2]))\n"
+        "    print(json.dumps(ids(await index.query(query, '', 10, mode='vector'))))\n"
+        "    await index.add_chunks([chunk('theirs', 'okapi')], [query])\n"
+        "    await index.close()\n"
+        "asyncio.run(main())\n"
     )
+    query = rows_of(1, seed=9)[0]
+    expected = ids(await index.query(query, "", 10, mode="vector"))
+    assert expected[0] == "late"
+    arguments = [str(tmp_path), registered().model_dump_json(), str(query.tolist())]
     second = await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-c", code, str(tmp_path), registered().model_dump_json()],
+        [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert "another process has this vector DB open" in second.stdout
-    assert "remote::qdrant" in second.stdout
-    await index.add_chunks([chunk("a", "zebra")], [[1, 0]])
+    assert second.stdout.strip() == str(expected).replace("'", '"')
+    assert set(ids(await index.query(query, "", 2, mode="vector"))) == {"late", "theirs"}
+    assert len(shards(tmp_path)) == 1
     await index.close()
-    await (await opened(tmp_path)).close()
 
 
-async def test_a_folder_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
-    """Without `create` a missing folder is NotFound, and nothing is made."""
-    with pytest.raises(NotFound):
-        await provider_of(tmp_path).open_index(registered())
-    assert list(tmp_path.iterdir()) == []
+async def test_the_folder_passes_to_another_when_its_owner_closes(tmp_path: Path) -> None:
+    """Of two that have a vector DB open one has the shard; both answer alike, then another has it.
+
+    If this fails: the shard stays locked, or two write one folder.
+    """
+    first = await filled(tmp_path)
+    second = await opened(tmp_path)
+    assert (searcher_of(first).covered, searcher_of(second).covered) == (COUNT, 0)
+    assert await answers(second) == await answers(first)
+    await first.close()
+    third = await opened(tmp_path)
+    assert searcher_of(third).covered == COUNT
+    assert await answers(third) == await answers(second)
+    await second.close()
+    await third.close()
 
 
-async def test_a_half_made_folder_is_made_anew(tmp_path: Path) -> None:
-    """What a process that was killed while making it has left neither counts nor disturbs."""
-    folder = tmp_path / stored_name(registered())
-    folder.mkdir()
-    (folder / "edge_config.json").write_text("{")
-    with pytest.raises(NotFound):
-        await provider_of(tmp_path).open_index(registered())
+def unmarked(folder: Path) -> None:
+    """Lose the mark, as a process that is killed between the shard and its mark leaves it."""
+    (folder / "current.json").unlink()
+
+
+def torn_mark(folder: Path) -> None:
+    """Leave half of the mark."""
+    (folder / "current.json").write_text("{")
+
+
+def torn_shard(folder: Path) -> None:
+    """Lose the engine's configuration and a part of its files."""
+    [place] = folder.glob("index-*")
+    (place / "edge_config.json").write_text("{")
+
+
+def torn_rows(folder: Path) -> None:
+    """Lose the end of the list of rows."""
+    [place] = folder.glob("index-*")
+    path = place / "rows.npy"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def half_made(folder: Path) -> None:
+    """Leave the beginnings of another shard, as a killed process does."""
+    (folder / "index-000000000000").mkdir()
+    (folder / "index-000000000000" / "edge_config.json").write_text("{")
+
+
+@pytest.mark.parametrize("harm", [unmarked, torn_mark, torn_shard, torn_rows, half_made])
+async def test_damage_does_no_harm(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    """Whatever is left in the shard's folder, answers are the same, and one whole shard is left.
+
+    If this fails: a crash between the engine's write and the mark loses chunks or leaves files.
+    """
+    index = await filled(tmp_path)
+    before = await answers(index)
+    await index.close()
+    [folder] = tmp_path.glob("*.edge")
+    harm(folder)
     index = await opened(tmp_path)
-    await index.add_chunks([chunk("a", "zebra")], [[1, 0]])
+    assert await answers(index) == before
+    await index.settle()
+    assert searcher_of(index).covered == COUNT
+    assert await answers(index) == before
+    assert len(shards(tmp_path)) == 1
+    await index.close()
+
+
+async def test_a_shard_that_fails_is_searched_no_more(tmp_path: Path) -> None:
+    """Its engine fails during a query: the answer is the same, and another shard is made.
+
+    If this fails: a damaged index takes the vector DB with it.
+    """
+    index = await filled(tmp_path)
+    before = await answers(index)
+    base, _ = searcher_of(index)._parts
+    assert base is not None
+    base.shard.close()  # an engine that is gone
+    assert await answers(index) == before
+    await index.settle()
+    assert searcher_of(index).covered == COUNT
+    assert await answers(index) == before
+    await index.close()
+
+
+async def test_a_shard_of_another_file_is_not_used(tmp_path: Path) -> None:
+    """A shard that was put beside another vector DB's file is made again.
+
+    If this fails: hits are rows of another vector DB.
+    """
+    for name, seed in (("one", 0), ("two", 4)):
+        index = await opened(tmp_path / name)
+        await index.add_chunks(chunks_of(range(COUNT)), rows_of(COUNT, seed))
+        await index.settle()
+        before = await answers(index)
+        await index.close()
+    [theirs], [ours] = (list((tmp_path / name).glob("*.edge")) for name in ("one", "two"))
+    shutil.rmtree(ours)
+    shutil.copytree(theirs, ours)
+    index = await opened(tmp_path / "two")
+    assert await answers(index) == before
+    await index.close()
+
+
+async def test_growth_and_deletions_are_taken_into_the_shard(tmp_path: Path) -> None:
+    """Newer chunks than the shard has are found at once; many of them make it anew.
+
+    If this fails: all later chunks are compared one by one for ever, or are missed.
+    """
+    index = await filled(tmp_path)
+    await index.add_chunks(chunks_of(range(COUNT, 1200)), rows_of(900, seed=2))
+    assert searcher_of(index).covered == COUNT
+    [hit] = ids(await index.query(rows_of(900, seed=2)[5], "", 1, mode="vector"))
+    assert hit == f"c{COUNT + 5:04}"
+    await index.add_chunks(chunks_of(range(1200, 1500)), rows_of(300, seed=3))
+    await index.settle()
+    assert searcher_of(index).covered == 1500
+    await index.delete_chunks([f"c{n:04}" for n in range(600)])
+    await answers(index)
+    await index.settle()
+    assert searcher_of(index).covered == 900
+    assert len(shards(tmp_path)) == 1
+    await index.close()
+
+
+async def test_a_deleted_vector_db_leaves_nothing(tmp_path: Path) -> None:
+    """Deleted while open or after it was closed, and while its shard is being made.
+
+    If this fails: files of deleted vector DBs fill the disk, or a process outlives its vector DB.
+    """
+    index = await filled(tmp_path)
     await index.delete()
     assert list(tmp_path.iterdir()) == []
-
-
-async def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
-    """A file where the folder should be: ProviderError with the provider's name, health says no."""
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ProviderError, match="edge: cannot write"):
-        await provider_of(tmp_path / "file").open_index(registered(), create=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-    assert (await provider_of(tmp_path / "file").health()).status == "Error"
-    assert (await provider_of(tmp_path / "new").health()).status == "OK"
-
-
-async def test_an_interrupted_replacement_is_finished_by_the_next_opening(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Killed between the two operations of a write: the new version is whole, the old one gone.
-
-    If this fails: both versions of a document stay and are found.
-    """
-    index = await opened(tmp_path)
-    await index.add_chunks([chunk(f"old{n}", "old", document_id="d") for n in "ab"], [[1, 0]] * 2)
-    other = chunk("x", "old")
-    await index.add_chunks([other], [[1, 0]])
-
-    def killed(*_: object) -> None:
-        raise RuntimeError("as good as killed")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(edge.EdgeCollection, "_remove", killed)
-        with pytest.raises(RuntimeError):
-            await index.add_chunks(
-                [chunk("new", "new", document_id="d")], [[1, 0]], replace_documents={"d"}
-            )
-    await index.close()
-    index = await opened(tmp_path)
-    assert await index.count() == 2
-    assert await found_by_words(index, "old new") == ["new", "x"]
-    assert await index.get_chunks(["olda", "oldb", "x"]) == [other]
-    await index.close()
-
-
-@pytest.mark.parametrize("flush_each_write", [True, False])
-async def test_writes_are_flushed_as_configured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush_each_write: bool
-) -> None:
-    """With flush_each_write every write is flushed, otherwise one in FLUSH_AFTER points."""
-    monkeypatch.setattr(edge, "FLUSH_AFTER", 25)
-    provider = provider_of(tmp_path, flush_each_write=flush_each_write)
+    with pytest.raises(NotFound):
+        await index.count()
+    provider = create("edge", QdrantEdgeConfig(folder=tmp_path, approximate_from=200), tmp_path)
     index = await provider.open_index(registered(), create=True)
-    flushed = Counter[str]()
-
-    class Shard:
-        """The shard, with its flushes counted."""
-
-        def __init__(self, shard: Any) -> None:
-            self._shard = shard
-
-        def __getattr__(self, name: str) -> Any:
-            flushed[name] += 1
-            return getattr(self._shard, name)
-
-    collection = engine_of(index)._collection
-    monkeypatch.setattr(collection, "_shard", Shard(collection._shard))
-    for number in range(5):
-        await index.add_chunks([chunk(f"c{number}{n}") for n in range(10)], [[1, 0]] * 10)
-    await index.delete_chunks(["c00"])
-    assert flushed["flush"] == (6 if flush_each_write else 1)
-    await index.close()
-
-
-async def test_deleted_points_are_cleared_out_and_answers_stay_exact(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After most chunks are deleted the shard is rewritten; search, counts and writes go on.
-
-    If this fails: a rewritten segment is searched by a graph, or counts what is gone.
-    """
-    monkeypatch.setattr(edge, "VACUUM_AFTER", 1000)
-    index = await opened(tmp_path, embedding_dimension=4)
-    rng = np.random.default_rng(13)
-    rows = rng.normal(size=(2400, 4))
-    chunks = [chunk(f"c{n:04}", f"word{n % 7} zebra", part=n % 3) for n in range(2400)]
-    await index.add_chunks(chunks, rows)
-    await index.delete_chunks([f"c{n:04}" for n in range(2000)])
-    await index.add_chunks([chunk("c2000", "zebra new", part=1)], rows[:1])
-    await index.close()
-    index = await opened(tmp_path, embedding_dimension=4)
-    assert await index.count() == 400
-    rows[2000] = rows[0]
-    directions = rows[2000:] / np.linalg.norm(rows[2000:], axis=1, keepdims=True)
-    for query in rng.normal(size=(5, 4)):
-        best = np.argsort(-(directions @ query))[:20] + 2000
-        assert ids(await index.query(query, "", 20, mode="vector")) == [f"c{n:04}" for n in best]
-    texts = {one.chunk_id: {"content": one.content} for one in chunks[2001:]}
-    texts["c2000"] = {"content": "zebra new"}
-    for words in ("new", "word3 zebra"):
-        found = raw_scores(await index.query(None, words, 500, mode="keyword"))
-        assert found == pytest.approx(bm25(words, texts, {"content": 1.0}), abs=1e-6)
-    await index.close()
-
-
-async def test_embeddings_under_plain_cosine_come_back_to_the_last_bit(tmp_path: Path) -> None:
-    """Without `normalize` the engine compares directions, and the embedding itself is kept."""
-    index = await opened(tmp_path, metric="cosine", normalize=False, embedding_dimension=3)
-    rows = np.random.default_rng(16).normal(size=(20, 3)).astype(np.float32) * 1e5
-    await index.add_chunks([chunk(f"c{n:02}") for n in range(20)], rows)
-    found = await index.get_chunks([f"c{n:02}" for n in range(20)], include_embeddings=True)
-    assert [one.embedding for one in found] == [[float(x) for x in row] for row in rows]
-    await index.close()
-
-
-async def test_another_analyzer_finds_all_terms_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Opened by a release whose analyzer differs, every chunk is indexed anew, in batches, once.
-
-    If this fails: chunks stored before an upgrade are not found by words any more.
-    """
-    settings: dict[str, Any] = {"metric": "cosine", "normalize": False}
-    index = await opened(tmp_path, **settings)
-    chunks = [chunk(f"c{n}", "Zebra crossing", part=n, document_id="d") for n in range(25)]
-    await index.add_chunks(chunks, [[3.0, 4.0]] * 25)
-    await index.close()
-    monkeypatch.setattr(engine_module, "VERSION", VERSION + 1)
-    monkeypatch.setattr(engine_module, "REINDEX_BATCH", 10)
-
-    class Shouting:
-        """An analyzer of another release."""
-
-        def terms(self, text: str) -> list[str]:
-            return text.upper().split()
-
-        def analyze(self, text: str) -> Analysis:
-            return Analysis(self.terms(text), [])
-
-        def query(self, text: str) -> QueryTerms:
-            return QueryTerms(Counter(self.terms(text)), frozenset())
-
-    monkeypatch.setattr(keyword_module, "analyzer", lambda _: Shouting())
-    index = await opened(tmp_path, **settings)
-    assert len(await found_by_words(index, "zebra", 50)) == 25
-    assert await index.get_chunks([c.chunk_id for c in chunks]) == chunks
-    [one] = await index.get_chunks(["c7"], include_embeddings=True)
-    assert one.embedding == [3.0, 4.0]
-    only = {"type": "in", "key": "part", "value": [3, 4]}
-    assert ids(await index.query([3, 4], "ZEBRA", mode="hybrid", filters=only)) == ["c3", "c4"]
-    await index.close()
-    written: list[int] = []
-
-    async def counted(_: object, points: list[Any], __: object) -> None:
-        written.append(len(points))
-
-    monkeypatch.setattr(edge.EdgeCollection, "replace", counted)
-    await (await opened(tmp_path, **settings)).close()
-    assert written == []
-
-
-async def test_a_failed_replacement_never_deletes_what_is_written_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The deletion of the old version fails once; its chunks are sent again and acknowledged.
-
-    If this fails: the journal of the failed call outlives it, and the next opening deletes chunks
-    that were written after it, or counts and searches find the journal itself.
-    """
-    index = await opened(tmp_path)
-    old = [chunk(f"old{n}", "old", document_id="d") for n in range(3)]
-    await index.add_chunks(old, [[1, 0]] * 3)
-    real = engine.delete
-
-    def broken(*_: object) -> None:
-        raise Exception("as an engine whose disk is full")
-
-    monkeypatch.setattr(engine, "delete", broken)
-    with pytest.raises(ProviderError):
-        await index.add_chunks(
-            [chunk("new", "new", document_id="d")], [[1, 0]], replace_documents={"d"}
-        )
-    monkeypatch.setattr(engine, "delete", real)
-    assert await index.count() == 1
-    assert await index.chunk_ids() == ["new"]
-    await index.add_chunks(old, [[1, 0]] * 3)
-    await index.close()
-    index = await opened(tmp_path)
-    assert await index.chunk_ids() == ["new", "old0", "old1", "old2"]
-    await index.close()
-
-
-def operations(index: EngineIndex) -> list[Callable[[], Coroutine[Any, Any, Any]]]:
-    """Return every operation of an index, to be called."""
-    return [
-        lambda: index.add_chunks([Chunk(content="secret words")], [[1, 0]]),
-        lambda: index.add_chunks([], [], replace_documents={"d"}),
-        lambda: index.query([1, 0], "zebra", mode="vector"),
-        lambda: index.query([1, 0], "zebra", mode="keyword"),
-        lambda: index.query([1, 0], mode="vector", filters={"type": "gt", "key": "x", "value": 1}),
-        lambda: index.get_chunks(["a"]),
-        lambda: index.delete_chunks(["a"]),
-        lambda: index.count(),
-        lambda: index.chunk_ids(),
-    ]
-
-
-async def test_a_closed_or_dropped_index_is_not_found(tmp_path: Path) -> None:
-    """Every operation on a closed or dropped index says 404; closing twice is fine.
-
-    If this fails: a request that holds an index which another request closed or dropped ends with
-    an AttributeError, a panic, or "Qdrant Edge failed".
-    """
-    index = await opened(tmp_path)
-    await index.close()
-    await index.close()
-    for use in operations(index):
-        with pytest.raises(NotFound, match="was deleted or closed") as caught:
-            await use()
-        assert "secret" not in str(caught.value)
-    index = await opened(tmp_path)
-    await index.delete()
-    for use in operations(index):
-        with pytest.raises(NotFound, match="was deleted or closed"):
-            await use()
-    await index.delete()
-    await index.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-async def test_a_closed_index_can_still_be_dropped(tmp_path: Path) -> None:
-    """Its folder goes, too."""
-    index = await opened(tmp_path)
-    await index.close()
+    await index.add_chunks(chunks_of(range(COUNT)), rows_of(COUNT))
     await index.delete()
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_dropping_under_requests_gives_answers_or_not_found(tmp_path: Path) -> None:
-    """Queries and writes that run while an index is dropped end well or with NotFound, 20 times."""
+async def test_a_small_vector_db_has_no_shard(tmp_path: Path) -> None:
+    """Fewer chunks than `approximate_from`, or `exact`, make no folder; so do raw inner products.
 
-    async def use(index: EngineIndex) -> None:
-        async def one(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-            with contextlib.suppress(NotFound):
-                await work()
-
-        running = [asyncio.create_task(one(work)) for work in operations(index) * 3]
-        await asyncio.sleep(0)
-        await index.delete()
-        await asyncio.gather(*running)
-
-    for number in range(20):
-        index = await opened(tmp_path, identifier=f"notes{number}")
-        await index.add_chunks([chunk("a", "zebra", x=2)], [[1, 0]])
-        await use(index)
-    assert list(tmp_path.iterdir()) == []
+    If this fails: the folder is littered, or inner products are searched by a graph that misses.
+    """
+    raw = registered(metric="dot", normalize=False)
+    for vector_db, settings in ((registered(), {"exact": True}), (raw, {})):
+        provider = provider_of(tmp_path, **settings)
+        index = await provider.open_index(vector_db, create=True)
+        await index.add_chunks(chunks_of(range(COUNT)), rows_of(COUNT))
+        await index.settle()
+        await index.close()
+    assert list(tmp_path.glob("*.edge")) == []
 
 
-def test_a_panic_of_the_engine_is_an_error_of_the_provider() -> None:
+def test_a_setting_that_lost_its_meaning_is_refused() -> None:
+    """Each write is durable now, so `flush_each_write` is unknown.
+
+    If this fails: an operator's setting is ignored without a word.
+    """
+    with pytest.raises(ValidationError, match="flush_each_write"):
+        QdrantEdgeConfig.model_validate({"flush_each_write": True})
+
+
+def test_a_panic_of_the_engine_is_a_failed_index() -> None:
     """A panic is no `Exception` in Python and would pass every handler up to the server."""
     panic = type("PanicException", (BaseException,), {})
-    with pytest.raises(ProviderError, match="edge: Qdrant Edge failed"), engine.errors("edge"):
+    with pytest.raises(IndexFailed) as caught, errors():
         raise panic("index out of bounds: secret")
-
-
-async def test_a_newer_layout_is_refused_and_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An older Corral that opens what a newer one has written says so, and changes nothing.
-
-    If this fails: it finds the newer chunks "out of date" and migrates them downwards.
-    """
-    index = await opened(tmp_path)
-    await index.add_chunks([chunk("a", "zebra")], [[1, 0]])
-    await index.close()
-    monkeypatch.setattr(engine_module, "VERSION", VERSION - 1)
-    for _ in range(2):
-        with pytest.raises(ConfigError, match="a newer Corral wrote this vector DB"):
-            await opened(tmp_path)
-    monkeypatch.undo()
-    index = await opened(tmp_path)
-    assert await found_by_words(index, "zebra") == ["a"]
-    await index.close()
+    assert "secret" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""inline::sqlite and inline::faiss when SQLite does what it is told and fails all the same."""
+"""Engines over the chunk store when SQLite does what it is told and fails all the same."""
 
 from __future__ import annotations
 
@@ -43,3 +43,9 @@ class TestFaiss(TestSqlite):
     """Vectors searched by FAISS."""
 
     backend = "faiss"
+
+
+class TestChroma(TestSqlite):
+    """Vectors searched by Chroma."""
+
+    backend = "chroma"
