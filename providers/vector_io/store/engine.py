@@ -29,7 +29,9 @@ from corral.providers.vector_io.kit.rows import RowSet
 from corral.providers.vector_io.store.changes import StaleRead
 from corral.providers.vector_io.store.config import ChunkFileConfig
 from corral.providers.vector_io.store.connections import (
+    IN_MEMORY,
     Connections,
+    MemoryConnection,
     connect,
     delete_files,
     state,
@@ -127,13 +129,13 @@ class ChunkFileEngine(Engine):
     the file; writes wait for each other, also across processes.
 
     Args:
-        path: The file, which exists.
+        path: The file, which exists; IN_MEMORY for a database that lives until `drop`.
         searcher: Makes the searcher of the embeddings, given a function that lends a connection
             outside a transaction.
         extension: A library of SQLite functions that the searcher needs.
+        fuzzy: Pass True to let every keyword search find words that differ by a typo.
+        on_drop: Called after the data is deleted.
     """
-
-    has_term_statistics = True
 
     def __init__(
         self,
@@ -142,12 +144,17 @@ class ChunkFileEngine(Engine):
         config: ChunkFileConfig,
         searcher: Callable[[Lend], VectorSearcher],
         extension: str | None = None,
+        *,
+        fuzzy: bool = False,
+        on_drop: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(vector_db)
+        self.has_term_statistics = not fuzzy  # its words differ from those of other vector DBs
         self._path = path
-        self._connections = Connections(
-            vector_db.provider_id, partial(self._connect, config, extension)
-        )
+        self._fuzzy = fuzzy
+        self._on_drop = on_drop
+        pool = MemoryConnection if path == IN_MEMORY else Connections
+        self._connections = pool(vector_db.provider_id, partial(self._connect, config, extension))
         self._keyword = KeywordIndex(
             vector_db.field_weights, vector_db.language, memory_mib=config.keyword_memory_mib
         )
@@ -191,7 +198,7 @@ class ChunkFileEngine(Engine):
     async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await self._keyword_leg.submit((query_string, k, filters, False, by))
+        return await self._keyword_leg.submit((query_string, k, filters, self._fuzzy, by))
 
     @override
     async def search_fuzzy(
@@ -201,7 +208,7 @@ class ChunkFileEngine(Engine):
 
     @override
     async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
-        return await self._statistics.submit((query_string, fuzzy))
+        return await self._statistics.submit((query_string, fuzzy or self._fuzzy))
 
     @override
     async def search_hybrid(
@@ -263,7 +270,7 @@ class ChunkFileEngine(Engine):
     @override
     async def drop(self) -> None:
         await self.close()
-        await asyncio.to_thread(self._delete_files)
+        await asyncio.to_thread(self._delete_data)
 
     @override
     async def close(self) -> None:
@@ -293,7 +300,7 @@ class ChunkFileEngine(Engine):
             vectors = self._vectors_in(
                 connection, [(row, k, passes) for row, _, k, passes in asked]
             )
-            texts = [(text, k, passes, False, None) for _, text, k, passes in asked]
+            texts = [(text, k, passes, self._fuzzy, None) for _, text, k, passes in asked]
             return list(zip(vectors, self._words_in(connection, texts), strict=True))
 
         return self._in_one_state(search)
@@ -386,9 +393,14 @@ class ChunkFileEngine(Engine):
         remove_rows(connection, ordered)
         self._keyword.delete(connection, ordered)
 
-    def _delete_files(self) -> None:
-        delete_files(self._path)
+    def _delete_data(self) -> None:
+        if self._path == IN_MEMORY:
+            self._connections.refuse(self._gone)
+        else:
+            delete_files(self._path)
         self.searcher.discard()
+        if self._on_drop:
+            self._on_drop()
 
     def _connect(self, config: ChunkFileConfig, extension: str | None) -> apsw.Connection:
         try:
@@ -397,11 +409,15 @@ class ChunkFileEngine(Engine):
         except apsw.CantOpenError:
             if self._path.exists():
                 raise
-            raise NotFound(
-                f"The file of vector DB {self.vector_db.identifier!r} is gone.",
-                hint="Delete the vector DB and register it again.",
-                field="vector_db_id",
-            ) from None
+            raise self._gone() from None
+
+    def _gone(self) -> NotFound:
+        data = "database" if self._path == IN_MEMORY else "file"
+        return NotFound(
+            f"The {data} of vector DB {self.vector_db.identifier!r} is gone.",
+            hint="Delete the vector DB and register it again.",
+            field="vector_db_id",
+        )
 
 
 def _with_chunks(connection: apsw.Connection, legs: list[Leg]) -> list[Leg]:
