@@ -1,10 +1,9 @@
 """inline::memory: a chunk store for each vector DB, in a SQLite database without a file.
 
-Of three ways to keep a database in memory this is the one without files and without locks to wait
-for: one connection to `:memory:`, which the calls take in turn. SQLite's `memdb`, which several
-connections share, has no write-ahead log: a reader makes a writer fail, and a writer every reader.
-A file in a temporary folder has one, but takes five times as long to open, and a killed process
-leaves it on the disk.
+It has one connection, to `:memory:`, which the calls take in turn. Two other ways were tried.
+SQLite's `memdb`, which several connections share, has no write-ahead log: a writer gets SQLITE_BUSY
+while anything is read, and a reader while anything is written. A file in a temporary folder takes
+six times the processor time to open (3.5 ms against 0.6), and a killed process leaves it behind.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ from corral.providers.vector_io.store.rows import (
     rows_of_chunks,
     rows_of_documents,
 )
-from corral.providers.vector_io.store.schema import newest_version, prepare
+from corral.providers.vector_io.store.schema import newest_version, prepare, prepare_in_memory
 
 T = TypeVar("T")
 Leg = TypeVar("Leg", bound=Sequence[Candidate])
@@ -174,7 +174,8 @@ class ChunkFileEngine(Engine):
             ConfigError: A newer Corral wrote the file.
         """
         with self._connections.lend() as connection:
-            prepare(connection, self._keyword)
+            make = prepare_in_memory if self._path == IN_MEMORY else prepare
+            make(connection, self._keyword)
         self.searcher.prepare()
 
     # --- the calls of an engine --------------------------------------------------------------
