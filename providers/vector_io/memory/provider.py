@@ -8,7 +8,6 @@ six times the processor time to open (3.5 ms against 0.6), and a killed process 
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -37,11 +36,6 @@ class MemoryProvider(VectorIOProvider):
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""
-        index = await asyncio.to_thread(self._open, vector_db, create)
-        index.reopen()
-        return index
-
-    def _open(self, vector_db: VectorDB, create: bool) -> EngineIndex:
         key = (vector_db.key, vector_db.built_at)
         with self._lock:
             if key not in self._indexes:
@@ -53,6 +47,7 @@ class MemoryProvider(VectorIOProvider):
                     )
                 engine = memory_engine(vector_db, self._config, partial(self._forget, key))
                 self._indexes[key] = EngineIndex(engine)
+            self._indexes[key].reopen()
             return self._indexes[key]
 
     async def health(self) -> Health:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -65,10 +66,10 @@ _WordQuery: TypeAlias = tuple[str, int, Filter | None, bool, TermStatistics | No
 
 ROWS_AT_ONCE = 1024
 
-FEW_ROWS = 20_000
+ONE_THREAD_ROWS = 20_000
 """Up to this number, one thread searches both legs faster than two threads."""
 
-FEW_CHUNKS = 32
+CHUNKS_WITH_LEG = 32
 """Legs of at most this size fetch their chunks in the same transaction: nearly all of them will be
 in the answer, and a later fetch takes another thread and another transaction."""
 
@@ -134,7 +135,11 @@ class ChunkFileEngine(Engine):
             outside a transaction.
         extension: A library of SQLite functions that the searcher needs.
         fuzzy: Pass True to let every keyword search find words that differ by a typo.
-        on_drop: Called after the data is deleted.
+        on_drop: Called before the data is deleted.
+
+    Attributes:
+        one_thread_rows: Up to this number of rows, one thread searches both legs.
+        chunks_with_leg: Legs of at most this size fetch their chunks in the same transaction.
     """
 
     def __init__(
@@ -153,7 +158,10 @@ class ChunkFileEngine(Engine):
         self._path = path
         self._fuzzy = fuzzy
         self._on_drop = on_drop
-        pool = MemoryConnection if path == IN_MEMORY else Connections
+        in_memory = path == IN_MEMORY  # two threads would take turns
+        self.one_thread_rows = sys.maxsize if in_memory else ONE_THREAD_ROWS
+        self.chunks_with_leg = CHUNKS_WITH_LEG
+        pool = MemoryConnection if in_memory else Connections
         self._connections = pool(vector_db.provider_id, partial(self._connect, config, extension))
         self._keyword = KeywordIndex(
             vector_db.field_weights, vector_db.language, memory_mib=config.keyword_memory_mib
@@ -215,7 +223,7 @@ class ChunkFileEngine(Engine):
     async def search_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-        if self._rows > FEW_ROWS:
+        if self._rows > self.one_thread_rows:
             return await super().search_hybrid(embedding, query_string, k, filters)
         return await self._both_legs.submit((embedding, query_string, k, filters))
 
@@ -288,10 +296,12 @@ class ChunkFileEngine(Engine):
     # --- reading -----------------------------------------------------------------------------
 
     def _search_vectors(self, asked: Sequence[_VectorQuery]) -> list[list[Candidate]]:
-        return self._in_one_state(lambda file: _with_chunks(file, self._vectors_in(file, asked)))
+        return self._in_one_state(
+            lambda file: self._with_chunks(file, self._vectors_in(file, asked))
+        )
 
     def _search_words(self, asked: Sequence[_WordQuery]) -> list[KeywordLeg]:
-        return self._in_one_state(lambda file: _with_chunks(file, self._words_in(file, asked)))
+        return self._in_one_state(lambda file: self._with_chunks(file, self._words_in(file, asked)))
 
     def _search_both(
         self, asked: Sequence[tuple[NDArray[np.float32], str, int, Filter | None]]
@@ -351,6 +361,17 @@ class ChunkFileEngine(Engine):
                 for ids, embeddings in asked
             ]
 
+    def _with_chunks(self, connection: apsw.Connection, legs: list[Leg]) -> list[Leg]:
+        """Return the legs, the small ones with their chunks."""
+        for leg in legs:
+            if len(leg) <= self.chunks_with_leg:
+                ids = [one.chunk_id for one in leg]
+                chunks = read_chunks(connection, ids, include_embeddings=False)
+                held = {chunk.chunk_id: chunk for chunk in chunks}
+                for one in leg:
+                    one.chunk = held.get(one.chunk_id)
+        return legs
+
     def _in_one_state(self, search: Callable[[apsw.Connection], T]) -> T:
         """Search in one state of the file."""
         while True:
@@ -395,13 +416,13 @@ class ChunkFileEngine(Engine):
         self._keyword.delete(connection, ordered)
 
     def _delete_data(self) -> None:
+        if self._on_drop:
+            self._on_drop()
         if self._path == IN_MEMORY:
             self._connections.refuse(self._gone)
         else:
             delete_files(self._path)
         self.searcher.discard()
-        if self._on_drop:
-            self._on_drop()
 
     def _connect(self, config: ChunkFileConfig, extension: str | None) -> apsw.Connection:
         try:
@@ -419,15 +440,3 @@ class ChunkFileEngine(Engine):
             hint="Delete the vector DB and register it again.",
             field="vector_db_id",
         )
-
-
-def _with_chunks(connection: apsw.Connection, legs: list[Leg]) -> list[Leg]:
-    """Return the legs, the small ones with their chunks."""
-    for leg in legs:
-        if len(leg) <= FEW_CHUNKS:
-            ids = [one.chunk_id for one in leg]
-            chunks = read_chunks(connection, ids, include_embeddings=False)
-            held = {chunk.chunk_id: chunk for chunk in chunks}
-            for one in leg:
-                one.chunk = held.get(one.chunk_id)
-    return legs

@@ -16,7 +16,6 @@ from corral.api.hits import QueryChunksResponse
 from corral.api.scoring import Metric
 from corral.providers.vector_io.kit import codes as codes_module
 from corral.providers.vector_io.kit.codes import Codes
-from corral.providers.vector_io.store import engine as engine_module
 from corral.providers.vector_io.store import vectors as vectors_module
 
 from ..engines import engine_of
@@ -236,7 +235,8 @@ async def test_however_the_legs_are_searched_the_answer_is_the_same(
 
     expected = await answers()
     assert all(len(each.hits) == 7 for each in expected)
-    for name in ("FEW_ROWS", "FEW_CHUNKS"):
+    engine = engine_of(index)
+    for name in ("one_thread_rows", "chunks_with_leg"):
         with monkeypatch.context() as patch:
-            patch.setattr(engine_module, name, -1)
+            patch.setattr(engine, name, -1)
             assert await answers() == expected
