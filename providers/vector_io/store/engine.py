@@ -1,4 +1,4 @@
-"""The chunk store: one SQLite file per vector DB, whatever searches its embeddings."""
+"""The chunk store: one SQLite database per vector DB, whatever searches its embeddings."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class VectorSearcher(ABC):
 
 
 class ChunkFileEngine(Engine):
-    """Stores chunks in one SQLite file, and searches their embeddings with a searcher.
+    """Stores chunks in one SQLite database, and searches their embeddings with a searcher.
 
     The work runs in threads, each with a connection of its own from a pool. Reads see one state of
     the file; writes wait for each other, also across processes.
