@@ -76,8 +76,8 @@ CEILINGS = {
     "providers/stack": (0, 48),
     "providers/text": (0, 0),
     "providers/vector_io/kit": (0, 27),
-    "providers/vector_io/store": (15, 50),
-    "providers/vector_io": (226, 323),
+    "providers/vector_io/store": (15, 48),
+    "providers/vector_io": (245, 314),
     "server": (83, 42),
     "bench": (147, 207),
 }

@@ -20,7 +20,7 @@ from corral.providers.rag import ranking, search
 from corral.providers.rag.passages import adjacent
 from corral.providers.stack import copy_steps
 from corral.providers.stack.stack import Stack
-from corral.providers.vector_io.memory.engine import MemoryEngine
+from corral.providers.vector_io.store.engine import ChunkFileEngine
 
 from .permission_cases import Cases
 
@@ -104,31 +104,35 @@ def _a_check_behind_the_search_alone(patch: Patch) -> None:
 
 @seen_on("query")
 def _a_vector_leg_that_filters_the_best_k(patch: Patch) -> None:
-    plain = MemoryEngine._search_vectors
+    plain = ChunkFileEngine.search_vector
 
-    def after(self: MemoryEngine, embedding: Any, k: int, filter_: Any) -> Any:
+    async def after(self: ChunkFileEngine, embedding: Any, k: int, filter_: Any) -> Any:
         if ACL_KEY not in repr(filter_):  # the oracle's, which names what may be read
-            return plain(self, embedding, k, filter_)
-        found = plain(self, embedding, k, None)
-        return [c for c in found if matches(filter_, self._chunks[c.chunk_id].metadata)]
+            return await plain(self, embedding, k, filter_)
+        best = await plain(self, embedding, k, None)
+        stored = await self.get([one.chunk_id for one in best], include_embeddings=False)
+        passing = {one.chunk_id for one in stored if matches(filter_, one.metadata)}
+        return [one for one in best if one.chunk_id in passing]
 
-    patch.setattr(MemoryEngine, "_search_vectors", after)
+    patch.setattr(ChunkFileEngine, "search_vector", after)
 
 
 @seen_on("query")
 def _a_keyword_leg_that_ignores_filters(patch: Patch) -> None:
     unchecked(patch)
-    plain = MemoryEngine.search_keyword
+    plain = ChunkFileEngine.search_keyword
     patch.setattr(
-        MemoryEngine, "search_keyword", lambda self, text, k, _: plain(self, text, k, None)
+        ChunkFileEngine, "search_keyword", lambda self, text, k, _: plain(self, text, k, None)
     )
 
 
 @seen_on("query")
 def _a_fuzzy_leg_that_ignores_filters(patch: Patch) -> None:
     unchecked(patch)
-    plain = MemoryEngine.search_fuzzy
-    patch.setattr(MemoryEngine, "search_fuzzy", lambda self, text, k, _: plain(self, text, k, None))
+    plain = ChunkFileEngine.search_fuzzy
+    patch.setattr(
+        ChunkFileEngine, "search_fuzzy", lambda self, text, k, _: plain(self, text, k, None)
+    )
 
 
 @seen_on("query")
@@ -205,14 +209,14 @@ def _documents_of_the_whole(patch: Patch) -> None:
 
 @seen_on("documents")
 def _documents_counted_whole(patch: Patch) -> None:
-    plain = MemoryEngine.documents_passing
+    plain = ChunkFileEngine.documents_passing
 
-    async def counted(self: MemoryEngine, after: str, limit: int, filters: Any) -> Any:
+    async def counted(self: ChunkFileEngine, after: str, limit: int, filters: Any) -> Any:
         named = {one.document_id for one in await plain(self, after, limit, filters)}
         every = await plain(self, after, 1000, None)
         return [one for one in every if one.document_id in named]
 
-    patch.setattr(MemoryEngine, "documents_passing", counted)
+    patch.setattr(ChunkFileEngine, "documents_passing", counted)
 
 
 @seen_on("delete", "remove")

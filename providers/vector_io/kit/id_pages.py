@@ -16,9 +16,13 @@ class IdPages:
     Listing n chunks reads all ids n / `MOST_IDS` times, however small the pages. The cache serves
     only a caller that continues where the last page ended, and only until a write: writers in this
     process call `forget`, and writes of other processes change `version`. Safe to use from threads.
+
+    Args:
+        most: Maximum number of ids in the cache, and of a page.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_IDS) -> None:
+        self._most = most
         self._lock = threading.Lock()
         self._held: tuple[Hashable, list[str], bool] = (None, [], False)
         self._writes = 0
@@ -38,8 +42,8 @@ class IdPages:
         with self._lock:
             state, ids, is_end = self._held
         if state != (version, writes, after) or (len(ids) < limit and not is_end):
-            ids = nsmallest(MOST_IDS, (one for one in read() if one > after))
-            is_end = len(ids) < MOST_IDS
+            ids = nsmallest(self._most, (one for one in read() if one > after))
+            is_end = len(ids) < self._most
         page = ids[:limit]
         if len(page) == limit:
             with self._lock:

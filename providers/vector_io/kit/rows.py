@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _PER_GROUP = 32
+_TABLE_SHARE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,21 @@ class RowSet:
         return ~(~self & ~other)  # De Morgan
 
     def mask(self, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
-        """Return a mask, shape (n,), of the rows that are in the set."""
-        if not len(self.rows):
-            return np.full(len(rows), self.negated)
-        place = np.searchsorted(self.rows, rows).clip(max=len(self.rows) - 1)
-        inside: NDArray[np.bool_] = self.rows[place] == rows
+        """Return a mask, shape (n,), of the rows, ascending and distinct, that are in the set.
+
+        Few are searched for; of many each row is looked up in a table, unless it would be long.
+        """
+        inside: NDArray[np.bool_] = np.zeros(len(rows), dtype=np.bool_)
+        last = int(self.rows[-1]) if len(self.rows) else 0
+        if len(self.rows) * _TABLE_SHARE >= len(rows) and last <= len(rows) * _TABLE_SHARE:
+            table = np.zeros(last + 2, dtype=np.bool_)
+            table[self.rows] = True
+            inside = table[np.minimum(rows, last + 1)]
+        else:
+            places = np.searchsorted(rows, self.rows)
+            within = places < len(rows)
+            places = places[within]
+            inside[places[rows[places] == self.rows[within]]] = True
         return ~inside if self.negated else inside
 
 

@@ -11,9 +11,9 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.kit.names import provider_folder
 from corral.providers.vector_io.sqlite.config import SqliteConfig
-from corral.providers.vector_io.sqlite.vectors import VectorSearch
 from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import ChunkFileProvider
+from corral.providers.vector_io.store.vectors import VectorSearch
 
 
 class SqliteProvider(ChunkFileProvider):

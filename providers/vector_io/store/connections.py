@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import queue
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
+from typing_extensions import override
 
 from corral.api.errors import CorralError, ProviderError, Unavailable
 from corral.providers.base.schema_version import check_version
@@ -20,6 +22,9 @@ T = TypeVar("T")
 CACHE_KIB = 32 * 1024
 SUFFIXES = ("", "-wal", "-shm")
 """The files of one SQLite database."""
+
+IN_MEMORY = Path(":memory:")
+"""The path of a database without a file, which SQLite keeps in the memory of one connection."""
 
 
 class Damaged(ProviderError):
@@ -90,6 +95,42 @@ class Connections:
                 self._idle.get_nowait().close()
             except queue.Empty:
                 return
+
+
+class MemoryConnection(Connections):
+    """The connection that holds a database in memory, lent to one thread at a time.
+
+    Closing it would lose the data: after an error it only undoes the transaction, and `close`
+    keeps it. `refuse` frees the memory.
+    """
+
+    def __init__(self, provider_id: str, connect: Callable[[], apsw.Connection]) -> None:
+        super().__init__(provider_id, connect)
+        self._lock = threading.Lock()
+        self._connection = connect()
+
+    @override
+    @contextmanager
+    def lend(self) -> Iterator[apsw.Connection]:
+        """Wait for the connection and lend it, outside of a transaction."""
+        with self._lock, driver_errors(self._provider_id):
+            self.check()
+            try:
+                yield self._connection
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+    @override
+    def close(self) -> None:
+        """Keep the connection."""
+
+    @override
+    def refuse(self, error: Callable[[], CorralError]) -> None:
+        """Refuse further loans with the first such error, and free the memory."""
+        super().refuse(error)
+        with self._lock:
+            self._connection.close()
 
 
 def connect(

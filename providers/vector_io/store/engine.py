@@ -1,8 +1,9 @@
-"""The chunk store: one SQLite file per vector DB, whatever searches its embeddings."""
+"""The chunk store: one SQLite database per vector DB, whatever searches its embeddings."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -29,7 +30,9 @@ from corral.providers.vector_io.kit.rows import RowSet
 from corral.providers.vector_io.store.changes import StaleRead
 from corral.providers.vector_io.store.config import ChunkFileConfig
 from corral.providers.vector_io.store.connections import (
+    IN_MEMORY,
     Connections,
+    MemoryConnection,
     connect,
     delete_files,
     state,
@@ -52,7 +55,7 @@ from corral.providers.vector_io.store.rows import (
     rows_of_chunks,
     rows_of_documents,
 )
-from corral.providers.vector_io.store.schema import newest_version, prepare
+from corral.providers.vector_io.store.schema import newest_version, prepare, prepare_in_memory
 
 T = TypeVar("T")
 Leg = TypeVar("Leg", bound=Sequence[Candidate])
@@ -63,10 +66,10 @@ _WordQuery: TypeAlias = tuple[str, int, Filter | None, bool, TermStatistics | No
 
 ROWS_AT_ONCE = 1024
 
-FEW_ROWS = 20_000
+ONE_THREAD_ROWS = 20_000
 """Up to this number, one thread searches both legs faster than two threads."""
 
-FEW_CHUNKS = 32
+CHUNKS_WITH_LEG = 32
 """Legs of at most this size fetch their chunks in the same transaction: nearly all of them will be
 in the answer, and a later fetch takes another thread and another transaction."""
 
@@ -121,19 +124,23 @@ class VectorSearcher(ABC):
 
 
 class ChunkFileEngine(Engine):
-    """Stores chunks in one SQLite file, and searches their embeddings with a searcher.
+    """Stores chunks in one SQLite database, and searches their embeddings with a searcher.
 
     The work runs in threads, each with a connection of its own from a pool. Reads see one state of
     the file; writes wait for each other, also across processes.
 
     Args:
-        path: The file, which exists.
+        path: The file, which exists; IN_MEMORY for a database that lives until `drop`.
         searcher: Makes the searcher of the embeddings, given a function that lends a connection
             outside a transaction.
         extension: A library of SQLite functions that the searcher needs.
-    """
+        fuzzy: Pass True to let every keyword search find words that differ by a typo.
+        on_drop: Called before the data is deleted.
 
-    has_term_statistics = True
+    Attributes:
+        one_thread_rows: Up to this number of rows, one thread searches both legs.
+        chunks_with_leg: Legs of at most this size fetch their chunks in the same transaction.
+    """
 
     def __init__(
         self,
@@ -142,12 +149,20 @@ class ChunkFileEngine(Engine):
         config: ChunkFileConfig,
         searcher: Callable[[Lend], VectorSearcher],
         extension: str | None = None,
+        *,
+        fuzzy: bool = False,
+        on_drop: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(vector_db)
+        self.has_term_statistics = not fuzzy  # its words differ from those of other vector DBs
         self._path = path
-        self._connections = Connections(
-            vector_db.provider_id, partial(self._connect, config, extension)
-        )
+        self._fuzzy = fuzzy
+        self._on_drop = on_drop
+        in_memory = path == IN_MEMORY  # two threads would take turns
+        self.one_thread_rows = sys.maxsize if in_memory else ONE_THREAD_ROWS
+        self.chunks_with_leg = CHUNKS_WITH_LEG
+        pool = MemoryConnection if in_memory else Connections
+        self._connections = pool(vector_db.provider_id, partial(self._connect, config, extension))
         self._keyword = KeywordIndex(
             vector_db.field_weights, vector_db.language, memory_mib=config.keyword_memory_mib
         )
@@ -167,7 +182,8 @@ class ChunkFileEngine(Engine):
             ConfigError: A newer Corral wrote the file.
         """
         with self._connections.lend() as connection:
-            prepare(connection, self._keyword)
+            make = prepare_in_memory if self._path == IN_MEMORY else prepare
+            make(connection, self._keyword)
         self.searcher.prepare()
 
     # --- the calls of an engine --------------------------------------------------------------
@@ -191,7 +207,7 @@ class ChunkFileEngine(Engine):
     async def search_keyword(
         self, query_string: str, k: int, filters: Filter | None, by: TermStatistics | None = None
     ) -> Sequence[Candidate]:
-        return await self._keyword_leg.submit((query_string, k, filters, False, by))
+        return await self._keyword_leg.submit((query_string, k, filters, self._fuzzy, by))
 
     @override
     async def search_fuzzy(
@@ -201,13 +217,13 @@ class ChunkFileEngine(Engine):
 
     @override
     async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
-        return await self._statistics.submit((query_string, fuzzy))
+        return await self._statistics.submit((query_string, fuzzy or self._fuzzy))
 
     @override
     async def search_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-        if self._rows > FEW_ROWS:
+        if self._rows > self.one_thread_rows:
             return await super().search_hybrid(embedding, query_string, k, filters)
         return await self._both_legs.submit((embedding, query_string, k, filters))
 
@@ -263,7 +279,7 @@ class ChunkFileEngine(Engine):
     @override
     async def drop(self) -> None:
         await self.close()
-        await asyncio.to_thread(self._delete_files)
+        await asyncio.to_thread(self._delete_data)
 
     @override
     async def close(self) -> None:
@@ -280,10 +296,12 @@ class ChunkFileEngine(Engine):
     # --- reading -----------------------------------------------------------------------------
 
     def _search_vectors(self, asked: Sequence[_VectorQuery]) -> list[list[Candidate]]:
-        return self._in_one_state(lambda file: _with_chunks(file, self._vectors_in(file, asked)))
+        return self._in_one_state(
+            lambda file: self._with_chunks(file, self._vectors_in(file, asked))
+        )
 
     def _search_words(self, asked: Sequence[_WordQuery]) -> list[KeywordLeg]:
-        return self._in_one_state(lambda file: _with_chunks(file, self._words_in(file, asked)))
+        return self._in_one_state(lambda file: self._with_chunks(file, self._words_in(file, asked)))
 
     def _search_both(
         self, asked: Sequence[tuple[NDArray[np.float32], str, int, Filter | None]]
@@ -293,7 +311,7 @@ class ChunkFileEngine(Engine):
             vectors = self._vectors_in(
                 connection, [(row, k, passes) for row, _, k, passes in asked]
             )
-            texts = [(text, k, passes, False, None) for _, text, k, passes in asked]
+            texts = [(text, k, passes, self._fuzzy, None) for _, text, k, passes in asked]
             return list(zip(vectors, self._words_in(connection, texts), strict=True))
 
         return self._in_one_state(search)
@@ -343,6 +361,17 @@ class ChunkFileEngine(Engine):
                 for ids, embeddings in asked
             ]
 
+    def _with_chunks(self, connection: apsw.Connection, legs: list[Leg]) -> list[Leg]:
+        """Return the legs, the small ones with their chunks."""
+        for leg in legs:
+            if len(leg) <= self.chunks_with_leg:
+                ids = [one.chunk_id for one in leg]
+                chunks = read_chunks(connection, ids, include_embeddings=False)
+                held = {chunk.chunk_id: chunk for chunk in chunks}
+                for one in leg:
+                    one.chunk = held.get(one.chunk_id)
+        return legs
+
     def _in_one_state(self, search: Callable[[apsw.Connection], T]) -> T:
         """Search in one state of the file."""
         while True:
@@ -386,8 +415,13 @@ class ChunkFileEngine(Engine):
         remove_rows(connection, ordered)
         self._keyword.delete(connection, ordered)
 
-    def _delete_files(self) -> None:
-        delete_files(self._path)
+    def _delete_data(self) -> None:
+        if self._on_drop:
+            self._on_drop()
+        if self._path == IN_MEMORY:
+            self._connections.refuse(self._gone)
+        else:
+            delete_files(self._path)
         self.searcher.discard()
 
     def _connect(self, config: ChunkFileConfig, extension: str | None) -> apsw.Connection:
@@ -397,20 +431,12 @@ class ChunkFileEngine(Engine):
         except apsw.CantOpenError:
             if self._path.exists():
                 raise
-            raise NotFound(
-                f"The file of vector DB {self.vector_db.identifier!r} is gone.",
-                hint="Delete the vector DB and register it again.",
-                field="vector_db_id",
-            ) from None
+            raise self._gone() from None
 
-
-def _with_chunks(connection: apsw.Connection, legs: list[Leg]) -> list[Leg]:
-    """Return the legs, the small ones with their chunks."""
-    for leg in legs:
-        if len(leg) <= FEW_CHUNKS:
-            ids = [one.chunk_id for one in leg]
-            chunks = read_chunks(connection, ids, include_embeddings=False)
-            held = {chunk.chunk_id: chunk for chunk in chunks}
-            for one in leg:
-                one.chunk = held.get(one.chunk_id)
-    return legs
+    def _gone(self) -> NotFound:
+        data = "database" if self._path == IN_MEMORY else "file"
+        return NotFound(
+            f"The {data} of vector DB {self.vector_db.identifier!r} is gone.",
+            hint="Delete the vector DB and register it again.",
+            field="vector_db_id",
+        )

@@ -68,6 +68,9 @@ class KeywordIndex:
             is searched too.
         language: Name of the language for stemming and stop words.
         memory_mib: Most memory for postings, in MiB.
+
+    Attributes:
+        columns: The names of the FTS5 table's columns.
     """
 
     def __init__(
@@ -77,13 +80,13 @@ class KeywordIndex:
         self._analyzer = analyzer(language)
         weights = [*field_weights.values()]
         weights += [weight * BESIDE_WEIGHT for weight in weights]
-        self._columns = [f"f{number}" for number in range(len(weights))]
+        self.columns = [f"f{number}" for number in range(len(weights))]
         self._cache = CachedPostings(weights, int(memory_mib * 2**20))
         self._vocabulary = _StoredVocabulary()
 
     def create(self, connection: apsw.Connection) -> None:
         """Create the tables `lexical`, `lexical_terms` and `lexical_words`, empty."""
-        columns = ", ".join(self._columns)
+        columns = ", ".join(self.columns)
         # Terms come analyzed: the ascii tokenizer splits them at spaces and changes nothing else.
         connection.execute(
             f"CREATE VIRTUAL TABLE lexical USING fts5({columns}, content='',"
@@ -112,8 +115,8 @@ class KeywordIndex:
     def add(self, connection: apsw.Connection, rows: Iterable[tuple[int, tuple[str, ...]]]) -> None:
         """Index new rows, given with what `analyze` returned for them."""
         rows = list(rows)
-        marks = ", ".join("?" for _ in self._columns)
-        columns = ", ".join(self._columns)
+        marks = ", ".join("?" for _ in self.columns)
+        columns = ", ".join(self.columns)
         connection.executemany(
             f"INSERT INTO lexical(rowid, {columns}) VALUES (?, {marks})",  # noqa: S608 - columns are f0, f1, ...
             ((row, *terms) for row, terms in rows),

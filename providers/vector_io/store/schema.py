@@ -12,7 +12,7 @@ import apsw
 
 from corral.api.chunks import Chunk
 from corral.providers.base.schema_version import Step, check_version, upgrade
-from corral.providers.vector_io.store.connections import state, transaction
+from corral.providers.vector_io.store.connections import IN_MEMORY, state, transaction
 from corral.providers.vector_io.store.postings import KEYWORD_VERSION, KeywordIndex
 
 REINDEX_BATCH = 1000
@@ -66,6 +66,27 @@ The keyword index is not among them: it is rebuilt if `KEYWORD_VERSION` differs.
 def newest_version() -> int:
     """Return the schema version that this Corral writes."""
     return len(MIGRATIONS)
+
+
+_BLANK: dict[int, bytes] = {}
+"""Databases without chunks, by the number of columns of the keyword index, as SQLite's bytes."""
+
+
+def prepare_in_memory(connection: apsw.Connection, keyword: KeywordIndex) -> None:
+    """Bring a new database in memory to this version's schema.
+
+    Copying the pages of one that was made before takes a fifth of the time of making it.
+    """
+    columns = len(keyword.columns)
+    if columns not in _BLANK:
+        prepare(connection, keyword)
+        _BLANK[columns] = connection.serialize("main")
+        return
+    blank = apsw.Connection(str(IN_MEMORY))
+    blank.deserialize("main", _BLANK[columns])
+    with connection.backup("main", blank, "main") as copy:
+        copy.step()
+    blank.close()
 
 
 def prepare(connection: apsw.Connection, keyword: KeywordIndex) -> None:

@@ -18,9 +18,7 @@ from corral.providers.copying import copy_checks
 from corral.providers.copying.copy_checks import CopyChecks, agreement, compare
 from corral.providers.stack import copy_steps
 from corral.providers.stack.copy_steps import difference
-from corral.providers.vector_io.memory.engine import MemoryEngine
-
-from ..vector_io.engines import engine_of
+from corral.providers.vector_io.memory.provider import memory_engine
 
 
 def answer(**scores: float) -> QueryChunksResponse:
@@ -74,8 +72,8 @@ def test_chunks_are_compared_whole(change: dict[str, Any], part: str) -> None:
     assert difference(one, one.model_copy(update=change)) == part
 
 
-async def index(ids: Iterable[str], *, turned: float = 0.0) -> EmbeddingIndex:
-    """Return an index whose chunks lie around a circle, turned by an angle."""
+async def index(ids: Iterable[str], *, turned: float = 0.0, shift: int = 0) -> EmbeddingIndex:
+    """Return an index whose chunks lie around a circle, turned by an angle or by some places."""
     vector_db = VectorDB(
         identifier="db",
         provider_id="memory",
@@ -83,12 +81,12 @@ async def index(ids: Iterable[str], *, turned: float = 0.0) -> EmbeddingIndex:
         embedding_model="m",
         embedding_dimension=2,
     )
-    made = EngineIndex(MemoryEngine(vector_db, fuzzy=False, on_drop=lambda _: None))
+    made = EngineIndex(memory_engine(vector_db))
     names = list(ids)
     angles = np.linspace(0, 3, len(names)) + turned
     chunks = [Chunk(content=f"word{n % 9} {name}", chunk_id=name) for n, name in enumerate(names)]
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    await made.add_chunks(chunks, rows)
+    await made.add_chunks(chunks, np.roll(rows, shift, axis=0))
     return made
 
 
@@ -141,9 +139,7 @@ async def test_approximate_search_is_measured_and_bounded() -> None:
     The same chunks on both sides, but found in other neighborhoods.
     """
     ids = [f"c{n:02}" for n in range(50)]
-    source, near, far = await index(ids), await index(ids), await index(ids)
-    engine_of(near)._embeddings._store[:50] = np.roll(engine_of(near)._embeddings.rows, 1, axis=0)
-    engine_of(far)._embeddings._store[:50] = np.roll(engine_of(far)._embeddings.rows, 25, axis=0)
+    source, near, far = await index(ids), await index(ids, shift=1), await index(ids, shift=25)
     asked = {"modes": ("vector",), "exact": False}
     [only] = (await compared(source, near, **asked)).differences
     assert only.startswith("The embedding of")

@@ -11,6 +11,7 @@ import pytest
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import Conflict, Forbidden, InvalidRequest, NotFound, UnknownProvider
+from corral.api.hits import KeywordLeg
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.copying import copy
 from corral.providers.copying.copy import copy_batch, copy_vector_db, verify_copy
@@ -158,17 +159,22 @@ async def test_an_empty_vector_db_is_copied(tmp_path: Path) -> None:
 # --- verification ---------------------------------------------------------------------------------
 
 
-def spoil_rows(target: Any) -> None:
-    """Exchange what the target searches: every answer by vector is that of another chunk."""
-    rows = engine_of(target)._embeddings._store
-    rows[:40] = rows[:40][::-1].copy()
+async def spoil_rows(target: Any) -> None:
+    """Exchange the target's embeddings: every answer by vector is that of another chunk."""
+    held = await target.get_chunks(await target.chunk_ids(), include_embeddings=True)
+    await target.add_chunks(held, [chunk.embedding for chunk in reversed(held)])
 
 
 def spoil_words(target: Any) -> None:
-    """Make the target's keyword index forget the last twenty chunks."""
+    """Make the target's keyword search forget the last twenty chunks."""
     engine = engine_of(target)
-    for n in range(20, 40):
-        engine._words.remove(engine._embeddings.places[f"c{n:04}"])
+    search = engine.search_keyword
+
+    async def forgetful(*arguments: Any) -> KeywordLeg:
+        leg = await search(*arguments)
+        return KeywordLeg([one for one in leg if one.chunk_id < "c0020"], leg.greatest)
+
+    engine.search_keyword = forgetful
 
 
 async def lose_one(target: Any) -> None:

@@ -14,7 +14,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.search import Retrieval
 from corral.providers.rag.tool import RagTool
-from corral.providers.vector_io.memory.engine import MemoryEngine
+from corral.providers.vector_io.memory.provider import memory_engine
 
 from .fake_library import DIMENSION, FakeLibrary
 
@@ -37,8 +37,7 @@ class RealLibrary(FakeLibrary):
             "embedding_model": "words", "embedding_dimension": DIMENSION,
         }  # fmt: skip
         self.vector_dbs[name] = VectorDB.model_validate({**stored, **settings})
-        engine = MemoryEngine(self.vector_dbs[name], fuzzy=False, on_drop=lambda _: None)
-        self.indexes[name] = EngineIndex(engine)
+        self.indexes[name] = EngineIndex(memory_engine(self.vector_dbs[name]))
         return self.indexes[name]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.reranker import BM25Rerank
 from corral.providers.rerank.bm25 import candidate_bm25
-from corral.providers.vector_io.memory.keyword import KeywordIndex
+from corral.providers.vector_io.memory.provider import memory_engine
 
 from .candidates import hit, ids, reranked, texts, vector_db
 
@@ -49,7 +50,7 @@ def test_equals_the_formula(k1: float, b: float) -> None:
 
 
 @pytest.mark.parametrize("language", ["english", "german", "simple"])
-def test_of_all_chunks_it_is_keyword_search(language: str) -> None:
+async def test_of_all_chunks_it_is_keyword_search(language: str) -> None:
     """Where the candidates are the whole vector DB, scores are those of its keyword index.
 
     If this fails: re-ranking and keyword search disagree about analysis, weights or BM25.
@@ -63,12 +64,11 @@ def test_of_all_chunks_it_is_keyword_search(language: str) -> None:
         )
         for number, text in enumerate(texts(25, 20, seed=5))
     ]
-    index = KeywordIndex(weights, language, [chunk.chunk_id for chunk in chunks], fuzzy=False)
-    for place, chunk in enumerate(chunks):
-        index.add(place, index.analyze(chunk))
-    query = "w59x w5x w5x running Fussball 猫 w1x absent"
-    searched = {hit.chunk_id: hit for hit in index.search(query)}
     db = vector_db(language=language, field_weights=weights)
+    engine = memory_engine(db)
+    await engine.add(chunks, np.ones((25, 3), np.float32), frozenset())
+    query = "w59x w5x w5x running Fussball 猫 w1x absent"
+    searched = {hit.chunk_id: hit for hit in await engine.search_keyword(query, 25, None)}
     found = candidate_bm25(query, chunks, db, k1=1.2, b=0.75)
     for row, chunk in enumerate(chunks):
         assert found.raw_scores[row] == pytest.approx(searched[chunk.chunk_id].raw_score, rel=1e-12)

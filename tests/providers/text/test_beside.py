@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from corral.api.chunks import Chunk
+from corral.api.hits import KeywordLeg
 from corral.api.invisible import clean_text
 from corral.api.vector_dbs import LANGUAGES
+from corral.providers.rerank.bm25 import candidate_bm25
 from corral.providers.text.analyzer import Analyzer, analyzer
 from corral.providers.text.fields import BESIDE_WEIGHT, chunk_terms
 from corral.providers.text.similar import is_word
-from corral.providers.vector_io.memory.keyword import KeywordIndex
+from corral.providers.vector_io.memory.provider import memory_engine
+
+from ..vector_io.registrations import registration
 
 NAMES = sorted(set(LANGUAGES.values()))
 # Texts that hold more of what the rules look at than arbitrary text does.
@@ -25,10 +30,10 @@ odd_text = st.text(
 
 def first(texts: list[str], question: str, language: str = "english") -> str | None:
     """Return the first hit among some texts."""
-    index = KeywordIndex({"content": 1.0}, language, list(map(str, range(len(texts)))), fuzzy=False)
-    for place, text in enumerate(texts):
-        index.add(place, index.analyze(Chunk(content=text)))
-    return next((texts[int(hit.chunk_id)] for hit in index.search(question, 1)), None)
+    chunks = [Chunk(content=text) for text in texts]
+    db = registration("memory", language=language)
+    scores = candidate_bm25(question, chunks, db, k1=1.2, b=0.75).raw_scores
+    return texts[int(scores.argmax())] if scores.any() else None
 
 
 @pytest.mark.parametrize(
@@ -214,16 +219,22 @@ def test_a_text_of_emoji_has_a_length() -> None:
     assert chunk_terms(Chunk(content="🚀 🐌"), {"content": 1.0}, english).length == 2
 
 
-def test_what_no_chunk_holds_lowers_no_maximum() -> None:
+async def test_what_no_chunk_holds_lowers_no_maximum() -> None:
     """A term beside the words that no chunk holds is not missed; a word is.
 
     If this fails: `C++` answered by a chunk about C seems less certain than `C` is.
     """
-    index = KeywordIndex({"content": 1.0}, "english", ["0", "1"], fuzzy=False)
-    for place, text in enumerate(("about c", "about d")):
-        index.add(place, index.analyze(Chunk(content=text)))
-    assert index.search("C++").greatest == index.search("c").greatest
-    assert index.search("c rust").greatest > index.search("c").greatest
+    engine = memory_engine(registration("memory"))
+    chunks = [Chunk(content=text) for text in ("about c", "about d")]
+    await engine.add(chunks, np.ones((2, 2), np.float32), frozenset())
+
+    async def greatest(question: str) -> float:
+        leg = await engine.search_keyword(question, 2, None)
+        assert isinstance(leg, KeywordLeg)
+        return leg.greatest
+
+    assert await greatest("C++") == await greatest("c")
+    assert await greatest("c rust") > await greatest("c")
 
 
 def test_symbols_are_not_misspelled() -> None:

@@ -28,15 +28,18 @@ Corral = Callable[..., Result]
 IGNORES_FILTERS = """
 from dataclasses import replace
 
+from corral.api.engine import Engine
 from corral.providers.vector_io.memory import SPEC as MEMORY
-from corral.providers.vector_io.memory.engine import MemoryEngine
 from corral.providers.vector_io.memory.provider import MemoryProvider
+from corral.providers.vector_io.store.engine import ChunkFileEngine
 
 SPEC = replace(MEMORY, provider_type="inline::careless", factory="careless:create")
 
-class Careless(MemoryEngine):
-    def _search_vectors(self, embedding, k, filter_):
-        return super()._search_vectors(embedding, k, None)
+class Careless(ChunkFileEngine):
+    search_hybrid = Engine.search_hybrid  # of the two legs
+
+    async def search_vector(self, embedding, k, filters):
+        return await super().search_vector(embedding, k, None)
 
 class Provider(MemoryProvider):
     async def open_index(self, vector_db, *, create=False):

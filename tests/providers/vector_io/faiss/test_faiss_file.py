@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -181,9 +182,7 @@ def test_the_file_is_replaced_whole_or_not_at_all(
     assert fold.recall() >= 0.95
 
 
-def test_leftovers_of_killed_processes_are_removed(
-    folds: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftovers_of_killed_processes_are_removed(folds: Any) -> None:
     """Old half-written files go with the next build, all of them with the vector DB."""
     fold = folds()
     leftover = fold.cache.with_name(f"{fold.cache.name}.x.tmp")
@@ -192,7 +191,8 @@ def test_leftovers_of_killed_processes_are_removed(
     stranger.touch()
     fold.add(0, 600)
     assert leftover.exists()  # it is young: another process may be writing it
-    monkeypatch.setattr(records, "STALE_SECONDS", 0.0)
+    old = time.time() - 2 * records.STALE_SECONDS
+    os.utime(leftover, (old, old))
     fold.add(600, 1500, seed=1)
     assert not leftover.exists()
     leftover.touch()

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral.providers.vector_io.kit import id_pages as module
 from corral.providers.vector_io.kit.id_pages import IdPages
 
 
@@ -56,10 +55,10 @@ def test_a_walk_reads_once(limit: int) -> None:
     assert engine.reads <= 2  # a last full page is followed by an empty one
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_is_bounded() -> None:
     """More ids than are kept take a reading for each such number of them."""
-    monkeypatch.setattr(module, "MOST_IDS", 300)
     engine = Engine(ids(1000))
+    engine.pages = IdPages(300)
     assert engine.walk(50) == sorted(engine.ids)
     assert engine.reads == 4
     assert engine.walk(300) == sorted(engine.ids)

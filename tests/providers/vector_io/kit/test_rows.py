@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from corral.providers.vector_io.kit.rows import RowSet, best_rows, greatest_places
@@ -31,6 +31,20 @@ def test_row_sets_combine_as_sets(a: RowSet, b: RowSet) -> None:
     assert members(~a) == set(range(UNIVERSE)) - members(a)
     for combined in (a & b, a | b):
         assert (np.diff(combined.rows) > 0).all()
+
+
+@given(st.sets(st.integers(0, 400)), st.sets(st.integers(0, 400)), st.booleans())
+@example(set(range(0, 400, 3)), {5, 6}, False)  # many of few
+@example({5, 6}, set(range(0, 400, 3)), True)  # few of many
+@example({2, 4000}, {1, 2, 3}, False)  # far apart
+def test_a_mask_names_the_members(rows: set[int], others: set[int], negated: bool) -> None:
+    """Of any ascending rows the mask is true for those in the set, however many either has.
+
+    If this fails: one of the two ways, by a search or by a table, is wrong at an end.
+    """
+    asked = np.array(sorted(others), dtype=np.int64)
+    mask = RowSet(np.array(sorted(rows), dtype=np.int64), negated).mask(asked)
+    assert mask.tolist() == [(row in rows) != negated for row in asked.tolist()]
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(1, 50))

@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import InvalidRequest, ProviderError, Unavailable
+from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.kit.write_ahead import FOLDER, Intent, WriteAheadEngine, WriteLog
-from corral.providers.vector_io.memory.engine import MemoryEngine
+from corral.providers.vector_io.store.config import ChunkFileConfig
+from corral.providers.vector_io.store.connections import IN_MEMORY
+from corral.providers.vector_io.store.engine import ChunkFileEngine
+from corral.providers.vector_io.store.vectors import VectorSearch
 
 from ..registrations import registration
 
@@ -24,11 +28,13 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-class Halting(MemoryEngine):
+class Halting(ChunkFileEngine):
     """An engine without transactions; `fails` is what its next write meets after its first half."""
 
     def __init__(self, log: WriteLog) -> None:
-        super().__init__(DB, fuzzy=False, on_drop=lambda vector_db: None)
+        searcher = VectorSearch(3, effective_metric(DB))
+        super().__init__(DB, IN_MEMORY, ChunkFileConfig(), lambda _: searcher)
+        self.prepare()
         self.log = log
         self.fails: BaseException | None = None
         self.logged: list[bool] = []

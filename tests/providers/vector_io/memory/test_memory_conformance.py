@@ -1,4 +1,4 @@
-"""inline::memory passes the conformance suite: the reference is judged by the same rules."""
+"""inline::memory passes the conformance suite."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from corral.providers.vector_io.memory.provider import create
 
 
 class TestMemory(IndexConformance):
-    """Vectors in one matrix, BM25 from its definition."""
+    """The chunk store on a database in memory."""
 
     capabilities = SPEC.capabilities
 

@@ -15,7 +15,6 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.scoring import Metric
 from corral.providers.vector_io.kit.exact import exact_scores
 from corral.providers.vector_io.memory.config import MemoryConfig
-from corral.providers.vector_io.memory.keyword import KeywordIndex
 from corral.providers.vector_io.memory.provider import create
 
 from ..registrations import registration
@@ -125,14 +124,3 @@ async def test_keyword_hits_are_bm25_of_the_chunks_that_are_there() -> None:
         await index.delete_chunks(gone)
         texts = {i: text for i, text in texts.items() if i not in gone}
         await check_keywords(index, texts)
-
-
-def test_the_words_of_removed_chunks_leave_no_space_taken() -> None:
-    """Chunks that are replaced many times take no more memory than those that are there."""
-    index = KeywordIndex({"content": 1.0}, "simple", ["a"], fuzzy=False)
-    for n in range(50):
-        index.add(0, index.analyze(Chunk(chunk_id="a", content=f"hay {n}")))
-        index.remove(0)
-    assert index.search("hay 49") == []
-    assert index._terms == {}
-    assert index._postings == {}

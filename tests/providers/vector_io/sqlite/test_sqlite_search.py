@@ -16,8 +16,7 @@ from corral.api.hits import QueryChunksResponse
 from corral.api.scoring import Metric
 from corral.providers.vector_io.kit import codes as codes_module
 from corral.providers.vector_io.kit.codes import Codes
-from corral.providers.vector_io.sqlite import vectors as vectors_module
-from corral.providers.vector_io.store import engine as engine_module
+from corral.providers.vector_io.store import vectors as vectors_module
 
 from ..engines import engine_of
 from .helpers import DIMENSION, found, open_index, some_chunks, vectors
@@ -201,10 +200,10 @@ async def test_other_filters_make_a_copy_and_use_it(
         return {chunk.chunk_id for chunk in response.chunks}
 
     wanted = {chunk.chunk_id for chunk in some_chunks(40, "a")}
-    monkeypatch.setattr(vectors_module, "FEW_ROWS", 39)
+    engine_of(index).searcher.max_read_rows = 39
     assert await names("in") == wanted
     assert copy.is_loaded
-    monkeypatch.setattr(vectors_module, "FEW_ROWS", 40)
+    engine_of(index).searcher.max_read_rows = 40
     monkeypatch.delattr(vectors_module, "read_rows")
     assert await names("in") == wanted
     monkeypatch.undo()
@@ -236,7 +235,8 @@ async def test_however_the_legs_are_searched_the_answer_is_the_same(
 
     expected = await answers()
     assert all(len(each.hits) == 7 for each in expected)
-    for name in ("FEW_ROWS", "FEW_CHUNKS"):
+    engine = engine_of(index)
+    for name in ("one_thread_rows", "chunks_with_leg"):
         with monkeypatch.context() as patch:
-            patch.setattr(engine_module, name, -1)
+            patch.setattr(engine, name, -1)
             assert await answers() == expected

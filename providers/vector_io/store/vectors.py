@@ -1,8 +1,8 @@
 """Exact vector search over a file's embeddings: in a copy of one byte a number, or by sqlite-vec.
 
-Both find candidates by a fast product and then compute each candidate's score anew, from the stored
-embedding, row by row in double precision, so that equal embeddings get equal scores wherever they
-lie and both ways give the same answer.
+Both find candidates by a fast product and then compute each candidate's score from the stored
+embedding, row by row in double precision. So equal embeddings get equal scores, and both ways give
+the same answer.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from corral.providers.vector_io.kit.rows import RowSet, best_rows
 from corral.providers.vector_io.store.engine import VectorSearcher
 from corral.providers.vector_io.store.matrix import MemoryCopy, read_rows
 
-FEW_ROWS = 4096
-"""Rows of a filter that are read from the file while there is no copy: it would take longer to
-make, and memory that nobody needs who only ingests."""
+MAX_READ_ROWS = 4096
+"""Rows of a filter that are read from the file while there is no copy: making one takes
+longer, and memory that a process which only ingests does not need."""
 
 
 _SCANS = {
@@ -44,18 +44,27 @@ class VectorSearch(VectorSearcher):
     Args:
         dimension: Numbers in an embedding.
         metric: How embeddings are compared; the inner product where they have length 1.
-        memory_mib: Largest copy in memory, in MiB; a larger one is in a temporary file. With 0
-            there is none, and sqlite-vec searches the file.
-        beside: The file, which the temporary one is beside.
+        memory_mib: Largest copy in memory, in MiB; a larger one is in a temporary file. None for
+            no bound. With 0 there is no copy, and sqlite-vec searches the file.
+        beside: The file, which the temporary one is beside; None for a database in memory.
+        max_read_rows: Rows of a filter that are read from the database while there is no copy.
     """
 
-    def __init__(self, dimension: int, metric: Metric, *, memory_mib: float, beside: Path) -> None:
+    def __init__(
+        self,
+        dimension: int,
+        metric: Metric,
+        *,
+        memory_mib: float | None = None,
+        beside: Path | None = None,
+        max_read_rows: int = MAX_READ_ROWS,
+    ) -> None:
         self._dimension = dimension
         self._metric = metric
         self._in_file = memory_mib == 0
-        self._copy = MemoryCopy(
-            dimension, metric, most_bytes=int(memory_mib * 2**20), beside=beside
-        )
+        self.max_read_rows = max_read_rows
+        most_bytes = 2**63 if memory_mib is None else int(memory_mib * 2**20)
+        self._copy = MemoryCopy(dimension, metric, most_bytes=most_bytes, beside=beside)
 
     @override
     def begin(
@@ -84,7 +93,9 @@ class VectorSearch(VectorSearcher):
 
     def _is_read(self, allowed: RowSet) -> bool:
         """Return True if these rows are compared as the file has them, without a copy."""
-        return not (self._copy.is_loaded or allowed.negated or len(allowed.rows) > FEW_ROWS)
+        return not (
+            self._copy.is_loaded or allowed.negated or len(allowed.rows) > self.max_read_rows
+        )
 
     def _scan_file(
         self,
