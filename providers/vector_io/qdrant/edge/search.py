@@ -19,6 +19,7 @@ from pathlib import Path
 
 import apsw
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from typing_extensions import override
 
@@ -252,30 +253,26 @@ class ShardFolder:
         self.path = path
         self._mark = path / "current.json"
         self._settings = {"format": 1, "dimension": dimension, "metric": metric.value}
-        self._owned: apsw.Connection | None = None
-        self._lock = threading.Lock()
+        self._owner = FileLock(path / "owner.lock", thread_local=False)
+        self._taking = threading.Lock()
 
     def take(self) -> bool:
         """Return True if this object has the folder, taking it if it is free."""
-        with self._lock:
-            if self._owned is not None:
+        with self._taking:
+            if self._owner.is_locked:
                 return True
             try:
                 self.path.mkdir(exist_ok=True)
-                connection = apsw.Connection(str(self.path / "owner.db"))
-                connection.execute("BEGIN EXCLUSIVE")  # ends with the process
-            except (apsw.Error, OSError):  # another process has it, or nothing can be written
+                self._owner.acquire(timeout=0)  # the lock ends with the process
+            except (Timeout, OSError):  # another process has it, or nothing can be written
                 return False
-            self._owned = connection
         self.sweep()
         return True
 
     def release(self) -> None:
         """Let another process have the folder."""
-        with self._lock:
-            if self._owned is not None:
-                self._owned.close(force=True)
-                self._owned = None
+        with self._taking:
+            self._owner.release()
 
     def current(self) -> Path | None:
         """Return the shard's folder; None if there is none that fits."""
@@ -302,7 +299,7 @@ class ShardFolder:
 
     def sweep(self) -> None:
         """Delete the shards that are not in use: old ones, and halves of a killed process."""
-        if self._owned is None:
+        if not self._owner.is_locked:
             return
         current = self.current()
         for place in self.path.glob("shard-*"):
