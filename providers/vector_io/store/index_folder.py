@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import apsw
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from corral.providers.base.disk import whole_file
@@ -36,30 +36,26 @@ class IndexFolder:
         self.path = path
         self._mark = path / "current.json"
         self._settings = dict(settings)
-        self._owned: apsw.Connection | None = None
-        self._lock = threading.Lock()
+        self._owner = FileLock(path / "owner.lock", thread_local=False)
+        self._taking = threading.Lock()
 
     def take(self) -> bool:
         """Return True if this process has the folder, taking it if it is free."""
-        with self._lock:
-            if self._owned is not None:
+        with self._taking:
+            if self._owner.is_locked:
                 return True
             try:
                 self.path.mkdir(exist_ok=True)
-                connection = apsw.Connection(str(self.path / "owner.db"))
-                connection.execute("BEGIN EXCLUSIVE")  # ends with the process
-            except (apsw.Error, OSError):  # another process has it, or it cannot be written to
+                self._owner.acquire(timeout=0)  # the lock ends with the process
+            except (Timeout, OSError):  # another process has it, or it cannot be written to
                 return False
-            self._owned = connection
         self.sweep()
         return True
 
     def release(self) -> None:
         """Let another process have the folder."""
-        with self._lock:
-            if self._owned is not None:
-                self._owned.close(force=True)
-                self._owned = None
+        with self._taking:
+            self._owner.release()
 
     def current(self) -> Path | None:
         """Return the subfolder in use; None if there is none that fits."""
@@ -85,7 +81,7 @@ class IndexFolder:
 
     def sweep(self) -> None:
         """Delete the subfolders that are not in use."""
-        if self._owned is None:
+        if not self._owner.is_locked:
             return
         current = self.current()
         for place in self.path.glob("index-*"):

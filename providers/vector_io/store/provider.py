@@ -63,7 +63,7 @@ class ChunkFileProvider(VectorIOProvider):
     def _remove(self, name: str) -> None:
         for path in self._folder.glob(f"{name}.*"):  # the file, and those beside it
             if path.is_dir():
-                shutil.rmtree(path)
+                shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
 
