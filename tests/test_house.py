@@ -242,6 +242,44 @@ def test_an_index_has_an_engine() -> None:
         assert "Engine" not in of or of == ["Engine"], name
 
 
+CREATED = re.compile(
+    r"CREATE (?:VIRTUAL |TEMP |UNLOGGED )*TABLE (?:IF NOT EXISTS )?(?:temp\.)?(\w+)"
+)
+NAMED = re.compile(r"(\w+)(?:\s*\([^)]*\))? AS (?:NOT )?(?:MATERIALIZED )?\(")
+READ_OR_WRITTEN = re.compile(
+    r"\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:temp\.|main\.)?([a-z_]\w*)(?!\w*[\w(])"
+)
+CATALOGS = re.compile(r"pg_\w+|sqlite_(?:master|sequence)|lexical_docsize")
+"""Tables that SQLite, FTS5 and PostgreSQL document."""
+
+
+def sql_texts() -> Iterator[str]:
+    """Yield the literal parts of each string of the product that reads as SQL."""
+    for room in PRODUCT:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+                text = "{}".join(
+                    part.value
+                    for part in parts
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                )
+                if re.search(r"\b(?:SELECT|INSERT INTO|UPDATE \w+ SET|DELETE FROM|CREATE)\b", text):
+                    yield text
+
+
+def test_no_sql_names_a_table_of_another_product() -> None:
+    """Every table in SQL is created here, is a step of the query, or is a documented catalog.
+
+    If this fails: an engine's private table is read or written; a version of it may rename them.
+    """
+    texts = list(sql_texts())
+    known = {name for text in texts for name in CREATED.findall(text) + NAMED.findall(text)}
+    used = {name for text in texts for name in READ_OR_WRITTEN.findall(text)}
+    assert len(used & known) > 15
+    assert {name for name in used - known if not CATALOGS.fullmatch(name)} == set()
+
+
 def test_every_setting_is_documented() -> None:
     """Each key of a provider's config stands in its README, in backticks.
 

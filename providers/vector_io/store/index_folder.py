@@ -26,7 +26,7 @@ class IndexFolder:
     leaves no half of one in use.
 
     Args:
-        settings: What the index depends on, as JSON; an index with other settings is not used.
+        settings: As JSON. An index that was made with other settings is not used.
 
     Attributes:
         path: As given.
@@ -103,7 +103,7 @@ def save_covered_rows(
 
 
 def covered_rows(place: Path) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return what `save_covered_rows` stored.
+    """Return the rows and squared norms that `save_covered_rows` stored.
 
     Raises:
         OSError, ValueError: The file is absent or damaged.
