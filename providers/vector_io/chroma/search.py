@@ -45,6 +45,7 @@ from corral.providers.vector_io.store.index_folder import (
     save_covered_rows,
 )
 from corral.providers.vector_io.store.matrix import EmbeddingBatch, read_embeddings, unit_rows
+from corral.providers.vector_io.store.rows import rows_by_chunk
 
 COLLECTION = "chunks"
 ROW = "corral_row"
@@ -83,7 +84,11 @@ class ChromaBase(CoveredRows):
 
     @override
     def places(
-        self, query: NDArray[np.float32], k: int, usable: NDArray[np.bool_] | None
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        usable: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
         mask = np.ones(len(self), dtype=np.bool_) if usable is None else usable
         passing = int(mask.sum())
@@ -91,9 +96,11 @@ class ChromaBase(CoveredRows):
         share = passing / max(len(self), 1)
         while limit < passing and share >= MIN_SHARE:
             depth = limit if usable is None else min(len(self), int(DEEPER * limit / share))
-            rows, distances = self.collection.nearest(query, depth)
+            chunk_ids, distances = self.collection.nearest(query, depth)
+            by_id = rows_by_chunk(connection, chunk_ids)  # a chunk may be deleted, or replaced
+            rows = np.array([by_id.get(chunk_id, 0) for chunk_id in chunk_ids], dtype=np.int64)
             places = np.minimum(np.searchsorted(self.rows, rows), len(self) - 1)
-            there = (self.rows[places] == rows) & mask[places]  # it may have newer rows, too
+            there = (self.rows[places] == rows) & mask[places]
             places, distances = places[there], distances[there]
             if len(places) < limit:
                 break
@@ -157,14 +164,13 @@ class EmbeddedCollection:
 
     def nearest(
         self, query: NDArray[np.float32], limit: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return about the nearest rows, nearest first, and their distances."""
+    ) -> tuple[list[str], NDArray[np.float64]]:
+        """Return the ids of about the nearest chunks, nearest first, and their distances."""
         with self._open():
             reply: Any = self._collection.query(
-                query_embeddings=query, n_results=limit, include=["metadatas", "distances"]
+                query_embeddings=query, n_results=limit, include=["distances"]
             )
-        rows = np.array([each[ROW] for each in reply["metadatas"][0]], dtype=np.int64)
-        return rows, np.array(reply["distances"][0], dtype=np.float64)
+        return reply["ids"][0], np.array(reply["distances"][0], dtype=np.float64)
 
     @contextmanager
     def _open(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import apsw
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
@@ -55,6 +56,10 @@ class Base(CoveredRows):
 
     @override
     def places(
-        self, query: NDArray[np.float32], k: int, usable: NDArray[np.bool_] | None
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        usable: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
         return self.index.places(query, k, usable)

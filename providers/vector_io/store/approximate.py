@@ -99,11 +99,16 @@ class CoveredRows(ABC):
 
     @abstractmethod
     def places(
-        self, query: NDArray[np.float32], k: int, usable: NDArray[np.bool_] | None
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        usable: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
         """Return the places of about the k nearest embeddings, and of some more.
 
         Args:
+            connection: In a read transaction.
             query: Shape (dimension,).
             k: At least 1.
             usable: A mask of the places that may be returned, shape (n,); None for all.
@@ -135,7 +140,7 @@ class CoveredRows(ABC):
                 raise StaleRead
             self._follow(connection)
             usable = usable_places(self.rows, self._alive, self._dead == 0, allowed)
-        rows: NDArray[np.int64] = self.rows[self.places(query, k, usable)]
+        rows: NDArray[np.int64] = self.rows[self.places(connection, query, k, usable)]
         return rows
 
     def living(self, connection: apsw.Connection) -> tuple[NDArray[np.bool_], int]:

@@ -111,6 +111,12 @@ def rows_of_chunks(connection: apsw.Connection, chunk_ids: Iterable[str]) -> set
     return {row for (row,) in found}
 
 
+def rows_by_chunk(connection: apsw.Connection, chunk_ids: Iterable[str]) -> dict[str, int]:
+    """Return the rows of these chunks by chunk id, without deleted ones."""
+    query = "SELECT chunk_id, row FROM json_each(?) CROSS JOIN chunks ON chunk_id = json_each.value"
+    return dict(connection.execute(query, (json.dumps(list(chunk_ids)),)))
+
+
 def rows_of_documents(connection: apsw.Connection, documents: Iterable[str]) -> set[int]:
     """Return the rows of all chunks of these documents."""
     query = "SELECT row FROM chunks WHERE document_id = ?"

@@ -79,7 +79,11 @@ class ShardBase(CoveredRows):
 
     @override
     def places(
-        self, query: NDArray[np.float32], k: int, usable: NDArray[np.bool_] | None
+        self,
+        connection: apsw.Connection,
+        query: NDArray[np.float32],
+        k: int,
+        usable: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
         passing = len(self) if usable is None else int(usable.sum())
         limit = min(passing, k + SPARE)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import numpy as np
 import pytest
 import qdrant_edge
@@ -174,7 +175,7 @@ async def test_a_search_asks_the_shard(tmp_path: Path, walked: str) -> None:
     base, _ = searcher._parts
     assert base is not None
     query = rows_of(1, seed=5)[0].astype(np.float32)
-    places = base.places(query, 10, usable)
+    places = base.places(apsw.Connection(":memory:"), query, 10, usable)
     assert 10 <= len(places) < 30
     assert usable is None or usable[places].all()
     await index.close()
