@@ -57,6 +57,6 @@ UNKNOWN = Evidence()
 """The evidence of a search in which no leg can tell."""
 
 
-def _probability(known: str, evidence: float) -> float:
-    even, slope = _FITTED[known]
+def _probability(legs: str, evidence: float) -> float:
+    even, slope = _FITTED[legs]
     return 1.0 / (1.0 + math.exp(-slope * (evidence - even)))

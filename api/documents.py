@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-READ_AT_ONCE = 500
+READ_CHUNKS = 500
 """Chunks per read when code walks over an index."""
 
 

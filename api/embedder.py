@@ -65,24 +65,24 @@ def read_share(tokenizer: TextTokenizer, text: str) -> float:
     text = text[:READ_CHARACTERS]
     ends = tokenizer.token_ends(text)
     parts = [text[start:end].strip() for start, end in pairwise([0, *ends])]
-    known = _known(
+    divided = _known(
         tokenizer, [part for part in parts if _letters(part) >= 3 or _caseless(part) >= 2]
     )
     caseless = _caseless(text)
     well_read = WELL_READ * (_letters(text) - caseless) + WELL_READ_CASELESS * caseless
-    return min(1.0, sum(map(_letters, known)) / well_read) if well_read else 1.0
+    return min(1.0, sum(map(_letters, divided)) / well_read) if well_read else 1.0
 
 
 def _known(tokenizer: TextTokenizer, parts: Sequence[str]) -> list[str]:
     """Return the parts that a tokenizer divides when each is written twice."""
     ends = set(tokenizer.token_ends(" ".join(part * 2 for part in parts)))
-    known, start = [], 0
+    divided, start = [], 0
     for part in parts:
         size = 2 * len(part)
         if not ends.isdisjoint(range(start + 1, start + size)):
-            known.append(part)
+            divided.append(part)
         start += size + 1
-    return known
+    return divided
 
 
 def _letters(text: str) -> int:
@@ -113,8 +113,8 @@ class Embedder(ABC):
     @property
     def fingerprint(self) -> str:
         """Identity of the embeddings, as JSON; embeddings with equal fingerprints compare."""
-        known = {name: value for name, value in self.traits.items() if value}
-        parts = {"model": self.info.model, "dimension": self.info.dimension, **known}
+        traits = {name: value for name, value in self.traits.items() if value}
+        parts = {"model": self.info.model, "dimension": self.info.dimension, **traits}
         return json.dumps(parts, sort_keys=True, ensure_ascii=False)
 
     @property

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
-from corral.api.documents import READ_AT_ONCE, DocumentCount
+from corral.api.documents import READ_CHUNKS, DocumentCount
 from corral.api.errors import ContractViolation, InvalidRequest
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate, TermStatistics
@@ -185,8 +185,8 @@ class Engine(ABC):
     async def _passing(self, after: str, filters: Filter | None) -> AsyncIterator[Chunk]:
         """Yield the chunks above an id that pass the filters, ascending by id."""
         while ids := list(await self.chunk_ids(after, MAX_IDS)):
-            for start in range(0, len(ids), READ_AT_ONCE):
-                chunks = await self.get(ids[start : start + READ_AT_ONCE], False)
+            for start in range(0, len(ids), READ_CHUNKS):
+                chunks = await self.get(ids[start : start + READ_CHUNKS], False)
                 for chunk in sorted(chunks, key=lambda chunk: chunk.chunk_id):
                     if matches(filters, chunk.metadata):
                         yield chunk

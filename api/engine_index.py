@@ -32,7 +32,7 @@ from corral.api.checks import (
     check_threshold,
 )
 from corral.api.chunks import Chunk, last_of_each
-from corral.api.documents import READ_AT_ONCE, DocumentCount
+from corral.api.documents import READ_CHUNKS, DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.engine import Engine
 from corral.api.errors import ContractViolation, Forbidden, NotFound
@@ -189,8 +189,8 @@ class EngineIndex(EmbeddingIndex):
         async with self._writing(exclusive=True):
             ids = list(await self.engine.document_chunk_ids(document_id))
             chunks: list[Chunk] = []
-            for start in range(0, len(ids), READ_AT_ONCE):
-                stored = await self.engine.get(ids[start : start + READ_AT_ONCE], True)
+            for start in range(0, len(ids), READ_CHUNKS):
+                stored = await self.engine.get(ids[start : start + READ_CHUNKS], True)
                 chunks += map(change, await view.visible(stored))
             if not chunks:
                 return 0

@@ -4,7 +4,7 @@
     ├── InvalidRequest            the request cannot be served as it stands           400
     │   ├── InvalidEmbedding      wrong dimension, not finite, or zero under cosine    400
     │   ├── InvalidFilter         malformed filter; names the path to the bad node     400
-    │   ├── Expired               a vector store whose time is over                    400
+    │   ├── Expired               a vector store after its expiry                       400
     │   ├── TooLarge              a file beyond the operator's limit                   413
     │   └── UnsupportedMode       unknown search mode; lists the valid ones            400
     ├── Unauthenticated           no API key or token, or one that is not valid        401
@@ -104,8 +104,8 @@ class ConfigError(CorralError):
 class UnknownProvider(ConfigError):
     """No provider has this id or type; the message names the nearest one that exists."""
 
-    def __init__(self, name: str, known: Iterable[str], *, field: str | None = None) -> None:
-        names = sorted(known)
+    def __init__(self, name: str, names: Iterable[str], *, field: str | None = None) -> None:
+        names = sorted(names)
         near = difflib.get_close_matches(name, names, n=1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         super().__init__(

@@ -247,13 +247,13 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _compare(comparison: Comparison, found: tuple[Scalar, ...]) -> bool:
+def _compare(comparison: Comparison, values: tuple[Scalar, ...]) -> bool:
     kind = comparison.type
     negated = kind in ("ne", "nin")
     holds = _ORDER["eq" if kind in ("ne", "in", "nin") else kind]
     return negated is not any(
         kind_of(element) == kind_of(value) and holds(element, value)
-        for element in found
+        for element in values
         for value in comparison.values
     )
 
@@ -270,10 +270,10 @@ def _scalar(value: Any, path: str) -> Scalar:
     return value
 
 
-def _only_keys(data: Mapping[str, Any], known: tuple[str, ...], path: str) -> None:
+def _only_keys(data: Mapping[str, Any], valid: tuple[str, ...], path: str) -> None:
     for key in data:
-        if key not in known:
-            raise _bad(f"{path}.{key}", "unknown key", f"Known here: {', '.join(known)}.")
+        if key not in valid:
+            raise _bad(f"{path}.{key}", "unknown key", f"Known here: {', '.join(valid)}.")
 
 
 def _name(value: Any) -> str:

@@ -58,8 +58,8 @@ def said(finding: Mapping[str, Any]) -> str:
 
     If several findings were merged into one, its key `words` holds the message.
     """
-    if told := finding.get("words"):
-        return str(told)
+    if text := finding.get("words"):
+        return str(text)
     limits = finding.get("ctx") or {}
     if limits.get("min_length") == 1:
         return "must not be empty"
@@ -147,11 +147,11 @@ def _described(value: Any, kind: str) -> str:
     return {"list": "a list", "dict": "an object"}.get(type(value).__name__, "something else")
 
 
-def unknown_key(location: Location, known: Sequence[str]) -> str:
+def unknown_key(location: Location, valid: Sequence[str]) -> str:
     """Return a message for an unknown key that suggests the nearest valid key."""
-    near = difflib.get_close_matches(str(location[-1]), known, n=1)
+    near = difflib.get_close_matches(str(location[-1]), valid, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    listed = f" Known here: {', '.join(known)}." if known else ""
+    listed = f" Known here: {', '.join(valid)}." if valid else ""
     return f"{path_of(location)} is not a known key.{hint}{listed}"
 
 

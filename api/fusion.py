@@ -114,12 +114,12 @@ _Weights: TypeAlias = Mapping[LegName, float]
 class _Share:
     """The weight of each leg, and the normalized scores of its chunks (`worth`), in [0, 1].
 
-    `asked` and `spreads` are as in `Explanation`.
+    `given` is `Explanation.asked`; `spreads` is as there.
     """
 
     weights: _Weights
     worth: Mapping[LegName, Sequence[float]]
-    asked: _Weights = field(default_factory=dict)
+    given: _Weights = field(default_factory=dict)
     spreads: _Weights = field(default_factory=dict)
 
 
@@ -149,29 +149,29 @@ def fuse(
         Hits with scores in [0, 1]. Cost: O(n log n) in the number of candidates.
     """
     counted = ranker.counted()
-    found = {name: legs.get(name, ()) if name in counted else () for name in LEGS}
-    share = _SHARES[ranker.type](ranker, found)
+    searched = {name: legs.get(name, ()) if name in counted else () for name in LEGS}
+    share = _SHARES[ranker.type](ranker, searched)
     larger = ranker.type == "max"
     total: dict[str, float] = {}
     for name in LEGS:
         weight = share.weights[name]
-        for (chunk_id, _, _), worth in zip(found[name], share.worth[name], strict=True):
+        for (chunk_id, _, _), worth in zip(searched[name], share.worth[name], strict=True):
             part, other = weight * worth, total.get(chunk_id, 0.0)
             total[chunk_id] = max(part, other) if larger else part + other
     pairs = [(-score if score < 1.0 else -1.0, chunk_id) for chunk_id, score in total.items()]
     ranked = sorted(pairs)[:k]
-    told = _explanations(found, [chunk_id for _, chunk_id in ranked], share, terms)
+    explanations = _explanations(searched, [chunk_id for _, chunk_id in ranked], share, terms)
     return [
         FusedHit(chunk_id, -negative, explanation)
-        for (negative, chunk_id), explanation in zip(ranked, told, strict=True)
+        for (negative, chunk_id), explanation in zip(ranked, explanations, strict=True)
     ]
 
 
 def _explanations(
-    found: _Found, chunk_ids: Sequence[str], share: _Share, terms: Terms
+    legs_of_all: _Found, chunk_ids: Sequence[str], share: _Share, terms: Terms
 ) -> Iterator[Explanation]:
-    places = {name: {one[0]: place for place, one in enumerate(found[name])} for name in LEGS}
-    ranks = {name: _ranks(found[name]) for name in LEGS}
+    places = {name: {one[0]: place for place, one in enumerate(legs_of_all[name])} for name in LEGS}
+    ranks = {name: _ranks(legs_of_all[name]) for name in LEGS}
     for chunk_id in chunk_ids:
         legs: dict[LegName, LegHit] = {}
         weights: dict[LegName, float] = {}
@@ -181,7 +181,7 @@ def _explanations(
             place = places[name].get(chunk_id)
             if place is None:
                 continue
-            _, score, raw = found[name][place]
+            _, score, raw = legs_of_all[name][place]
             legs[name] = LegHit(ranks[name][place], score, raw)
             weights[name], normalized[name] = share.weights[name], share.worth[name][place]
             contributions[name] = weights[name] * normalized[name]
@@ -191,7 +191,7 @@ def _explanations(
             terms.get(chunk_id, ()),
             weights,
             normalized,
-            share.asked,
+            share.given,
             share.spreads,
         )
 
@@ -240,29 +240,29 @@ def _ranks(leg: Leg) -> list[int]:
     return competition_ranks(_raws(leg))
 
 
-def _rrf_share(ranker: RRFRanker, found: _Found) -> _Share:
+def _rrf_share(ranker: RRFRanker, legs: _Found) -> _Share:
     constant = ranker.rank_constant
     total = sum(map(ranker.weight, LEGS))
     shares = {name: ranker.weight(name) / total for name in LEGS}
     worth = {
         name: [(constant + 1) / (constant + rank) for rank in _ranks(leg)]
-        for name, leg in found.items()
+        for name, leg in legs.items()
     }
     return _Share(shares, worth)
 
 
-def _weighted_share(ranker: WeightedRanker, found: _Found) -> _Share:
+def _weighted_share(ranker: WeightedRanker, legs: _Found) -> _Share:
     weight = {name: ranker.weight(name) for name in LEGS}
     if ranker.normalization == "raw":
-        return _Share(weight, _scores(found))
+        return _Share(weight, _scores(legs))
     # If one leg is empty, the other keeps its weight.
-    spreads = _spreads(found) if ranker.normalization == "z_score" and all(found.values()) else {}
-    asked = weight if spreads else {}
+    spreads = _spreads(legs) if ranker.normalization == "z_score" and all(legs.values()) else {}
+    given = weight if spreads else {}
     if spreads:
         best = sum(weight[name] * spreads[name] for name in LEGS)
         weight = {name: weight[name] * spreads[name] / best for name in LEGS}
-    worth = {name: _stretched(name, leg, ranker.normalization) for name, leg in found.items()}
-    return _Share(weight, worth, asked, spreads)
+    worth = {name: _stretched(name, leg, ranker.normalization) for name, leg in legs.items()}
+    return _Share(weight, worth, given, spreads)
 
 
 def _stretched(name: LegName, leg: Leg, normalization: str) -> list[float]:
@@ -274,7 +274,7 @@ def _stretched(name: LegName, leg: Leg, normalization: str) -> list[float]:
     return [(raw - low) / (high - low) for raw in raws]
 
 
-def _spreads(found: _Found) -> dict[LegName, float]:
+def _spreads(legs: _Found) -> dict[LegName, float]:
     """Return the factor of each leg's weight; the products are then scaled to sum 1.
 
     A z-score is (score - mean) / deviation. Measured from the floor instead of the mean, which
@@ -283,8 +283,8 @@ def _spreads(found: _Found) -> dict[LegName, float]:
     these weights, and the result stays in [0, 1]. A leg with fewer candidates than the other is
     padded with its floor, the score of the chunks that it did not return.
     """
-    size = max(map(len, found.values())) + 1
-    return {name: _spread(name, leg, size) for name, leg in found.items()}
+    size = max(map(len, legs.values())) + 1
+    return {name: _spread(name, leg, size) for name, leg in legs.items()}
 
 
 def _spread(name: LegName, leg: Leg, size: int) -> float:
@@ -317,12 +317,12 @@ def _raws(leg: Leg) -> list[float]:
     return [raw for _, _, raw in leg]
 
 
-def _scores(found: _Found) -> dict[LegName, list[float]]:
-    return {name: [score for _, score, _ in leg] for name, leg in found.items()}
+def _scores(legs: _Found) -> dict[LegName, list[float]]:
+    return {name: [score for _, score, _ in leg] for name, leg in legs.items()}
 
 
-def _max_share(ranker: MaxRanker, found: _Found) -> _Share:
-    return _Share({name: ranker.weight(name) for name in LEGS}, _scores(found))
+def _max_share(ranker: MaxRanker, legs: _Found) -> _Share:
+    return _Share({name: ranker.weight(name) for name in LEGS}, _scores(legs))
 
 
 _SHARES: dict[str, Callable[..., _Share]] = {

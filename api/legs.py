@@ -167,8 +167,8 @@ async def _hits(
     include_embeddings: bool,
 ) -> list[Hit]:
     """Return the hits with their chunks, except chunks deleted or hidden since the search."""
-    wanted = [candidates[hit.chunk_id] for hit in ranked]
-    chunks = await view.chunks_of(wanted, include_embeddings)
+    winners = [candidates[hit.chunk_id] for hit in ranked]
+    chunks = await view.chunks_of(winners, include_embeddings)
     return [
         Hit(chunks[hit.chunk_id], hit.score, hit.explanation)
         for hit in ranked

@@ -170,28 +170,28 @@ class RetrievalOptions(SearchOverrides):
     @model_validator(mode="after")
     def _in_openais_words(self) -> Self:
         """Translate `ranking_options` into the other fields, so that there is one form to read."""
-        asked = self.ranking_options
-        if asked is None:
+        ranking = self.ranking_options
+        if ranking is None:
             return self
-        ranker = asked.fusion()
+        ranker = ranking.fusion()
         if ranker is not None:
             if self.ranker is not None:
                 raise ValueError("ranker and ranking_options mean the same; send one of them")
             self.ranker = ranker
-        rerank = asked.rerank()
+        rerank = ranking.rerank()
         if rerank is not None:
             if self.rerank is not None:
                 raise ValueError(
-                    f"rerank and the ranker {asked.ranker!r} of ranking_options contradict each "
+                    f"rerank and the ranker {ranking.ranker!r} of ranking_options contradict each "
                     "other"
                 )
             self.rerank = rerank
-        if asked.score_threshold is not None:
+        if ranking.score_threshold is not None:
             if self.score_threshold:
                 raise ValueError(
                     "score_threshold and that of ranking_options differ; send one of them"
                 )
-            self.score_threshold = asked.score_threshold
+            self.score_threshold = ranking.score_threshold
         self.ranking_options = None
         return self
 

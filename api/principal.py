@@ -123,8 +123,8 @@ def check_acl(tokens: Iterable[str]) -> list[str]:
         ValueError: A token is none of `user:NAME`, `group:NAME`, `tenant:NAME` and `tenant:*`,
             `check_name` rejects its name, or there are more than `MAX_ACL`.
     """
-    found = sorted(set(tokens))
-    for token in found:
+    acl = sorted(set(tokens))
+    for token in acl:
         kind, _, name = token.partition(":")
         if kind not in TOKEN_KINDS or not name:
             raise ValueError(
@@ -135,9 +135,9 @@ def check_acl(tokens: Iterable[str]) -> list[str]:
                 check_name(name)
             except ValueError as error:
                 raise ValueError(f"{error}, in the acl token {token!a}") from None
-    if len(found) > MAX_ACL:
-        raise ValueError(f"an acl has at most {MAX_ACL} tokens, got {len(found)}")
-    return found
+    if len(acl) > MAX_ACL:
+        raise ValueError(f"an acl has at most {MAX_ACL} tokens, got {len(acl)}")
+    return acl
 
 
 _HIDDEN = re.compile(f"[{STYLES}\u2800]|[{JOINERS}]$")

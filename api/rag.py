@@ -59,7 +59,7 @@ def template_parts(template: str) -> list[str]:
             shown = f"{shown}:{spec}" if spec else shown
             raise ValueError(
                 f"chunk_template has no field {{{shown[:100]}}}; the fields are "
-                f"{', '.join(f'{{{known}}}' for known in TEMPLATE_FIELDS)}, and {{{{ and }}}} are "
+                f"{', '.join(f'{{{each}}}' for each in TEMPLATE_FIELDS)}, and {{{{ and }}}} are "
                 "braces"
             )
         parts += [name, ""]

@@ -21,7 +21,7 @@ RANK_CONSTANT = 60.0
 """Default `rank_constant`, also used to merge lists by rank."""
 DEFAULT_ALPHA = 0.55
 """Default alpha, the vector leg's share, for a query that the embedding model reads well."""
-LEAST_ALPHA = 0.05
+MIN_ALPHA = 0.05
 """The vector leg's share if the model cannot read the query. The leg is still searched: it finds
 chunks even if no chunk contains a word of the query."""
 MAX_CANDIDATES = 10_000
@@ -175,7 +175,7 @@ class WeightedRanker(_Ranker):
         """
         if not self.adapts:
             return self
-        return self.model_copy(update={"alpha": max(LEAST_ALPHA, DEFAULT_ALPHA * share)})
+        return self.model_copy(update={"alpha": max(MIN_ALPHA, DEFAULT_ALPHA * share)})
 
 
 class MaxRanker(_Ranker):

@@ -64,10 +64,10 @@ class Scope:
         """
         if filters is not None:
             _check_filter(filters)
-        seen = self.visible()
-        if filters is None or seen is None:
-            return filters if seen is None else seen
-        return Compound("and", (seen, filters))
+        visible = self.visible()
+        if filters is None or visible is None:
+            return filters if visible is None else visible
+        return Compound("and", (visible, filters))
 
     def visible(self) -> Filter | None:
         """Return a filter for the chunks in the scope, None for all chunks."""
@@ -100,8 +100,8 @@ class Scope:
         if ACL_KEY not in chunk.metadata:
             return chunk
         held = list(map(str, elements(chunk.metadata[ACL_KEY])))
-        told = _GIVEN in held and self.principal.may(Role.WRITER)
-        acl = [token for token in held if token != _GIVEN] if told else None
+        shows_acl = _GIVEN in held and self.principal.may(Role.WRITER)
+        acl = [token for token in held if token != _GIVEN] if shows_acl else None
         metadata = {key: value for key, value in chunk.metadata.items() if key != ACL_KEY}
         return chunk.model_copy(update={"metadata": metadata, "acl": acl})
 
@@ -190,13 +190,13 @@ def links_of(chunk: Chunk) -> list[str]:
     return [link for link in named if link is not None]
 
 
-def linked(chunk: Chunk, known: Collection[str]) -> Chunk:
-    """Return a chunk without the links to adjacent chunks that are not in `known`."""
+def linked(chunk: Chunk, visible_ids: Collection[str]) -> Chunk:
+    """Return a chunk without the links to adjacent chunks that are not in `visible_ids`."""
     record = chunk.chunk_metadata
-    if record is None or all(link in known for link in links_of(chunk)):
+    if record is None or all(link in visible_ids for link in links_of(chunk)):
         return chunk
     beside = {
-        name: link if link in known else None
+        name: link if link in visible_ids else None
         for name in ("previous_chunk_id", "next_chunk_id")
         for link in (getattr(record, name),)
     }

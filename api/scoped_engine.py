@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.documents import READ_AT_ONCE
+from corral.api.documents import READ_CHUNKS
 from corral.api.engine import Engine
 from corral.api.errors import Conflict
 from corral.api.hits import Candidate
@@ -37,16 +37,16 @@ class ScopedEngine:
         visible = [self.scope.shown(chunk) for chunk in stored if self.scope.sees(chunk)]
         if self.scope.is_whole:
             return visible
-        known = {chunk.chunk_id for chunk in visible}
-        adjacent = sorted({link for chunk in visible for link in links_of(chunk)} - known)
-        known.update(await self.visible_ids(adjacent))
-        return [linked(chunk, known) for chunk in visible]
+        visible_ids = {chunk.chunk_id for chunk in visible}
+        adjacent = sorted({link for chunk in visible for link in links_of(chunk)} - visible_ids)
+        visible_ids.update(await self.visible_ids(adjacent))
+        return [linked(chunk, visible_ids) for chunk in visible]
 
     async def visible_ids(self, chunk_ids: Sequence[str]) -> list[str]:
         """Return the ids of stored chunks that are visible."""
         visible: list[str] = []
-        for start in range(0, len(chunk_ids), READ_AT_ONCE):
-            stored = await self.engine.get(chunk_ids[start : start + READ_AT_ONCE], False)
+        for start in range(0, len(chunk_ids), READ_CHUNKS):
+            stored = await self.engine.get(chunk_ids[start : start + READ_CHUNKS], False)
             visible += [chunk.chunk_id for chunk in stored if self.scope.sees(chunk)]
         return visible
 
@@ -86,8 +86,8 @@ class ScopedEngine:
 
     async def _check_not_hidden(self, chunk_ids: Sequence[str]) -> None:
         """Raise Conflict if a stored chunk of these ids is hidden."""
-        for start in range(0, len(chunk_ids), READ_AT_ONCE):
-            stored = await self.engine.get(chunk_ids[start : start + READ_AT_ONCE], False)
+        for start in range(0, len(chunk_ids), READ_CHUNKS):
+            stored = await self.engine.get(chunk_ids[start : start + READ_CHUNKS], False)
             if not all(map(self.scope.sees, stored)):
                 raise Conflict(
                     "A chunk_id or document_id in this request is taken.",

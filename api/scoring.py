@@ -36,7 +36,7 @@ SINGLE_PRECISION_SLACK = 1e-5
 """Bound of the rounding error of a single-precision product, relative to the vectors' lengths;
 measured below 1e-6 at 384 dimensions and below 6e-6 at 16,000."""
 
-ROWS_AT_ONCE = 1024
+BATCH_ROWS = 1024
 """Rows to check at a time, which bounds the memory of the double-precision copy."""
 
 
@@ -150,10 +150,10 @@ def check_embeddings(
     if given.ndim != 2:
         return _checked_rows(given, 0, dimension, metric, normalize, field)
     result = np.empty((len(given), dimension), np.float32)
-    for first in range(0, max(1, len(given)), ROWS_AT_ONCE):
-        rows = given[first : first + ROWS_AT_ONCE]
+    for first in range(0, max(1, len(given)), BATCH_ROWS):
+        rows = given[first : first + BATCH_ROWS]
         checked = _checked_rows(rows, first, dimension, metric, normalize, field)
-        result[first : first + ROWS_AT_ONCE] = checked
+        result[first : first + BATCH_ROWS] = checked
     return result
 
 
@@ -203,9 +203,9 @@ def _check_values(array: NDArray[np.float64], first: int, dimension: int, field:
             f"Embeddings must be a list of lists of numbers (got {array.ndim} levels).", field=field
         )
     if array.shape[1] != dimension:
-        found = array.shape[1]
+        dimensions = array.shape[1]
         raise InvalidEmbedding(
-            f"The embedding has {found} dimensions, the vector DB has {dimension}.",
+            f"The embedding has {dimensions} dimensions, the vector DB has {dimension}.",
             hint="Use the embedding model that the vector DB was registered with.",
             field=field,
         )

@@ -34,10 +34,10 @@ class SearchMode(StrEnum):
         Raises:
             UnsupportedMode: The name is unknown; the message lists the valid modes.
         """
-        known = {member.value: member for member in cls}
-        if not isinstance(mode, str) or mode not in known:
-            raise UnsupportedMode(mode, list(known))
-        return known[mode]
+        modes = {member.value: member for member in cls}
+        if not isinstance(mode, str) or mode not in modes:
+            raise UnsupportedMode(mode, list(modes))
+        return modes[mode]
 
 
 Cutoff: TypeAlias = Literal["none", "gap"]
@@ -81,8 +81,8 @@ def language_name(language: str) -> str:
     name = language.strip().casefold().replace("_", "-").split("-")[0]
     name = LANGUAGES.get(name, name)
     if name not in LANGUAGES.values():
-        known = ", ".join(sorted({*LANGUAGES, *LANGUAGES.values()}))
-        raise ValueError(f"unknown language {language!r}; known: {known}")
+        names = ", ".join(sorted({*LANGUAGES, *LANGUAGES.values()}))
+        raise ValueError(f"unknown language {language!r}; known: {names}")
     return name
 
 

@@ -67,9 +67,9 @@ class AclTests(Suite):
             for mode in self.capabilities.modes
         ]
 
-    def finds(self, index: Handle, wanted: Collection[str], **options: Any) -> bool:
+    def finds(self, index: Handle, expected: Collection[str], **options: Any) -> bool:
         """Return True if every mode finds exactly these chunks."""
-        return all(found == set(wanted) for found in self.found(index, **options))
+        return all(ids_of_mode == set(expected) for ids_of_mode in self.found(index, **options))
 
     def test_each_finds_what_its_tokens_open(self, indexes: Indexes) -> None:
         """A principal that holds a token of the acl finds the chunk; a similar token is no match.
@@ -102,9 +102,9 @@ class AclTests(Suite):
         open_ = [secret(f"o{n}", ["user:ann"], "zebra in a long text") for n in range(4)]
         index.add(open_, [[1, 0.5]] * 4)
         for mode in self.capabilities.modes:
-            found = index.scoped_to(ANN).search(mode, [1, 0], "zebra", 3)
-            assert ids(found) == ["o0", "o1", "o2"], mode
-            legs = [leg for hit in found.hits for leg in hit.explanation.legs.values()]
+            response = index.scoped_to(ANN).search(mode, [1, 0], "zebra", 3)
+            assert ids(response) == ["o0", "o1", "o2"], mode
+            legs = [leg for hit in response.hits for leg in hit.explanation.legs.values()]
             assert {leg.rank for leg in legs} == {1}
 
     def test_a_word_that_only_hidden_chunks_hold_tells_nothing(self, indexes: Indexes) -> None:
@@ -112,30 +112,30 @@ class AclTests(Suite):
 
         If this fails: a value in the answer depends on the word's frequency in hidden chunks.
         """
-        told = []
+        answers = []
         for name, word in (("one", "okapi"), ("other", "quagga")):
             index = indexes.open(name)
             index.add([secret("h", ["user:bob"], f"{word} {word}")])
             index.add([secret(f"o{n}", None, "zebra in the grass") for n in range(3)])
             for mode in self.capabilities.modes:
-                found = index.scoped_to(ANN).search(mode, [1, 0], "zebra okapi")
-                told.append((name, mode, ids(found), found.scores, found.confidence))
-        half = len(told) // 2
-        assert [each[1:] for each in told[:half]] == [each[1:] for each in told[half:]]
+                response = index.scoped_to(ANN).search(mode, [1, 0], "zebra okapi")
+                answers.append((name, mode, ids(response), response.scores, response.confidence))
+        half = len(answers) // 2
+        assert [each[1:] for each in answers[:half]] == [each[1:] for each in answers[half:]]
 
     def test_a_filter_never_widens_the_scope(self, indexes: Indexes) -> None:
         """A user's filter only narrows the scope, even if it negates or has alternatives."""
         index = indexes.open()
         index.add([secret(f"{name}{n}", acl, n=n) for name, acl in ACLS.items() for n in (1, 2)])
-        seen = index.scoped_to(BOB)
+        view = index.scoped_to(BOB)
         ones = {f"{name}1" for name in SEEN["bob"]}
         twos = {f"{name}2" for name in SEEN["bob"]}
         one = {"type": "eq", "key": "n", "value": 1}
         two = {"type": "ne", "key": "n", "value": 1}
-        assert self.finds(seen, ones, filters=one)
-        assert self.finds(seen, twos, filters=two)
-        assert self.finds(seen, ones | twos, filters={"type": "or", "filters": [one, two]})
-        assert self.finds(seen, (), filters={"type": "and", "filters": [one, two]})
+        assert self.finds(view, ones, filters=one)
+        assert self.finds(view, twos, filters=two)
+        assert self.finds(view, ones | twos, filters={"type": "or", "filters": [one, two]})
+        assert self.finds(view, (), filters={"type": "and", "filters": [one, two]})
 
     def test_what_is_hidden_is_as_what_is_missing(self, indexes: Indexes) -> None:
         """Ids, counts and documents cover exactly the scope, also over several pages.
@@ -144,15 +144,15 @@ class AclTests(Suite):
         """
         index = filled(indexes)
         for who in PEOPLE:
-            seen, names = index.scoped_to(who), sorted(SEEN[who.user])
-            assert [one.chunk_id for one in seen.get(*ACLS)] == [n for n in ACLS if n in names]
-            assert seen.count() == len(names)
-            assert seen.chunk_ids() == names
-            assert seen.chunk_ids(names[0], 2) == names[1:3]
-            assert seen.chunk_ids(names[0], 2, EVERY) == names[1:3]
-            assert seen.documents() == dict.fromkeys(names, 1)
-            assert list(seen.documents(names[0], 2)) == names[1:3]
-            assert [seen.chunk_ids_of(name) for name in ACLS] == [
+            view, names = index.scoped_to(who), sorted(SEEN[who.user])
+            assert [one.chunk_id for one in view.get(*ACLS)] == [n for n in ACLS if n in names]
+            assert view.count() == len(names)
+            assert view.chunk_ids() == names
+            assert view.chunk_ids(names[0], 2) == names[1:3]
+            assert view.chunk_ids(names[0], 2, EVERY) == names[1:3]
+            assert view.documents() == dict.fromkeys(names, 1)
+            assert list(view.documents(names[0], 2)) == names[1:3]
+            assert [view.chunk_ids_of(name) for name in ACLS] == [
                 [name] if name in names else [] for name in ACLS
             ]
         assert index.count() == len(ACLS)
@@ -210,12 +210,12 @@ class AclTests(Suite):
     def test_a_reader_does_not_write(self, indexes: Indexes) -> None:
         """Adding, deleting and changing acls need the role writer; nothing changes."""
         index = filled(indexes)
-        seen = index.scoped_to(EVE)
+        view = index.scoped_to(EVE)
         for refused in (
-            lambda: seen.add([secret("all", ["tenant:*"], "changed")]),
-            lambda: seen.add([], replace_documents=["all"]),
-            lambda: seen.remove("all"),
-            lambda: seen.set_acl(["all"], None),
+            lambda: view.add([secret("all", ["tenant:*"], "changed")]),
+            lambda: view.add([], replace_documents=["all"]),
+            lambda: view.remove("all"),
+            lambda: view.set_acl(["all"], None),
         ):
             with pytest.raises(Forbidden):
                 refused()

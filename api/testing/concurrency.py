@@ -90,21 +90,21 @@ class ConcurrencyTests(Suite):
         left = [_filled_with(indexes.open(f"other{n}", **PLAIN), WORDS) for n in range(others)]
         for number in range(10):
             index = _filled_with(indexes.open(f"db{number}", **PLAIN), WORDS)
-            asked = [
+            queries = [
                 _Asked(each, mode) for each in (index, *left) for mode in self.capabilities.modes
             ]
 
-            asking = asked * 2
+            asking = queries * 2
             started = asyncio.Barrier(len(asking) + 1)
 
             async def drop(
                 index: Handle = index,
-                asked: Sequence[_Asked] = asked,
+                queries: Sequence[_Asked] = queries,
                 started: asyncio.Barrier = started,
             ) -> None:
                 await started.wait()
                 await indexes.dropped(index)
-                for one in asked:
+                for one in queries:
                     one.last = True
 
             indexes.together(drop(), *[one.ask(started) for one in asking])

@@ -53,8 +53,10 @@ class ConfidenceTests(Suite):
             for filters in (None, {"type": "eq", "key": "part", "value": 2}):
                 right = expected(index, text, filters)
                 for mode in self.capabilities.modes:
-                    found = told(index, mode, text, filters=filters).confidence
-                    assert found == pytest.approx(right[mode], abs=tolerance), f"{mode}, {text}"
+                    confidence = told(index, mode, text, filters=filters).confidence
+                    assert confidence == pytest.approx(right[mode], abs=tolerance), (
+                        f"{mode}, {text}"
+                    )
 
     def test_confidence_depends_on_no_number_of_hits(self, indexes: Indexes) -> None:
         """k, the threshold and the ranker change the answer, but not its confidence."""
@@ -95,12 +97,14 @@ class ConfidenceTests(Suite):
         for metric in self.capabilities.metrics:
             index = indexes.open(metric, dimension=2, metric=metric, normalize=False)
             index.add([chunk("a", "zebra")], [[3.0, 3.0]])
-            found = index.vector([2.0, 0.0]).confidence
-            assert found == pytest.approx(Evidence(math.sqrt(0.5)).confidence, abs=1e-6), metric
+            confidence = index.vector([2.0, 0.0]).confidence
+            assert confidence == pytest.approx(Evidence(math.sqrt(0.5)).confidence, abs=1e-6), (
+                metric
+            )
 
     def test_what_unrelated_texts_have_counts_as_nothing(self, indexes: Indexes) -> None:
         """A cosine of the registration's `unrelated_cosine` or less counts as 0."""
         index = indexes.open(dimension=2, unrelated_cosine=0.6)
         index.add([chunk("a", "zebra")], [[0.8, 0.6]])
-        found = index.vector(np.array([1.0, 0.0])).confidence
-        assert found == pytest.approx(Evidence(0.5).confidence, abs=1e-6)
+        confidence = index.vector(np.array([1.0, 0.0])).confidence
+        assert confidence == pytest.approx(Evidence(0.5).confidence, abs=1e-6)

@@ -82,14 +82,14 @@ def questions(usable: frozenset[str]) -> list[Question]:
         usable: Filter operators; questions with any other operator are left out.
     """
     rng = np.random.default_rng(22)
-    found = []
+    drawn = []
     for number in range(QUESTIONS):
         embedding, k = rng.normal(size=DIMENSION), int(rng.integers(1, 60))
         words = " ".join(rng.choice(VOCABULARY, 4, replace=False))
         only = random_filter(rng)
         filtered = number % 4 and operators(only) <= usable
-        found.append(Question(embedding, words, k, only if filtered else None))
-    return found
+        drawn.append(Question(embedding, words, k, only if filtered else None))
+    return drawn
 
 
 class DifferentialTests(Suite):
@@ -115,15 +115,15 @@ class DifferentialTests(Suite):
         If this fails with filters only: the engine walks its graph first and filters afterwards.
         """
         index = filled(indexes)
-        found = wanted = 0
+        hits = possible = 0
         for one in self.questions():
             exact = one.vector
             raws = raw_scores(index.vector(one.embedding, k=10, filters=one.only))
             assert raws == pytest.approx({i: exact[i] for i in raws}, abs=1e-3)
             worst = sorted(exact.values(), reverse=True)[:10][-1:]
-            found += sum(exact[i] >= worst[0] - TOLERANCE for i in raws)
-            wanted += min(10, len(exact))
-        assert found / wanted >= self.recall_floor
+            hits += sum(exact[i] >= worst[0] - TOLERANCE for i in raws)
+            possible += min(10, len(exact))
+        assert hits / possible >= self.recall_floor
 
     @needs(lambda can: can.keyword != "no")
     def test_filtered_keyword_search_equals_the_definition(self, indexes: Indexes) -> None:
@@ -140,6 +140,6 @@ class DifferentialTests(Suite):
         """40 random questions: min(k, passing) hits at least, and every one passes the filter."""
         index = filled(indexes)
         for number, one in enumerate(self.questions()):
-            found = ids(index.hybrid(one.embedding, one.words, k=one.k, filters=one.only))
-            assert set(found) <= one.passing, f"question {number}: {one.only}"
-            assert len(found) == min(one.k, len(one.passing)), f"question {number}: {one.only}"
+            hit_ids = ids(index.hybrid(one.embedding, one.words, k=one.k, filters=one.only))
+            assert set(hit_ids) <= one.passing, f"question {number}: {one.only}"
+            assert len(hit_ids) == min(one.k, len(one.passing)), f"question {number}: {one.only}"

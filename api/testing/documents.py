@@ -13,12 +13,12 @@ from corral.api.testing.suite import Suite, needs
 
 def versions_left(index: Handle) -> dict[int, int]:
     """Return the number of chunks that a search finds, by version of document d."""
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for hit in index.search("vector", [1, 0], "", k=1000).chunks:
         if hit.document_id == "d":
             version = int(hit.metadata["version"])
-            found[version] = found.get(version, 0) + 1
-    return found
+            counts[version] = counts.get(version, 0) + 1
+    return counts
 
 
 class DocumentTests(Suite):
@@ -38,8 +38,8 @@ class DocumentTests(Suite):
         assert index.count() == 4
         assert index.get("d1", "d2", "d3", "d9") == new
         for mode in self.capabilities.modes:
-            found = set(ids(index.search(mode, [1, 0], "zebra quagga")))
-            assert found == {"d1", "d9", "e1", "x"}
+            hit_ids = set(ids(index.search(mode, [1, 0], "zebra quagga")))
+            assert hit_ids == {"d1", "d9", "e1", "x"}
         if "keyword" in self.capabilities.modes:
             assert set(ids(index.keyword("zebra"))) == {"e1", "x"}
 
@@ -139,7 +139,7 @@ class DocumentTests(Suite):
         index = indexes.open()
         index.add(version_of("d", 0, 3, 2), [[1, 0]] * 3, replace_documents={"d"})
         every_id = [f"d-{version}-{part}" for version in range(12) for part in range(3)]
-        seen: set[tuple[int, int]] = set()
+        states: set[tuple[int, int]] = set()
 
         async def write() -> None:
             for version in range(1, 12):
@@ -151,8 +151,8 @@ class DocumentTests(Suite):
             while not last:
                 last = writer.done()
                 chunks = await index.index.get_chunks(every_id)
-                seen.add((len(chunks), len({one.metadata["version"] for one in chunks})))
-                seen.add((await index.index.count(), 1))
+                states.add((len(chunks), len({one.metadata["version"] for one in chunks})))
+                states.add((await index.index.count(), 1))
                 await asyncio.sleep(0)
 
         async def both() -> None:
@@ -160,4 +160,4 @@ class DocumentTests(Suite):
             await asyncio.gather(read(writer), read(writer), writer)
 
         indexes.run(both())
-        assert seen == {(3, 1)}
+        assert states == {(3, 1)}

@@ -16,12 +16,12 @@ UNLIKE = [
 
 def pages(index: Handle, limit: int, after: str = "") -> list[str]:
     """Return all ids after `after`, read in pages of `limit`."""
-    found: list[str] = []
-    while page := index.chunk_ids(found[-1] if found else after, limit):
-        found += page
+    listed: list[str] = []
+    while page := index.chunk_ids(listed[-1] if listed else after, limit):
+        listed += page
         if len(page) < limit:
             break
-    return found
+    return listed
 
 
 class EnumerationTests(Suite):

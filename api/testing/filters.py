@@ -111,9 +111,9 @@ class FilterTests(Suite):
             for mode in modes or self.capabilities.modes:
                 if mode == "hybrid" and number % hybrid_step:
                     continue
-                found = set(ids(index.search(mode, [1, 0], "word", k=1000, filters=data)))
-                if found != passing:
-                    differing.append((mode, data, sorted(found ^ passing)))
+                hit_ids = set(ids(index.search(mode, [1, 0], "word", k=1000, filters=data)))
+                if hit_ids != passing:
+                    differing.append((mode, data, sorted(hit_ids ^ passing)))
         return differing
 
     def stored(self, indexes: Indexes, values: list[Any]) -> tuple[Handle, list[Chunk]]:

@@ -47,8 +47,8 @@ class FuzzyTests(Suite):
     def test_the_keyword_leg_of_a_hybrid_search_is_fuzzy_too(self, indexes: Indexes) -> None:
         """The misspelled word is found by the keyword leg."""
         response = filled(indexes).hybrid([1, 0], "elefants", fuzzy=True)
-        found = [hit.chunk.chunk_id for hit in response.hits if "keyword" in hit.explanation.legs]
-        assert found == ["herd"]
+        hit_ids = [hit.chunk.chunk_id for hit in response.hits if "keyword" in hit.explanation.legs]
+        assert hit_ids == ["herd"]
 
 
 @needs(lambda can: can.keyword != "no" and not can.fuzzy)

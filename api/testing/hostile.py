@@ -36,12 +36,12 @@ class HostileTextTests(Suite):
         """A word is found despite quotes, operators and punctuation around it."""
         index = indexes.open()
         index.add_texts({"a": "torchtune", "b": "part E-4711", "c": "lion"})
-        asked = [
+        queries = [
             "what is torchtune?", '"torchtune', "NEAR(torchtune", "torchtune*", "torchtune AND",
             "-torchtune", "content:torchtune", "(torchtune))", "torch\0tune", "torchtune🙂",
             "^torchtune", "torchtune'",
         ]  # fmt: skip
-        hidden = [text for text in asked if ids(index.keyword(text))[:1] != ["a"]]
+        hidden = [text for text in queries if ids(index.keyword(text))[:1] != ["a"]]
         assert hidden == []
         assert ids(index.keyword("E-4711")) == ["b"]
         assert ids(index.keyword("NOT lion")) == ["c"]

@@ -76,13 +76,13 @@ class HybridTests(Suite):
             }
             expected = fuse(ranker, legs)[:k]
             response = index.hybrid([1, 2, -1], "w1 w2 w7", k=k, ranker=ranker)
-            asked = f"{ranker!r}, k={k}"
-            assert ids(response) == [hit.chunk_id for hit in expected], asked
+            label = f"{ranker!r}, k={k}"
+            assert ids(response) == [hit.chunk_id for hit in expected], label
             right = pytest.approx([hit.score for hit in expected], abs=1e-6)
-            assert response.scores == right, asked
+            assert response.scores == right, label
             assert [set(h.explanation.legs) for h in response.hits] == [
                 set(h.explanation.legs) for h in expected
-            ], asked
+            ], label
 
     def test_first_in_both_legs_scores_1(self, indexes: Indexes) -> None:
         """The chunk that is best by vector and by words scores 1.0, alone or not."""
@@ -132,8 +132,8 @@ class HybridTests(Suite):
         rrf = RRFRanker()
         everything = index.hybrid([1, 2, -1], "w1 w2", k=10, ranker=rrf)
         assert len(everything.hits) == 10
-        kept = index.hybrid([1, 2, -1], "w1 w2", k=10, ranker=rrf, score_threshold=0.1)
-        assert ids(kept) == ids(everything)
+        response = index.hybrid([1, 2, -1], "w1 w2", k=10, ranker=rrf, score_threshold=0.1)
+        assert ids(response) == ids(everything)
 
     def test_alpha_1_is_the_vector_leg_and_0_the_keyword_leg(self, indexes: Indexes) -> None:
         """The order of the only leg that counts.
@@ -145,11 +145,11 @@ class HybridTests(Suite):
         vector = ids(index.vector([1, 2, -1], k=5))
         keyword = ids(index.keyword("w1 w2", k=5))
         ranker = {"type": "weighted", "normalization": "raw"}
-        found = [
+        answers = [
             ids(index.hybrid([1, 2, -1], "w1 w2", k=5, ranker={**ranker, "alpha": alpha}))
             for alpha in (1, 0)
         ]
-        assert found == [vector, keyword]
+        assert answers == [vector, keyword]
 
     def test_weight_0_switches_a_leg_off(self, indexes: Indexes) -> None:
         """The answer is exactly the other leg, in its order; empty if that leg is empty.
@@ -160,15 +160,15 @@ class HybridTests(Suite):
         index = indexes.open(dimension=3, **PLAIN)
         filled(index)
         index.add([chunk("rare", "zebra")], [[-1, -2, 1]])
-        asked = (("zebra", 10), ("w1 w2", 10), ("unheardof", 5))
+        queries = (("zebra", 10), ("w1 w2", 10), ("unheardof", 5))
         rankers: list[Any] = [*VECTOR_OFF, *KEYWORD_OFF]
-        for ranker, (text, k) in product(rankers, asked):
+        for ranker, (text, k) in product(rankers, queries):
             name: Any = "keyword" if ranker in VECTOR_OFF else "vector"
             size = ranker.leg_size(k)
-            found = (
+            answers = (
                 index.keyword(text, k=size) if name == "keyword" else index.vector([1, 2, -1], size)
             )
-            expected = fuse(ranker, {name: as_leg(found, name)})[:k]
+            expected = fuse(ranker, {name: as_leg(answers, name)})[:k]
             response = index.hybrid([1, 2, -1], text, k=k, ranker=ranker)
             assert ids(response) == [hit.chunk_id for hit in expected], f"{ranker!r}, {text}"
             assert response.scores == pytest.approx([hit.score for hit in expected], abs=1e-6)

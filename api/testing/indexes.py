@@ -150,8 +150,8 @@ class Handle:
 
     def term_statistics(self, text: str) -> TermStatistics:
         """Return the BM25 statistics for a query text."""
-        found: TermStatistics = self._run(self.index.term_statistics(self._words(text, 10)))
-        return found
+        statistics: TermStatistics = self._run(self.index.term_statistics(self._words(text, 10)))
+        return statistics
 
     def keyword_leg(self, text: str, statistics: TermStatistics, k: int = 10) -> dict[str, float]:
         """Return the raw keyword scores by chunk id, ranked by these statistics, best first."""
@@ -177,25 +177,25 @@ class Handle:
 
     def documents(self, after: str = "", limit: int = 1000) -> dict[str, int]:
         """Return the number of chunks by document."""
-        found = self._run(self.index.documents(after, limit))
-        return {document.document_id: document.chunks for document in found}
+        documents = self._run(self.index.documents(after, limit))
+        return {document.document_id: document.chunks for document in documents}
 
     def chunk_ids_of(self, document_id: str) -> list[str]:
         """Return the ids of a document's chunks."""
-        found: list[str] = self._run(self.index.document_chunk_ids(document_id))
-        return found
+        chunk_ids: list[str] = self._run(self.index.document_chunk_ids(document_id))
+        return chunk_ids
 
     def get(self, *chunk_ids: str, include_embeddings: bool = False) -> list[Chunk]:
         """Return the stored chunks of these ids."""
-        found: list[Chunk] = self._run(
+        chunks: list[Chunk] = self._run(
             self.index.get_chunks(chunk_ids, include_embeddings=include_embeddings)
         )
-        return found
+        return chunks
 
     def embeddings(self, *chunk_ids: str) -> NDArray[np.float64]:
         """Return the stored embeddings of these ids, shape (n, dimension)."""
-        found = self.get(*chunk_ids, include_embeddings=True)
-        return np.array([one.embedding for one in found], dtype=np.float64)
+        chunks = self.get(*chunk_ids, include_embeddings=True)
+        return np.array([one.embedding for one in chunks], dtype=np.float64)
 
     def remove(self, *chunk_ids: str) -> None:
         """Delete chunks."""
@@ -208,8 +208,8 @@ class Handle:
 
     def chunk_ids(self, after: str = "", limit: int = 1000, filters: Any = None) -> list[str]:
         """Return the first stored ids that follow an id."""
-        found: list[str] = self._run(self.index.chunk_ids(after, limit, filters=filters))
-        return found
+        page: list[str] = self._run(self.index.chunk_ids(after, limit, filters=filters))
+        return page
 
 
 class Opener(Protocol):

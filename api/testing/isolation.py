@@ -42,7 +42,7 @@ class IsolationTests(Suite):
         contents = [c.content for c in index.get(f"c{number}", "same")]
         return (
             index.count() == 2
-            and all(found == {f"c{number}", "same"} for found in everywhere)
+            and all(hit_ids == {f"c{number}", "same"} for hit_ids in everywhere)
             and contents == [f"zebra number{number}", f"number{number}"]
         )
 

@@ -67,12 +67,12 @@ class KeywordTests(Suite):
         """
         index = indexes.open(**PLAIN)
         index.add_texts({"twice": "alpha alpha", "once": "alpha beta"})
-        found = raw_scores(index.keyword("alpha"))
+        raws = raw_scores(index.keyword("alpha"))
         expected = {"twice": math.log(1.2) * 4.4 / 3.2, "once": math.log(1.2)}
-        assert found == pytest.approx(expected, abs=self.bm25_tolerance)
-        assert list(found) == ["twice", "once"]
-        found = raw_scores(index.keyword("beta"))
-        assert found == pytest.approx({"once": math.log(2)}, abs=self.bm25_tolerance)
+        assert raws == pytest.approx(expected, abs=self.bm25_tolerance)
+        assert list(raws) == ["twice", "once"]
+        raws = raw_scores(index.keyword("beta"))
+        assert raws == pytest.approx({"once": math.log(2)}, abs=self.bm25_tolerance)
         [hit] = index.keyword("beta").hits
         assert hit.score == pytest.approx(math.log(2) / (1 + math.log(2)), abs=self.bm25_tolerance)
 
@@ -149,11 +149,11 @@ class KeywordTests(Suite):
             expected = bm25(query, texts, {"content": 1})
             for name, half in halves.items():
                 right = {i: s for i, s in expected.items() if i.startswith(name)}
-                found = half.keyword_leg(query, statistics, k=100)
-                assert found == pytest.approx(right, abs=self.bm25_tolerance), (query, name)
+                leg = half.keyword_leg(query, statistics, k=100)
+                assert leg == pytest.approx(right, abs=self.bm25_tolerance), (query, name)
                 in_order = sorted(right, key=lambda i: (-right[i], i))
                 best = half.keyword_leg(query, statistics, k=4)
-                assert [found[i] for i in best] == pytest.approx(
+                assert [leg[i] for i in best] == pytest.approx(
                     [right[i] for i in in_order[:4]], abs=self.bm25_tolerance
                 ), (query, name)
 
@@ -233,8 +233,8 @@ class KeywordTests(Suite):
         expected = bm25(
             "alpha zeta", {i: {"content": t} for i, t in CORPUS.items()}, {"content": 1}
         )
-        found = raw_scores(index.keyword("alpha zeta"))
-        assert found == pytest.approx(expected, abs=self.bm25_tolerance)
+        raws = raw_scores(index.keyword("alpha zeta"))
+        assert raws == pytest.approx(expected, abs=self.bm25_tolerance)
 
     def test_statistics_are_per_vector_db(self, indexes: Indexes) -> None:
         """The chunks of another vector DB change no score.
@@ -350,9 +350,9 @@ class KeywordTests(Suite):
             ]
         )
         for query in ("zebra", "lion okapi", "quagga"):
-            found = raw_scores(index.keyword(query))
+            raws = raw_scores(index.keyword(query))
             expected = bm25(query, texts, weights)
-            assert found == pytest.approx(expected, abs=self.bm25_tolerance)
+            assert raws == pytest.approx(expected, abs=self.bm25_tolerance)
 
     def test_only_registered_fields_are_searched(self, indexes: Indexes) -> None:
         """Words in metadata without a weight are not found; a field may be a list or a number."""
@@ -361,5 +361,5 @@ class KeywordTests(Suite):
         index.add(
             [chunk("a", "text", tags=["zebra", "lion"], year=1848, note="okapi", title="quagga")]
         )
-        for word, found in {"lion": ["a"], "1848": ["a"], "okapi": [], "quagga": []}.items():
-            assert ids(index.keyword(word)) == found, word
+        for word, expected in {"lion": ["a"], "1848": ["a"], "okapi": [], "quagga": []}.items():
+            assert ids(index.keyword(word)) == expected, word

@@ -26,10 +26,10 @@ class LimitTests(Suite):
         assert [c.chunk_id for c in index.get(*names)] == names
         assert index.chunk_ids(limit=MANY + 1) == names
         for mode in self.capabilities.modes:
-            found = ids(index.search(mode, [1, 0], "zebra", k=MAX_K))
-            assert len(set(found)) == MAX_K
+            hit_ids = ids(index.search(mode, [1, 0], "zebra", k=MAX_K))
+            assert len(set(hit_ids)) == MAX_K
             if self.capabilities.exact:
-                assert found == names[:MAX_K]
+                assert hit_ids == names[:MAX_K]
         index.remove(*names[:-1])
         assert index.count() == 1
         assert index.get(*names) == [chunk(names[-1], "zebra")]

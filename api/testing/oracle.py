@@ -132,8 +132,8 @@ class Oracle:
         """Return the BM25 of every passing chunk with a word of the query; plain content only."""
         texts = {i: {"content": chunk.content} for i, chunk in self.chunks.items()}
         passing = self.passing(filters)
-        found = bm25(query, texts, {"content": 1.0})
-        return {i: score for i, score in found.items() if i in passing}
+        ranked = bm25(query, texts, {"content": 1.0})
+        return {i: score for i, score in ranked.items() if i in passing}
 
     def _compare(
         self, rows: NDArray[np.float64], query: NDArray[np.float64]
@@ -167,13 +167,13 @@ class Oracle:
             tolerance: Allowed error of a raw score; different chunks with a smaller difference may
                 be in any order.
         """
-        found = raw_scores(response)
+        actual = raw_scores(response)
         best = sorted(expected, key=lambda i: (-expected[i], i))
         if len(response.hits) != min(k, len(expected)):
             return f"{len(response.hits)} hits where {min(k, len(expected))} are right; k is {k}"
-        if unknown := set(found) - set(expected):
+        if unknown := set(actual) - set(expected):
             return f"{sorted(unknown)} must not be found"
-        for place, (chunk_id, raw) in enumerate(found.items()):
+        for place, (chunk_id, raw) in enumerate(actual.items()):
             if abs(raw - expected[chunk_id]) > tolerance:
                 return f"{chunk_id!r} has raw score {raw}, exact is {expected[chunk_id]}"
             if abs(expected[best[place]] - expected[chunk_id]) > tolerance:
@@ -183,12 +183,12 @@ class Oracle:
         def key(chunk_id: str) -> Any:
             return self.chunks[chunk_id].content if keyword else self._rows[chunk_id].tobytes()
 
-        twins: dict[Any, list[str]] = {key(chunk_id): [] for chunk_id in found}
+        twins: dict[Any, list[str]] = {key(chunk_id): [] for chunk_id in actual}
         for chunk_id in sorted(expected):
             if (group := twins.get(key(chunk_id))) is not None:
                 group.append(chunk_id)
         for group in twins.values():
-            here = [i for i in found if i in group]
+            here = [i for i in actual if i in group]
             if here != group[: len(here)]:
                 return f"equal chunks come in the order {here}, right is {group[: len(here)]}"
         return ""

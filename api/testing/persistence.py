@@ -15,8 +15,8 @@ from corral.api.testing.suite import Suite, needs
 
 def answers(index: Handle, modes: tuple[str, ...]) -> dict[str, Any]:
     """Return the answer of every mode, with scores."""
-    found = {mode: index.search(mode, [1, 2, -1], "w1 w2 w7", k=30) for mode in modes}
-    return {mode: list(zip(ids(one), one.scores, strict=True)) for mode, one in found.items()}
+    responses = {mode: index.search(mode, [1, 2, -1], "w1 w2 w7", k=30) for mode in modes}
+    return {mode: list(zip(ids(one), one.scores, strict=True)) for mode, one in responses.items()}
 
 
 @needs(lambda can: can.persistent)
@@ -125,13 +125,13 @@ class ProcessTests(Suite):
             chunk("d", "zebra").model_dump(mode="json") | {"embedding": [1, 0]},
             chunk("b", "zebra").model_dump(mode="json") | {"embedding": [1, 0.01]},
         ]
-        asked = {"embedding": [1, 0], "query_string": "zebra", "k": 3, "mode": "vector"}
+        query = {"embedding": [1, 0], "query_string": "zebra", "k": 3, "mode": "vector"}
         results = indexes.in_another_process(
             index,
-            ("query", asked),
+            ("query", query),
             ("add", new),
             ("delete", ["a"]),
-            ("query", asked),
+            ("query", query),
             ("count", None),
         )
         assert results == [["a", "b", "c"], None, None, ["d", "b", "c"], 3]
@@ -154,10 +154,10 @@ class ProcessTests(Suite):
 
 def answers_of(index: Handle, modes: tuple[str, ...], word: str) -> set[str]:
     """Return the ids that score at least 0.9 by vector, or contain the word; both must agree."""
-    found = []
+    answers = []
     if "vector" in modes:
-        found.append(set(ids(index.vector([1, 0], score_threshold=0.9))))
+        answers.append(set(ids(index.vector([1, 0], score_threshold=0.9))))
     if "keyword" in modes:
-        found.append(set(ids(index.keyword(word))))
-    assert all(one == found[0] for one in found)
-    return found[0]
+        answers.append(set(ids(index.keyword(word))))
+    assert all(one == answers[0] for one in answers)
+    return answers[0]

@@ -60,8 +60,8 @@ class SecondProcess:
         Raises:
             AssertionError: The process ended instead.
         """
-        [said] = self._line() or [None]
-        return said
+        [reply] = self._line() or [None]
+        return reply
 
     def rest(self) -> list[Any]:
         """Wait for all steps to end, and return their remaining results.
@@ -84,7 +84,7 @@ class SecondProcess:
         self._process.kill()
         with self._process:
             whole = [line for line in answers if line.endswith("\n")]
-        return [said for line in whole for said in json.loads(line)]
+        return [reply for line in whole for reply in json.loads(line)]
 
     def stop_work(self) -> None:
         """Kill the process if it is running steps."""
@@ -96,9 +96,9 @@ class SecondProcess:
         line = cast("IO[str]", self._process.stdout).readline()
         if not line:
             raise AssertionError(f"the second process ended with {self._process.wait()}")
-        said: list[Any] = json.loads(line)
-        self._is_busy = bool(said)
-        return said
+        replies: list[Any] = json.loads(line)
+        self._is_busy = bool(replies)
+        return replies
 
 
 class _Latest:

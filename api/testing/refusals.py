@@ -66,13 +66,13 @@ class RefusalTests(Suite):
         """
         index = indexes.open()
         index.add_texts({"a": "zebra"})
-        asked: dict[str, Any] = {"embedding": [1, 0], "query_string": "zebra", "k": 5}
-        asked["mode"] = "vector" if self.capabilities.hybrid == "no" else "hybrid"
+        query: dict[str, Any] = {"embedding": [1, 0], "query_string": "zebra", "k": 5}
+        query["mode"] = "vector" if self.capabilities.hybrid == "no" else "hybrid"
         for arguments, error in QUERIES:
             what = f"query({str(arguments)[:80]})"
             with refusal(error, what):
-                indexes.run(index.index.query(**{**asked, **arguments}))
-            assert ids(indexes.run(index.index.query(**asked))) == ["a"], what
+                indexes.run(index.index.query(**{**query, **arguments}))
+            assert ids(indexes.run(index.index.query(**query))) == ["a"], what
 
     def test_bad_embeddings_are_refused(self, indexes: Indexes) -> None:
         """Nothing is stored, and the next add works."""

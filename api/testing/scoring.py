@@ -25,10 +25,10 @@ class ScoreTests(Suite):
         filled(index)
         for query in np.random.default_rng(9).normal(size=(10, 3)):
             for mode in self.capabilities.modes:
-                found = index.search(mode, query, WORDS, k=100).scores
-                assert found
-                assert all(0.0 <= score <= 1.0 for score in found)
-                assert all(later <= earlier for earlier, later in pairwise(found))
+                scores = index.search(mode, query, WORDS, k=100).scores
+                assert scores
+                assert all(0.0 <= score <= 1.0 for score in scores)
+                assert all(later <= earlier for earlier, later in pairwise(scores))
 
     def test_a_threshold_is_a_cut_through_the_answer(self, indexes: Indexes) -> None:
         """A threshold keeps exactly the hits of the full answer with score >= threshold.
@@ -41,9 +41,9 @@ class ScoreTests(Suite):
         for mode in self.capabilities.modes:
             everything = index.search(mode, QUERY, WORDS, k=20, score_threshold=None)
             for threshold in (0.0, 0.1, 0.5, *everything.scores, 1.0):
-                kept = index.search(mode, QUERY, WORDS, k=20, score_threshold=threshold)
+                response = index.search(mode, QUERY, WORDS, k=20, score_threshold=threshold)
                 expected = {i: s for i, s in scores(everything).items() if s >= threshold}
-                assert scores(kept) == expected, f"{mode}, threshold {threshold}"
+                assert scores(response) == expected, f"{mode}, threshold {threshold}"
 
     @needs(lambda can: can.vector != "no")
     def test_a_threshold_keeps_the_same_hits_under_every_metric(self, indexes: Indexes) -> None:

@@ -50,8 +50,11 @@ def itself(index: Handle) -> list[float]:
     rows = np.random.default_rng(21).normal(size=(24, index.vector_db.embedding_dimension))
     names = [f"c{number:02}" for number in range(24)]
     index.add([chunk(name) for name in names], rows)
-    found = [scores(index.vector(row, k=3, score_threshold=1.0)) for row in rows]
-    return [kept.get(name, 0.0) for kept, name in zip(found, names, strict=True)]
+    scores_by_row = [scores(index.vector(row, k=3, score_threshold=1.0)) for row in rows]
+    return [
+        scores_of_row.get(name, 0.0)
+        for scores_of_row, name in zip(scores_by_row, names, strict=True)
+    ]
 
 
 @needs(lambda can: can.vector != "no")
@@ -208,16 +211,16 @@ class VectorTests(Suite):
         oracle = Oracle(index.vector_db)
         index.add(chunks, rows)
         oracle.add(chunks, rows)
-        found = 0
+        hits = 0
         for query in rng.normal(size=(50, 8)):
             exact = oracle.vector(query)
             best = sorted(exact, key=lambda i: -exact[i])[:10]
             response = index.vector(query, k=10)
-            found += len(set(best) & set(ids(response)))
+            hits += len(set(best) & set(ids(response)))
             for hit in response.hits:
                 raw = hit.explanation.legs["vector"].raw_score
                 assert raw == pytest.approx(exact[hit.chunk.chunk_id], abs=1e-3)
-        assert found / 500 >= self.recall_floor
+        assert hits / 500 >= self.recall_floor
 
     @needs(lambda can: not can.exact and bool(can.metrics))
     def test_approximate_search_is_near_brute_force_on_raw_embeddings(
@@ -239,12 +242,12 @@ class VectorTests(Suite):
                 index.add([chunk(name) for name in names[part]], rows[part])
             oracle = Oracle(index.vector_db)
             oracle.add([chunk(name) for name in names], rows)
-            found = 0
+            hits = 0
             for query in queries:
                 exact = oracle.vector(query)
                 best = sorted(exact, key=lambda i: -exact[i])[:10]
-                found += len(set(best) & set(ids(index.vector(query, k=10))))
-            assert found / 200 >= self.recall_floor, metric
+                hits += len(set(best) & set(ids(index.vector(query, k=10))))
+            assert hits / 200 >= self.recall_floor, metric
 
     def test_any_array_asks_the_same_question(self, indexes: Indexes) -> None:
         """Lists, tuples and arrays of any real dtype give one answer, and are not changed."""

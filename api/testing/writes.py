@@ -49,9 +49,9 @@ class WriteTests(Suite):
             chunk_metadata=ChunkMetadata(source="s", chunk_window="0-5", content_token_count=5),
         )
         index.add([stored])
-        [found] = index.get("c/1")
-        assert found == stored
-        assert {k: type(v) for k, v in found.metadata.items()} == {
+        [returned] = index.get("c/1")
+        assert returned == stored
+        assert {k: type(v) for k, v in returned.metadata.items()} == {
             k: type(v) for k, v in METADATA.items()
         }
         for mode in self.capabilities.modes:
@@ -159,8 +159,8 @@ class WriteTests(Suite):
         index.remove("a")
         assert index.count() == 2
         assert index.get("a") == []
-        found = find(index, [1, 0], "text", self.capabilities.modes)
-        assert {mode: set(one) for mode, one in found.items()} == {
+        answers = find(index, [1, 0], "text", self.capabilities.modes)
+        assert {mode: set(one) for mode, one in answers.items()} == {
             mode: {"b", "c"} for mode in self.capabilities.modes
         }
 
@@ -187,8 +187,8 @@ class WriteTests(Suite):
         index = indexes.open()
         for round_number in range(3):
             index.add_texts({"a": f"round{round_number}", "b": "zebra"})
-            found = find(index, [1, 0], "zebra", self.capabilities.modes)
-            assert all("b" in one for one in found.values())
+            answers = find(index, [1, 0], "zebra", self.capabilities.modes)
+            assert all("b" in one for one in answers.values())
             index.remove("a", "b")
             assert set(
                 map(tuple, find(index, [1, 0], "zebra", self.capabilities.modes).values())

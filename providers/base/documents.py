@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from corral.api.chunks import Chunk
-from corral.api.documents import READ_AT_ONCE, DocumentCount
+from corral.api.documents import READ_CHUNKS, DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.principal import UNRESTRICTED
@@ -84,7 +84,7 @@ async def count_documents(index: EmbeddingIndex) -> int:
 async def all_documents(index: EmbeddingIndex) -> AsyncIterator[Sequence[DocumentCount]]:
     """Yield all documents by id, in large pages."""
     after = ""
-    while page := await index.documents(after, READ_AT_ONCE * 100):
+    while page := await index.documents(after, READ_CHUNKS * 100):
         yield page
         after = page[-1].document_id
 
@@ -170,9 +170,9 @@ async def stored_acl(index: EmbeddingIndex, document_id: str) -> set[str] | None
 async def chunks_by_id(
     index: EmbeddingIndex, chunk_ids: Sequence[str], *, include_embeddings: bool = False
 ) -> AsyncIterator[Chunk]:
-    """Yield chunks in the order of `chunk_ids`, read `READ_AT_ONCE` at a time."""
-    for start in range(0, len(chunk_ids), READ_AT_ONCE):
-        page = chunk_ids[start : start + READ_AT_ONCE]
+    """Yield chunks in the order of `chunk_ids`, read `READ_CHUNKS` at a time."""
+    for start in range(0, len(chunk_ids), READ_CHUNKS):
+        page = chunk_ids[start : start + READ_CHUNKS]
         for chunk in await index.get_chunks(page, include_embeddings=include_embeddings):
             yield chunk
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from corral.api.documents import READ_AT_ONCE
+from corral.api.documents import READ_CHUNKS
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from corral.api.principal import Principal, Role
@@ -412,7 +412,7 @@ class Ingestion:
         the last record must be correct.
         """
         vector_db, default = write.vector_db, write.vector_db.default_acl
-        if len(write.chunks) <= READ_AT_ONCE:
+        if len(write.chunks) <= READ_CHUNKS:
             written = acls_of(write.chunks, default)
         else:
             written = await asyncio.to_thread(acls_of, write.chunks, default)

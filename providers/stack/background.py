@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from corral.api.chunks import Chunk
-from corral.api.documents import READ_AT_ONCE
+from corral.api.documents import READ_CHUNKS
 from corral.api.errors import CorralError, NotFound
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDB
@@ -155,8 +155,8 @@ class Sweep(BackgroundWork):
     async def _delete_due(self, vector_db: VectorDB, chunk_ids: Sequence[str], now: int) -> None:
         """Delete the chunks that have expired by their own records."""
         index = await self._view(vector_db).index(vector_db.identifier, active=False)
-        for start in range(0, len(chunk_ids), READ_AT_ONCE):
-            found = await index.get_chunks(chunk_ids[start : start + READ_AT_ONCE])
+        for start in range(0, len(chunk_ids), READ_CHUNKS):
+            found = await index.get_chunks(chunk_ids[start : start + READ_CHUNKS])
             await index.delete_chunks([each.chunk_id for each in found if _is_over(each, now)])
 
     async def _files(self, failures: list[CorralError]) -> None:

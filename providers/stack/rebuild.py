@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from corral.api.documents import READ_AT_ONCE
+from corral.api.documents import READ_CHUNKS
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, CorralError, InvalidRequest, NotFound, Unavailable
 from corral.api.library import Library
@@ -250,8 +250,8 @@ class Rebuilding:
     ) -> None:
         """Copy chunks to the target; delete those that the source no longer has."""
         embed = self._embed(rebuild, target.vector_db)
-        for start in range(0, len(chunk_ids), READ_AT_ONCE):
-            ids = chunk_ids[start : start + READ_AT_ONCE]
+        for start in range(0, len(chunk_ids), READ_CHUNKS):
+            ids = chunk_ids[start : start + READ_CHUNKS]
             await copy_chunks(source, target, ids, embed=embed)
             here = {chunk.chunk_id for chunk in await source.get_chunks(ids)}
             await target.delete_chunks([each for each in ids if each not in here])
@@ -259,7 +259,7 @@ class Rebuilding:
     async def _carry_over(self, rebuild: Rebuild, bring: Bring) -> None:
         """Replay the recorded writes on the new index."""
         source, target = await self._sides(rebuild)
-        while notes := await self._table.notes(rebuild, READ_AT_ONCE):
+        while notes := await self._table.notes(rebuild, READ_CHUNKS):
             ids = [note.name for note in notes if note.kind == "chunk"]
             for document_id in (note.name for note in notes if note.kind == "document"):
                 for side in (source, target):

@@ -54,14 +54,14 @@ async def best_candidates(
             answer. None: no limit.
     """
     limit = k + margin if most is None else min(k + margin, most)
-    found: dict[str, Candidate] = {}
+    candidates: dict[str, Candidate] = {}
     while True:
         if len(sources) == 1:  # a separate task would cost as much as a fast engine's answer
             answers = [await sources[0](limit)]
         else:
             answers = await asyncio.gather(*(propose(limit) for propose in sources))
-        found |= {one.chunk_id: one for answer in answers for one in answer.candidates}
-        best = best_of(found.values(), k)
+        candidates |= {one.chunk_id: one for answer in answers for one in answer.candidates}
+        best = best_of(candidates.values(), k)
         last = best[-1].raw_score if len(best) == k else -np.inf
         sources = tuple(
             propose
@@ -133,11 +133,11 @@ def settled(
         return Proposals(candidates, unseen)
     matrix = np.array(list(stored.values()), dtype=np.float32).reshape(-1, len(query))
     exact = dict(zip(stored, exact_scores(matrix, query, metric).tolist(), strict=True))
-    found = [
+    rescored = [
         Candidate(one.chunk_id, exact[one.chunk_id]) if one.chunk_id in exact else one
         for one in candidates
     ]
-    return Proposals(found, unseen)
+    return Proposals(rescored, unseen)
 
 
 def score_vectors(

@@ -36,7 +36,7 @@ numkong: Any = importlib.import_module("numkong")  # its type stubs do not accep
 
 BYTES_BESIDES = 8
 """Bytes of a row's scale and residual."""
-FEW_ROWS = 0.05
+MIN_USABLE_SHARE = 0.05
 """Below this share of usable rows, they are copied out instead of masked."""
 
 _MOST = 127
@@ -117,21 +117,21 @@ def begun(
     if not k:
         none = np.empty(0, dtype=np.intp), np.empty((0, len(query)), dtype=np.float32)
         return lambda: none
-    if usable is not None and np.count_nonzero(usable) < FEW_ROWS * len(stored):
+    if usable is not None and np.count_nonzero(usable) < MIN_USABLE_SHARE * len(stored):
         return _begun_among(np.flatnonzero(usable), scan, squared_norms, query, k, metric, read)
-    asked = _Query(query, metric)
-    scores = scan.ask(asked.codes)
+    question = _Query(query, metric)
+    scores = scan.ask(question.codes)
 
     def found() -> Found:
-        rough = asked.compared(scores(), squared_norms)
+        rough = question.compared(scores(), squared_norms)
         if usable is not None:
             rough[~usable] = -np.inf
         first = greatest_places(rough, k)
         embeddings = read(first)
-        least = asked.comparable(exact_scores(embeddings, query, metric)).min()
+        least = question.comparable(exact_scores(embeddings, query, metric)).min()
         longest = squared_norms.max(keepdims=True)
-        least -= 2 * rounding_slack(longest, asked.scale, metric)
-        near = asked.reaching(least, rough, scan, squared_norms, float(np.sqrt(longest[0])))
+        least -= 2 * rounding_slack(longest, question.scale, metric)
+        near = question.reaching(least, rough, scan, squared_norms, float(np.sqrt(longest[0])))
         more = np.setdiff1d(near, first, assume_unique=True)
         if not len(more):
             return first, embeddings
@@ -151,7 +151,7 @@ def _begun_among(
 ) -> Callable[[], Found]:
     """Do the work of `begun` if only a few rows are usable, given by their indices."""
     some, norms = Scan(scan.stored[places]), squared_norms[places]
-    finish = begun(some, norms, query, k, metric, None, lambda found: read(places[found]))
+    finish = begun(some, norms, query, k, metric, None, lambda rows: read(places[rows]))
 
     def found() -> Found:
         among, embeddings = finish()
@@ -223,14 +223,14 @@ class Scan:
         """
         with self._lock:
             others = [each for each in self._waiting if each is not mine]
-            asked = [mine, *others][: self._together]
+            batch = [mine, *others][: self._together]
         try:
-            found = _multiplied([each.query for each in asked], self.stored)
-            for each, scores in zip(asked, found, strict=True):
+            products = _multiplied([each.query for each in batch], self.stored)
+            for each, scores in zip(batch, products, strict=True):
                 each.scores = scores
         finally:
             with self._lock:
-                self._waiting = [each for each in self._waiting if each not in asked]
+                self._waiting = [each for each in self._waiting if each not in batch]
 
 
 @dataclass(slots=True, eq=False)
@@ -259,12 +259,12 @@ def _multiplied(queries: list[Codes], stored: Codes) -> list[NDArray[np.float32]
     def multiply_block(start: int) -> None:
         part = slice(start, start + step)
         rows = stored.codes[part]
-        found = (
+        products = (
             np.asarray(multiply(codes, rows, "dot"))
             if packed is None
             else np.asarray(numkong.dots_packed(rows, packed)).T
         )
-        for one, row, scale in zip(scores, found, own, strict=True):
+        for one, row, scale in zip(scores, products, own, strict=True):
             np.multiply(
                 row, stored.scales[part] * scale, out=one[part], dtype=np.float32, casting="unsafe"
             )

@@ -47,12 +47,12 @@ def exact_scores(
     Returns:
         float64, shape (n,). Cost: O(n dimension), 25 ms for 20,000 x 384 on one 2 GHz core.
     """
-    wanted = query.astype(np.float64)
+    wide_query = query.astype(np.float64)
     scores = np.empty(len(matrix), dtype=np.float64)
-    step = max(1, _BLOCK_BYTES // (8 * len(wanted)))
+    step = max(1, _BLOCK_BYTES // (8 * len(wide_query)))
     for start in range(0, len(matrix), step):
         wide = matrix[start : start + step].astype(np.float64)
-        scores[start : start + step] = _block_scores(wide, wanted, metric)
+        scores[start : start + step] = _block_scores(wide, wide_query, metric)
     return scores
 
 
@@ -98,12 +98,12 @@ def rounding_slack(
 
 
 def _block_scores(
-    wide: NDArray[np.float64], wanted: NDArray[np.float64], metric: Metric
+    wide: NDArray[np.float64], query: NDArray[np.float64], metric: Metric
 ) -> NDArray[np.float64]:
     if metric is Metric.L2:
-        distances: NDArray[np.float64] = -np.sqrt(((wide - wanted) ** 2).sum(axis=1))
+        distances: NDArray[np.float64] = -np.sqrt(((wide - query) ** 2).sum(axis=1))
         return distances
-    products: NDArray[np.float64] = (wide * wanted).sum(axis=1)
+    products: NDArray[np.float64] = (wide * query).sum(axis=1)
     if metric is Metric.COSINE:
-        products /= np.sqrt((wide * wide).sum(axis=1)) * np.sqrt((wanted * wanted).sum())
+        products /= np.sqrt((wide * wide).sum(axis=1)) * np.sqrt((query * query).sum())
     return products

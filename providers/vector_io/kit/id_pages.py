@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable, Hashable, Iterable
 from heapq import nsmallest
 
-MOST_IDS = 100_000
+MAX_IDS = 100_000
 """Maximum ids cached for the next pages, about 10 MB; also the largest page of `chunk_ids`."""
 
 
 class IdPages:
     """Caches the ids after a page for the next page, so that not every page reads all ids.
 
-    Listing n chunks reads all ids n / `MOST_IDS` times, however small the pages. The cache serves
+    Listing n chunks reads all ids n / `MAX_IDS` times, however small the pages. The cache serves
     only a caller that continues where the last page ended, and only until a write: writers in this
     process call `forget`, and writes of other processes change `version`. Safe to use from threads.
 
@@ -21,7 +21,7 @@ class IdPages:
         most: Maximum number of ids in the cache, and of a page.
     """
 
-    def __init__(self, most: int = MOST_IDS) -> None:
+    def __init__(self, most: int = MAX_IDS) -> None:
         self._most = most
         self._lock = threading.Lock()
         self._held: tuple[Hashable, list[str], bool] = (None, [], False)
@@ -34,7 +34,7 @@ class IdPages:
 
         Args:
             after: The last id of the previous page; "" starts at the first id.
-            limit: Maximum number of ids, 1 to `MOST_IDS`.
+            limit: Maximum number of ids, 1 to `MAX_IDS`.
             version: A version of the data, read before the ids; every write changes it.
             read: Returns all ids, in any order.
         """

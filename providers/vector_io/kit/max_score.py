@@ -54,8 +54,8 @@ class TermScores:
     def scores(self, places: NDArray[np.intp] | slice = slice(None)) -> NDArray[np.float64]:
         """Return the scores of the rows at some indices, all by default."""
         shapes = places if self.shapes is None else self.shapes[places]
-        found: NDArray[np.float64] = self.worth[shapes]
-        return found
+        worths: NDArray[np.float64] = self.worth[shapes]
+        return worths
 
     def times(self, factor: float) -> TermScores:
         """Return all scores times a factor above 0."""

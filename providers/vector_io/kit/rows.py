@@ -94,5 +94,5 @@ def greatest_places(scores: NDArray[Any], k: int) -> NDArray[np.intp]:
         best = scores[: groups * _PER_GROUP].reshape(_PER_GROUP, groups).max(axis=0)
         places = np.flatnonzero(scores >= np.partition(best, groups - k)[groups - k])
         scores = scores[places]
-    found: NDArray[np.intp] = np.argpartition(scores, len(scores) - k)[len(scores) - k :]
-    return found if places is None else places[found]
+    chosen: NDArray[np.intp] = np.argpartition(scores, len(scores) - k)[len(scores) - k :]
+    return chosen if places is None else places[chosen]

@@ -121,9 +121,9 @@ def sparse_chunk(terms: ChunkTerms, reference: int) -> SparseChunk:
         reference: `reference_of` the writer's average length of the vector DB. Any value gives
             right answers; an accurate value gives fast answers.
     """
-    found = {term_key(term): frequency for term, frequency in terms.frequencies.items()}
-    keys = sorted(found)
-    return SparseChunk(keys, [found[key] for key in keys], terms.length, reference)
+    frequencies = {term_key(term): frequency for term, frequency in terms.frequencies.items()}
+    keys = sorted(frequencies)
+    return SparseChunk(keys, [frequencies[key] for key in keys], terms.length, reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,15 +207,15 @@ class SparseQuery:
         self.keys = tuple(term_key(term) for term in self.terms)
         self._by_key = dict(zip(self.keys, self.terms, strict=True))
 
-    def statistics(self, known: Statistics, holding: Sequence[int]) -> TermStatistics:
+    def statistics(self, corpus: Statistics, holding: Sequence[int]) -> TermStatistics:
         """Return a vector DB's statistics in the form that sums over several vector DBs.
 
         Args:
-            known: The vector DB's statistics.
+            corpus: The vector DB's statistics.
             holding: For each of `keys`, the number of chunks that contain it.
         """
-        found = dict(zip(self.terms, holding, strict=True))
-        return TermStatistics(known.count, known.length, found)
+        frequencies = dict(zip(self.terms, holding, strict=True))
+        return TermStatistics(corpus.count, corpus.length, frequencies)
 
     def frequencies(self, by: TermStatistics, holding: Sequence[int]) -> list[int]:
         """Return, for each of `keys`, the number of chunks in several vector DBs that contain it.
@@ -235,10 +235,10 @@ class SparseQuery:
             count: The number of chunks. It caps the frequencies, because a write between the two
                 counts can make a frequency larger.
         """
-        found = zip(self.keys, self._wanted.values(), document_frequencies, strict=True)
+        rows = zip(self.keys, self._wanted.values(), document_frequencies, strict=True)
         return {
-            key: idf(min(number, count), count) * wanted
-            for key, wanted, number in found
+            key: idf(min(number, count), count) * weight
+            for key, weight, number in rows
             if number > 0 and count > 0
         }
 
@@ -341,19 +341,19 @@ def _scored(
     """
     if not proposals:
         return []
-    wanted = np.array(sorted(weights), "<i8")
+    term_keys = np.array(sorted(weights), "<i8")
     keys = np.frombuffer(b"".join([one.keys for one in proposals]), "<i8")
     ends = np.array([len(one.keys) // 8 for one in proposals], np.int64).cumsum()
-    columns = wanted.searchsorted(keys)
-    places = (wanted.take(columns, mode="clip") == keys).nonzero()[0]
+    columns = term_keys.searchsorted(keys)
+    places = (term_keys.take(columns, mode="clip") == keys).nonzero()[0]
     rows, columns = ends.searchsorted(places, "right"), columns[places]
     frequencies = np.frombuffer(b"".join([one.frequencies for one in proposals]), "<f8")[places]
     lengths = np.array([one.length for one in proposals], np.int64)[rows]
-    factors = np.array([weights[key] for key in wanted.tolist()])[columns]
+    factors = np.array([weights[key] for key in term_keys.tolist()])[columns]
     parts = term_weight(frequencies, lengths, average) * factors
     totals = np.bincount(rows, weights=parts, minlength=len(proposals)).tolist()
     bounds = rows.searchsorted(np.arange(len(proposals) + 1)).tolist()
-    held = tuple(wanted[columns].tolist())
+    held = tuple(term_keys[columns].tolist())
     for one, start, end in zip(proposals, bounds, bounds[1:], strict=False):
         terms[one.chunk_id] = held[start:end]
     pairs = zip(proposals, totals, strict=True)

@@ -86,35 +86,35 @@ class KeptStatistics(Generic[S, T]):
 
     async def holding(self, terms: Sequence[T]) -> list[int]:
         """Return the number of chunks that contain each term."""
-        known = self._latest()
-        if known is None:
+        cached = self._latest()
+        if cached is None:
             return list(await self._hold(terms))
-        missing = [term for term in terms if term not in known.holding]
+        missing = [term for term in terms if term not in cached.holding]
         if missing:
-            known.note(missing, await self._hold(missing))
-        return [known.holding.get(term, 0) for term in terms]
+            cached.note(missing, await self._hold(missing))
+        return [cached.holding.get(term, 0) for term in terms]
 
     async def read(self, terms: Sequence[T]) -> tuple[S, list[int]]:
         """Return the statistics and the number of chunks that contain each term.
 
         A count of 0 is never cached: another process may write the first chunk with the term.
         """
-        known = self._latest()
-        if known is None:
+        cached = self._latest()
+        if cached is None:
             return await self._read_anew(terms)
-        return known.statistics, await self.holding(terms)
+        return cached.statistics, await self.holding(terms)
 
     def _latest(self) -> _Known[S, T] | None:
-        known = self._known
-        return None if known is None or known.until <= time.monotonic() else known
+        cached = self._known
+        return None if cached is None or cached.until <= time.monotonic() else cached
 
     async def _read_anew(self, terms: Sequence[T]) -> tuple[S, list[int]]:
         started, writes = time.monotonic(), self._writes
         statistics, numbers = await asyncio.gather(self._count(), self._hold(terms))
         lasting = math.isinf(self._max_age) or (self._max_age > 0 and self._lasts(statistics))
         if self._writes == writes and lasting:
-            self._known = known = _Known[S, T](statistics, started + self._max_age)
-            known.note(terms, numbers)
+            self._known = cached = _Known[S, T](statistics, started + self._max_age)
+            cached.note(terms, numbers)
         return statistics, list(numbers)
 
 

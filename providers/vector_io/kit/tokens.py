@@ -52,12 +52,12 @@ class Tokens:
             chunk: Not mutated.
             version: Version of the analyzer that made its terms.
         """
-        found = {self.version(version): None}
+        tokens = {self.version(version): None}
         if chunk.document_id is not None:
-            found[self.document(chunk.document_id)] = None
+            tokens[self.document(chunk.document_id)] = None
         for key, value in chunk.metadata.items():
-            found |= {self.value(key, element): None for element in elements(value)}
-        return list(found)
+            tokens |= {self.value(key, element): None for element in elements(value)}
+        return list(tokens)
 
     def value(self, key: str, value: Scalar) -> str:
         """Return the token of a metadata value: the same for 1 and 1.0, not for "1" and true."""
@@ -106,15 +106,15 @@ def order_tokens(kind: str, key: str, value: Scalar) -> list[str]:
     """
     letter, code = _digits(value)
     above = kind.startswith("g")
-    found = [
+    tokens = [
         _token(letter, key, code[:place] + other)
         for place, digit in enumerate(code)
         for other in _DIGITS
         if (other > digit if above else other < digit)
     ]
     if kind.endswith("e") or not is_exact(value, TEXT_BYTES):
-        found.append(_token(letter, key, code))
-    return found or [_token("nothing", "", "")]
+        tokens.append(_token(letter, key, code))
+    return tokens or [_token("nothing", "", "")]
 
 
 def has_orderings(filter_: Filter | None) -> bool:

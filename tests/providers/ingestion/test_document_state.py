@@ -121,7 +121,7 @@ async def test_a_document_of_another_origin_is_not_replaced() -> None:
 async def test_documents_of_many_chunks_are_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one query cannot return all chunks, more are asked."""
     monkeypatch.setattr(stored, "MAX_K", 5)
-    monkeypatch.setattr(documents, "READ_AT_ONCE", 3)
+    monkeypatch.setattr(documents, "READ_CHUNKS", 3)
     library = FakeLibrary()
     given = [document(name) for name in "abc"]
     assert (await insert(library, *given)).chunks["a"] > 5
