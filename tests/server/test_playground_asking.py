@@ -273,8 +273,8 @@ def test_the_buttons_copy(tmp_path: Path, host: str, form: str) -> None:
     [
         ("inline::sqlite", "corral bench tune --db 'db' --queries questions.jsonl"),
         (
-            "inline::qdrant",
-            "# inline::qdrant serves one process at a time: stop this server first.\n"
+            "inline::milvus",
+            "# inline::milvus serves one process at a time: stop this server first.\n"
             "corral bench tune --db 'db' --queries questions.jsonl",
         ),
         (

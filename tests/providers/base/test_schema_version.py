@@ -60,6 +60,7 @@ OPENERS = {
     "providers/base/database.py",
     "providers/stack/vector_db_table.py",  # reads the id of an installation, of whatever version
     "providers/vector_io/store/connections.py",
+    "providers/vector_io/store/schema.py",  # in memory, of no version
 }
 
 
