@@ -192,6 +192,14 @@ async def test_new_and_replaced_and_deleted_chunks_are_seen(tmp_path: Path) -> N
     response = await index.query(query, k=ROWS, mode="vector")
     assert "c0001" not in {chunk.chunk_id for chunk in response.chunks}
     assert len(response.hits) == ROWS - 1
+    near = embeddings()[5]
+    nearest = [chunk.chunk_id for chunk in (await index.query(near, k=10, mode="vector")).chunks]
+    replaced = [Chunk(chunk_id=chunk_id, content="lion") for chunk_id in nearest]
+    await index.add_chunks(replaced, [-near] * len(replaced))
+    response = await index.query(near, k=20, mode="vector")
+    ids = {chunk.chunk_id for chunk in response.chunks}
+    assert len(ids) == 20
+    assert not ids & {*nearest}
     await index.close()
 
 
