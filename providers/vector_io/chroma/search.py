@@ -231,7 +231,7 @@ class ChromaSearch(ApproximateSearcher[ChromaBase]):
             return None
         try:
             rows, norms = covered_rows(place)
-            alive = rows_still_there(connection, rows, norms) if len(rows) else None
+            alive = rows_still_there(connection, rows, norms)
             if alive is None:
                 raise IndexFailed("The collection is not of this chunk file.")
             collection = EmbeddedCollection(place, self._graph)

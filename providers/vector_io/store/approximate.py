@@ -359,7 +359,12 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
 def rows_still_there(
     connection: apsw.Connection, rows: NDArray[np.int64], norms: NDArray[np.float64]
 ) -> NDArray[np.bool_] | None:
-    """Return a mask of the rows the chunk file still has; None if it has others, or other norms."""
+    """Return a mask of the rows the chunk file still has; None if it has others, or other norms.
+
+    An index of no rows fits no file: None.
+    """
+    if not len(rows):
+        return None
     query = "SELECT row, squared_norm FROM embeddings WHERE row <= ? ORDER BY row"
     kinds = np.dtype([("row", np.int64), ("norm", np.float64)])
     table = np.fromiter(connection.execute(query, (int(rows[-1]),)), dtype=kinds)

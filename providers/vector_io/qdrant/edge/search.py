@@ -177,6 +177,8 @@ class EdgeSearch(ApproximateSearcher[ShardBase]):
         try:
             self.make_shard(place)
             with transaction(connection, "DEFERRED"):
+                if not state(connection, "count"):  # all chunks were deleted meanwhile
+                    raise Abandoned
                 base = self._opened(connection, place)
             self._folder.switch(place)
         except BaseException as error:

@@ -113,7 +113,7 @@ class Shard:
 
 
 def make(file: Path, place: Path, dimension: int, metric: Metric, threads: int) -> None:
-    """Make a shard of all chunks in a chunk file, with a graph.
+    """Make a shard of all chunks in a chunk file, with a graph; it may be that there are none left.
 
     Args:
         file: The chunk file.
@@ -126,7 +126,7 @@ def make(file: Path, place: Path, dimension: int, metric: Metric, threads: int) 
         IndexFailed: The engine failed.
     """
     place.mkdir(parents=True)
-    rows, squared_norms = [], []
+    rows, squared_norms = [np.empty(0, np.int64)], [np.empty(0, np.float64)]
     connection = connect(file, BUSY_TIMEOUT_SECONDS)
     with errors():
         shard = qdrant.EdgeShard.create(str(place), _config(dimension, metric, threads))

@@ -31,8 +31,15 @@ VECTOR_DB = registration("pet", embedding_dimension=8)
 
 
 def provider_in(folder: Path) -> ChromaProvider:
-    """Return a provider that builds Chroma's folder from the first chunk on."""
-    return create("pet", ChromaConfig(folder=folder, approximate_from=1), folder)
+    """Return a provider that builds Chroma's folder from the first chunk on.
+
+    Its graph links every chunk with so many others, and walks so far, that none is out of reach.
+    Chroma's threads make another graph each time, and with the default settings some miss a hit.
+    """
+    config = ChromaConfig(
+        folder=folder, approximate_from=1, max_neighbors=256, ef_construction=ROWS, ef_search=ROWS
+    )
+    return create("pet", config, folder)
 
 
 def embeddings(seed: int = 0) -> np.ndarray[Any, Any]:

@@ -29,7 +29,7 @@ from corral.providers.vector_io.qdrant.provider import QdrantEdgeProvider, creat
 from corral.providers.vector_io.store.approximate import IndexFailed
 
 from ..engines import engine_of
-from .test_qdrant_edge_conformance import LocalProvider
+from .test_qdrant_edge_conformance import LocalProvider, LocalSearch
 
 DIMENSION = 8
 COUNT = 300
@@ -357,6 +357,44 @@ async def test_growth_and_deletions_are_taken_into_the_shard(tmp_path: Path) -> 
     await index.settle()
     assert searcher_of(index).covered == 900
     assert len(shards(tmp_path)) == 1
+    await index.close()
+
+
+async def delete_all(folder: Path) -> None:
+    """Delete the chunks by an index of its own."""
+    index = await provider_of(folder, exact=True).open_index(registered())
+    await index.delete_chunks([f"c{n:04}" for n in range(COUNT)])
+    await index.close()
+
+
+class OvertakenSearch(LocalSearch):
+    """All chunks are deleted once a shard is due, before it is made."""
+
+    def make_shard(self, place: Path) -> None:
+        """Delete the chunks, as another process would, and make the shard."""
+        asyncio.run(delete_all(self.file.parent))
+        super().make_shard(place)
+
+
+class OvertakenProvider(LocalProvider):
+    """Opens indexes with such searchers."""
+
+    searcher = OvertakenSearch
+
+
+async def test_chunks_that_go_while_their_shard_is_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that is empty by the time it is read makes no shard, quietly.
+
+    If this fails: the thread that builds ends with an error, or an empty shard is searched.
+    """
+    provider = OvertakenProvider("edge", QdrantEdgeConfig(approximate_from=200), tmp_path)
+    index = await provider.open_index(registered(), create=True)
+    await index.add_chunks(chunks_of(range(COUNT)), rows_of(COUNT))
+    await index.settle()
+    assert (searcher_of(index).covered, shards(tmp_path)) == (0, [])
+    assert "could not be built" not in caplog.text
     await index.close()
 
 
