@@ -177,7 +177,7 @@ class EdgeSearch(ApproximateSearcher[ShardBase]):
         try:
             self.make_shard(place)
             with transaction(connection, "DEFERRED"):
-                if not state(connection, "count"):  # all chunks were deleted meanwhile
+                if not state(connection, "count"):  # It is empty by now.
                     raise Abandoned
                 base = self._opened(connection, place)
             self._folder.switch(place)

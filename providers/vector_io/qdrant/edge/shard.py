@@ -113,7 +113,7 @@ class Shard:
 
 
 def make(file: Path, place: Path, dimension: int, metric: Metric, threads: int) -> None:
-    """Make a shard of all chunks in a chunk file, with a graph; it may be that there are none left.
+    """Make a shard of all chunks in a chunk file, with a graph. The file may be empty by now.
 
     Args:
         file: The chunk file.
