@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from corral.api.errors import NotFound, Unavailable
 
 DRAIN_SECONDS = 30.0
-"""Maximum time that `closing` and `wait_idle` wait for running calls; a query takes far less."""
+"""Default of `InFlight`; a query takes far less."""
 
 
 class InFlight:
@@ -19,10 +19,12 @@ class InFlight:
 
     Args:
         name: The vector DB's identifier, for messages.
+        drain_seconds: Maximum time that `closing` and `wait_idle` wait for running calls.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, drain_seconds: float = DRAIN_SECONDS) -> None:
         self._name = name
+        self._drain_seconds = drain_seconds
         self._running = 0
         self._shut = False
         self._idle = asyncio.Event()
@@ -52,14 +54,14 @@ class InFlight:
         """Reject new calls, wait for running ones, then enter; accept calls again on failure.
 
         Raises:
-            Unavailable: Calls still run after `DRAIN_SECONDS`.
+            Unavailable: Calls still run after `drain_seconds`.
         """
         before, self._shut = self._shut, True
         try:
             if not await self.wait_idle():
                 raise Unavailable(
                     f"Vector DB {self._name!r} is in use: {self._running} requests are still "
-                    f"running after {DRAIN_SECONDS:g} s.",
+                    f"running after {self._drain_seconds:g} s.",
                     hint="Nothing was deleted. Try again.",
                     field="vector_db_id",
                 )
@@ -69,10 +71,10 @@ class InFlight:
             raise
 
     async def wait_idle(self) -> bool:
-        """Reject new calls; return True when none runs, False after `DRAIN_SECONDS`."""
+        """Reject new calls; return True when none runs, False after `drain_seconds`."""
         self._shut = True
         try:
-            await asyncio.wait_for(self._idle.wait(), DRAIN_SECONDS)
+            await asyncio.wait_for(self._idle.wait(), self._drain_seconds)
         except TimeoutError:
             return False
         return True

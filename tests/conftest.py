@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from collections import Counter
 from collections.abc import Generator
@@ -37,6 +38,10 @@ if (
     and shutil.disk_usage(MEMORY).free >= ENOUGH_MEMORY_BYTES
 ):
     os.environ["TMPDIR"] = tempfile.tempdir = MEMORY
+
+# The hub of the libraries that fetch models: a port of this process, at which only a test listens.
+with socket.create_server(("127.0.0.1", 0)) as free:
+    os.environ["HF_ENDPOINT"] = f"http://127.0.0.1:{free.getsockname()[1]}"
 
 # Each client of HTTP loads all certificates, which takes 24 ms; some drivers make one in each test.
 certificates = functools.cache(httpx.create_ssl_context)

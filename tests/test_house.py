@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -30,6 +31,9 @@ FLOORS = {room: floor for floor, room in enumerate((*PRODUCT, "lab"))}
 SHARED = {"vector_io", "embedding", "rerank", "rag", "ingestion", "text"}
 """Folders of providers/ whose own modules belong to all providers of the kind."""
 
+
+PATCHED_CONSTANTS = {"chroma": 3, "milvus": 5, "pgvector": 22, "qdrant": 6, "weaviate": 10}
+"""Calls that patch a constant, by the tests' folder. They may only become fewer."""
 
 READ = (ast.Import, ast.ImportFrom, ast.Call)
 """What these tests look at in a file."""
@@ -453,6 +457,32 @@ def test_no_test_asserts_a_time_of_less_than_five_seconds() -> None:
         if float(match[1]) < 5
     ]
     assert found == []
+
+
+def patched_names(call: ast.Call) -> Iterator[str]:
+    """Yield the name of the attribute that a call of `setattr` or `patch.object` sets."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in {"setattr", "object", "patch"}:
+        for argument in call.args[:2]:
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                yield argument.value.rpartition(".")[2]
+                return
+
+
+def test_tests_patch_no_constant() -> None:
+    """A test gives a tunable as an argument or a setting, or uses as much data as the real one
+    needs.
+
+    If this fails: renaming a constant breaks tests of something else, and a bound is never tried.
+    """
+    patched = Counter(
+        path.parent.name
+        for room in ("tests", "integrations")
+        for path, calls in nodes(room).items()
+        for call in calls
+        if isinstance(call, ast.Call)
+        and any(name.strip("_").isupper() for name in patched_names(call))
+    )
+    assert patched == PATCHED_CONSTANTS
 
 
 def test_versions_are_pinned_and_no_index_is_named() -> None:

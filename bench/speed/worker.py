@@ -71,10 +71,17 @@ class Session:
     Args:
         system: Not yet prepared.
         questions: Their texts, and their embeddings, shape (n, dimension).
+        searchable_seconds: Maximum time until a query finds the last chunk.
     """
 
-    def __init__(self, system: System, questions: tuple[list[str], NDArray[np.float32]]) -> None:
+    def __init__(
+        self,
+        system: System,
+        questions: tuple[list[str], NDArray[np.float32]],
+        searchable_seconds: float = SEARCHABLE_SECONDS,
+    ) -> None:
         self._system = system
+        self._searchable_seconds = searchable_seconds
         self._before = memory_mib()
         self._questions = [Question(*each) for each in zip(*questions, strict=True)]
 
@@ -100,7 +107,7 @@ class Session:
             passed = time.perf_counter() - begin
             if chunk.chunk_id in [one for one, _ in found]:
                 return Ready(built, passed)
-            if passed > SEARCHABLE_SECONDS:
+            if passed > self._searchable_seconds:
                 return Ready(built, None)
             await asyncio.sleep(0.01)
 
@@ -165,7 +172,6 @@ def spread(rows: int, parts: int) -> Sequence[tuple[int, int]]:
 
 
 CALL_SECONDS = 600.0
-"""A system that is at one step for so long hangs, and is ended."""
 _PATIENCE_SECONDS = 10.0
 
 
@@ -180,9 +186,17 @@ class Worker:
         backend: What it measures.
         scratch: Empty folder for the system, removed by the caller.
         questions: As `Session` takes them.
+        call_seconds: A system that takes longer for one step hangs, and is ended.
     """
 
-    def __init__(self, backend: Backend, scratch: Path, questions: Any) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        scratch: Path,
+        questions: Any,
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        self._call_seconds = call_seconds
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
         arguments = (other, backend, scratch, questions)
@@ -212,9 +226,9 @@ class Worker:
         Raises:
             OutOfTime: The answer did not come until then.
             WorkerFailed: The method failed, the process ended, or it was killed because the answer
-                did not come within `CALL_SECONDS`.
+                did not come within `call_seconds`.
         """
-        hangs = time.monotonic() + CALL_SECONDS
+        hangs = time.monotonic() + self._call_seconds
         if time.monotonic() > ends:
             raise OutOfTime
         try:
@@ -225,7 +239,7 @@ class Worker:
                     self.kill()
                     if hangs > ends:
                         raise OutOfTime
-                    raise WorkerFailed(f"No answer within {CALL_SECONDS:g} s.")
+                    raise WorkerFailed(f"No answer within {self._call_seconds:g} s.")
             holds, result = self._pipe.recv()
             self._unanswered -= 1
         except (EOFError, OSError) as error:

@@ -253,6 +253,13 @@ class IngestionSettings(Section):
         description="How long a request that attaches files to a vector store waits until they "
         "are stored; then it answers `in_progress`. 0: it answers at once.",
     )
+    retry_seconds: float = Field(
+        default=2,
+        gt=0,
+        le=3600,
+        description="Pause before a document is tried again whose model or engine failed; four "
+        "times as long after each further failure.",
+    )
 
 
 class RunConfig(Section):

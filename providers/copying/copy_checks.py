@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 
 from corral.api.chunks import Chunk
@@ -77,7 +77,7 @@ async def compare(
         exact: True if both search vectors exactly.
     """
     counts = await source.count(), await target.count()
-    ids, differences = await _compare_ids(source, target, counts[0])
+    ids, differences = await compare_ids(id_pages(source, target), counts[0])
     if counts[0] != counts[1]:
         differences.insert(0, f"The source has {counts[0]} chunks, the target {counts[1]}.")
     chunks = await source.get_chunks(ids, include_embeddings=True)
@@ -144,10 +144,14 @@ async def _ask_both(
     return agreement(chunk.chunk_id, one, other)
 
 
-async def _compare_ids(
-    source: EmbeddingIndex, target: EmbeddingIndex, count: int
+async def compare_ids(
+    pages: AsyncIterator[tuple[list[str], list[str]]], count: int
 ) -> tuple[list[str], list[str]]:
     """Compare all ids of both sides.
+
+    Args:
+        pages: From `id_pages`.
+        count: Number of chunks of the source.
 
     Returns:
         A sample of the source's ids, drawn with a fixed seed; and the differences, as sentences.
@@ -155,7 +159,7 @@ async def _compare_ids(
     places = frozenset(random.Random(count).sample(range(count), min(SAMPLED, count)))  # noqa: S311 - a sample
     sample: list[str] = []
     seen, alone, first = 0, [0, 0], ["", ""]
-    async for mine, theirs in id_pages(source, target):
+    async for mine, theirs in pages:
         sample += [chunk_id for place, chunk_id in enumerate(mine, seen) if place in places]
         seen += len(mine)
         for side, ids in enumerate((set(mine).difference(theirs), set(theirs).difference(mine))):

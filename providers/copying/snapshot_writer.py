@@ -85,11 +85,16 @@ class _Writer:
         self.chunks += len(chunks)
 
 
-async def snapshot_of(index: EmbeddingIndex, details: Details) -> AsyncIterator[bytes]:
+async def snapshot_of(
+    index: EmbeddingIndex, details: Details, *, batch_bytes: int = BYTES_AT_ONCE
+) -> AsyncIterator[bytes]:
     """Yield a snapshot of an index and what else its vector store has, piece by piece.
 
     It may be written to meanwhile: a chunk that is there all the while is in the snapshot. Whether
     chunks were added or removed is said in the manifest.
+
+    Args:
+        batch_bytes: Maximum size of a batch; one chunk may be larger.
 
     Raises:
         InvalidRequest: A chunk has no embedding.
@@ -101,7 +106,7 @@ async def snapshot_of(index: EmbeddingIndex, details: Details) -> AsyncIterator[
         for start in range(0, len(ids), CHUNKS_AT_ONCE):
             part = ids[start : start + CHUNKS_AT_ONCE]
             chunks = await index.get_chunks(part, include_embeddings=True)
-            for batch in _batches(chunks):
+            for batch in _batches(chunks, batch_bytes):
                 await asyncio.to_thread(writer.add_batch, batch)
                 yield writer.sink.taken()
             _count_ids(seen, [chunk.chunk_id for chunk in chunks])
@@ -141,7 +146,7 @@ def _count_ids(digest: Any, ids: Sequence[str]) -> None:
         digest.update(f"{chunk_id}\0".encode())
 
 
-def _batches(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+def _batches(chunks: Sequence[Chunk], batch_bytes: int) -> Iterator[list[Chunk]]:
     """Yield chunks in batches of bounded size; about four bytes a character at most."""
     batch: list[Chunk] = []
     size = 0
@@ -153,7 +158,7 @@ def _batches(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
                 field="vector_db_id",
             )
         own = 4 * (len(chunk.content) + len(chunk.embedding))
-        if batch and size + own > BYTES_AT_ONCE:
+        if batch and size + own > batch_bytes:
             yield batch
             batch, size = [], 0
         batch.append(chunk)

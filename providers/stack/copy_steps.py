@@ -75,6 +75,7 @@ async def copy_step(
     *,
     embed: Embed | None = None,
     note: Note | None = None,
+    max_ids: int = MAX_IDS,
 ) -> CopyStep:
     """Copy the next chunks by id from one index to another.
 
@@ -83,8 +84,9 @@ async def copy_step(
         limit: Number of chunks in the step.
         embed: Makes the target's embeddings; None copies the source's embeddings.
         note: Called with every chunk of the step, even if the target already has it.
+        max_ids: Maximum number of ids that the source lists at once, for all steps.
     """
-    ids, total = await _next_ids(source, after, limit)
+    ids, total = await _next_ids(source, after, limit, max_ids)
     copied = 0
     for start in range(0, len(ids), WRITTEN_AT_ONCE):
         part = ids[start : start + WRITTEN_AT_ONCE]
@@ -163,13 +165,17 @@ def recorded(chunk: Chunk, vector_db: VectorDB) -> Chunk:
 
 
 async def id_pages(
-    source: EmbeddingIndex, target: EmbeddingIndex
+    source: EmbeddingIndex, target: EmbeddingIndex, limit: int = MAX_IDS
 ) -> AsyncIterator[tuple[list[str], list[str]]]:
-    """Yield the ids of both sides within the same bounds, page by page to the end."""
+    """Yield the ids of both sides within the same bounds, page by page to the end.
+
+    Args:
+        limit: Maximum number of ids that a side lists at once.
+    """
     after, is_last = "", False
     while not is_last:
-        pages = [await index.chunk_ids(after, MAX_IDS) for index in (source, target)]
-        full = [page[-1] for page in pages if len(page) == MAX_IDS]
+        pages = [await index.chunk_ids(after, limit) for index in (source, target)]
+        full = [page[-1] for page in pages if len(page) == limit]
         after, is_last = min(full, default=""), not full
         mine, theirs = ([i for i in page if is_last or i <= after] for page in pages)
         yield mine, theirs
@@ -177,11 +183,16 @@ async def id_pages(
 
 @dataclass(frozen=True, slots=True)
 class _Ids:
-    """At most `MAX_IDS` ids of a source after `after`, read when it had `total` chunks."""
+    """Ids of a source after `after`, read when it had `total` chunks.
+
+    Attributes:
+        is_last: True if the source has no further ids.
+    """
 
     after: str
     ids: list[str]
     total: int
+    is_last: bool
 
     def next(self, after: str, limit: int) -> list[str]:
         start = bisect_right(self.ids, after)
@@ -189,21 +200,23 @@ class _Ids:
 
     def serves(self, after: str, limit: int) -> bool:
         """Return True if it has all ids of a step."""
-        is_last = len(self.ids) < MAX_IDS
-        return after >= self.after and (is_last or len(self.next(after, limit)) == limit)
+        return after >= self.after and (self.is_last or len(self.next(after, limit)) == limit)
 
 
 # Keyed by index, so that an entry is freed when its vector DB is deleted, replaced or closed.
 _lists: WeakKeyDictionary[EmbeddingIndex, _Ids] = WeakKeyDictionary()
 
 
-async def _next_ids(source: EmbeddingIndex, after: str, limit: int) -> tuple[list[str], int]:
+async def _next_ids(
+    source: EmbeddingIndex, after: str, limit: int, max_ids: int
+) -> tuple[list[str], int]:
     """Return the ids of a step, fewer than `limit` only at the end, and the source's total."""
     total = await source.count()
     kept = _lists.pop(source, None)
     # A first step starts a new copy, which must not use ids from an earlier copy.
     if kept is None or not after or kept.total != total or not kept.serves(after, limit):
-        kept = _Ids(after, await source.chunk_ids(after, MAX_IDS), total)
+        listed = await source.chunk_ids(after, max_ids)
+        kept = _Ids(after, listed, total, is_last=len(listed) < max_ids)
     ids = kept.next(after, limit)
     if len(ids) == limit:
         _lists[source] = kept

@@ -80,17 +80,20 @@ class _Cache(dict[str, T]):
 
     Args:
         compute: Returns the terms of a word.
+        max_words: It is emptied when it has so many.
         max_terms: A word with more terms is not cached, so that long Chinese texts do not fill it.
     """
 
-    def __init__(self, compute: Callable[[str], T], max_terms: int = 1 << 16) -> None:
+    def __init__(
+        self, compute: Callable[[str], T], max_words: int, max_terms: int = 1 << 16
+    ) -> None:
         super().__init__()
-        self._compute, self._max_terms = compute, max_terms
+        self._compute, self._max_words, self._max_terms = compute, max_words, max_terms
 
     def __missing__(self, word: str) -> T:
         terms = self._compute(word)
         if len(word) <= MAX_TERM_LENGTH and len(terms) <= self._max_terms:
-            if len(self) >= _MAX_CACHED_WORDS:
+            if len(self) >= self._max_words:
                 self.clear()
             self[word] = terms
         return terms
@@ -214,29 +217,31 @@ class Analyzer:
 
     Args:
         language: One of the values of `LANGUAGES`.
+        max_cached_words: Of each of its caches.
 
     Raises:
         ValueError: The language is unknown.
     """
 
-    def __init__(self, language: str) -> None:
+    def __init__(self, language: str, max_cached_words: int = _MAX_CACHED_WORDS) -> None:
         if language not in LANGUAGES.values():
             raise ValueError(
                 f"{language!r} is not a language name; see corral.api.vector_dbs.LANGUAGES"
             )
         self.language = language
         self._rules = rules = _Rules(language)
-        self._terms = _Cache(rules.terms, _MAX_CACHED_TERMS)
-        self._spelled = _Cache(lambda part: tuple(self._folded(part)), _MAX_CACHED_TERMS)
-        self._apart = _Cache(partial(rules.positions, joined=False))
-        self._joined = _Cache(partial(rules.positions, joined=True))
+        words = max_cached_words
+        self._terms = _Cache(rules.terms, words, _MAX_CACHED_TERMS)
+        self._spelled = _Cache(lambda part: tuple(self._folded(part)), words, _MAX_CACHED_TERMS)
+        self._apart = _Cache(partial(rules.positions, joined=False), words)
+        self._joined = _Cache(partial(rules.positions, joined=True), words)
         self._rules_beside = beside = Rules(
             self._of_name,
             rules.terms,  # The beginnings of codes would fill a cache.
             partial(folded, turkish=language == "turkish"),
             language,
         )
-        self._beside = _Cache(beside.of, 16)
+        self._beside = _Cache(beside.of, words, 16)
 
     def terms(self, text: str) -> list[str]:
         """Return the index terms of a document or of a query, in order, with duplicates.

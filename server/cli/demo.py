@@ -133,7 +133,7 @@ async def _documents(client: Client, question: str, mode: str) -> list[str]:
 
 def _project_files(into: Path) -> list[SourceFile]:
     """Write the project's README and rfcs into a folder, and return them."""
-    texts = {"README.md": _readme()}
+    texts = {"README.md": readme()}
     for path in sorted((PROJECT / "rfcs").glob("*.md")):
         texts[f"rfcs/{path.name}"] = path.read_text(encoding="utf-8")
     files = []
@@ -145,9 +145,9 @@ def _project_files(into: Path) -> list[SourceFile]:
     return files
 
 
-def _readme() -> str:
+def readme(project: Path = PROJECT) -> str:
     """Return the README: of the checkout, or as an installed package carries it."""
-    path = PROJECT / "README.md"
+    path = project / "README.md"
     if path.is_file():
         return path.read_text(encoding="utf-8")
     return str(metadata(DISTRIBUTION).json["description"])

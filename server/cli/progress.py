@@ -27,11 +27,20 @@ class _Work:
         size: Their size together; what the estimate is made from.
         work: What is done.
         things: With what.
+        seconds_between_lines: Without bars.
     """
 
     def __init__(
-        self, screen: Console, bars: Progress | None, number: int, size: int, work: str, things: str
+        self,
+        screen: Console,
+        bars: Progress | None,
+        number: int,
+        size: int,
+        work: str,
+        things: str,
+        seconds_between_lines: float = SECONDS_BETWEEN_LINES,
     ) -> None:
+        self._seconds_between_lines = seconds_between_lines
         self._screen, self._bars = screen, bars
         self._number, self._size, self._work, self._things = number, size, work, things
         self._done, self._done_size = 0, 0.0
@@ -53,7 +62,7 @@ class _Work:
         status = f"{self._done}/{self._number} {self._things}{self._rate(now - self._started)}"
         if self._bars:
             self._bars.update(self._task, completed=size, status=status)
-        elif now - self._said >= SECONDS_BETWEEN_LINES and self._done < self._number:
+        elif now - self._said >= self._seconds_between_lines and self._done < self._number:
             self._said = now
             left = (now - self._started) * max(self._size - size, 0) / size if size else None
             rest = "" if left is None else f", about {left:.0f} s left"
@@ -112,7 +121,12 @@ class IngestProgress(_Work):
 
 @contextmanager
 def progress(
-    number: int, size: int, *, work: str = "Ingesting", things: str = "documents"
+    number: int,
+    size: int,
+    *,
+    work: str = "Ingesting",
+    things: str = "documents",
+    seconds_between_lines: float = SECONDS_BETWEEN_LINES,
 ) -> Iterator[Callable[[int, int], None]]:
     """Show the progress of some work on stderr; yield what to call after each step.
 
@@ -123,9 +137,11 @@ def progress(
         size: Their size together; what the estimate is made from.
         work: What is done.
         things: With what.
+        seconds_between_lines: Interval of progress lines without a terminal.
     """
     with _bars() as (screen, bars):
-        yield _Work(screen, bars, number, size, work, things).advance
+        shown = _Work(screen, bars, number, size, work, things, seconds_between_lines)
+        yield shown.advance
 
 
 @contextmanager

@@ -157,7 +157,7 @@ def install(monkeypatch: pytest.MonkeyPatch, systems: dict[str, type[System]] = 
     """Make systems known under their names, as if each had a file in bench/peers."""
     for name, kind in systems.items():
         module = ModuleType(f"{package}.{name}")
-        monkeypatch.setattr(module, "PEER", kind, raising=False)
+        vars(module)["PEER"] = kind
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(backends, "peer_names", lambda: sorted(systems))
     monkeypatch.setattr(Exact, "calls", [])

@@ -21,7 +21,6 @@ from corral.bench.report.report import Report, read_report
 from corral.bench.report.speed_sections import speed_tables
 from corral.bench.run import OutOfTime
 from corral.bench.speed import run as speed
-from corral.bench.speed import worker as speed_worker
 from corral.bench.speed.load import Timed
 from corral.bench.speed.plan import Cell, SpeedPlan, make_speed_plan
 from corral.bench.speed.results import Measured, build_row, speed_rows
@@ -52,7 +51,7 @@ class Here:
 
     def __init__(self, backend: Backend, scratch: Path, questions: Any) -> None:
         kind = self.systems[backend.name]
-        self._session = Session(kind(backend.name, scratch), questions)
+        self._session = Session(kind(backend.name, scratch), questions, searchable_seconds=0.05)
         self.alive = True
 
     async def call(self, what: str, *arguments: Any, ends: float = 0) -> Any:
@@ -143,7 +142,6 @@ def test_a_wrong_answer_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     If this fails: a backend is fast because it does not do the work.
     """
-    monkeypatch.setattr(speed_worker, "SEARCHABLE_SECONDS", 0.05)
     report = run_here(monkeypatch, tmp_path, {"memory": Worst, "exact": Exact})
     found = {build.backend: build.seconds_until_searchable for build in report.builds}
     assert found["memory"] is None
@@ -197,7 +195,8 @@ async def test_a_worker_that_ends_is_a_failure(
     with pytest.raises(OutOfTime):
         await worker.call("footprint", ends=time.monotonic() - 1)
     assert worker.alive, "it was not asked"
-    monkeypatch.setattr(speed_worker, "CALL_SECONDS", -1.0)
+    worker.kill()
+    worker = Worker(backend, tmp_path, questions, call_seconds=-1.0)
     with pytest.raises(WorkerFailed, match="No answer within"):
         await worker.call("footprint")
     assert not worker.alive

@@ -12,12 +12,10 @@ from typing import Any
 import apsw
 import pytest
 
-from corral.api import calls
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, NotFound, Unavailable
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.base import database
 from corral.providers.base.config import ProviderEntry, Providers, RunConfig
 from corral.providers.stack.stack import Stack
 
@@ -167,25 +165,6 @@ async def test_a_deletion_waits_for_queries_and_refuses_new_ones(tmp_path: Path)
         held.go.set()
         assert [hit.chunk.chunk_id for hit in (await query).hits] == ["a"]
         assert await deletion == ""
-
-
-async def test_a_deletion_does_not_wait_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a query does not end, the deletion says so, and everything is as it was."""
-    monkeypatch.setattr(calls, "DRAIN_SECONDS", 0.1)
-
-    async with opened(tmp_path) as stack:
-        index = await filled(stack)
-        held = Held(index, "search_keyword")
-        query = asyncio.create_task(index.query(None, "zebra", mode="keyword"))
-        await held.reached.wait()
-        with pytest.raises(Unavailable, match=r"in use: 1 requests? .*Nothing was deleted"):
-            await stack.unregister("db")
-        assert await (await stack.index("db")).count() == 1
-        held.go.set()
-        await query
-        await stack.unregister("db")
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -395,8 +374,6 @@ async def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
 
     If this fails: the registry is used on the event loop, or what was made is not deleted.
     """
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 3000)
-
     async with opened(tmp_path, provider) as stack:
         await filled(stack)
         made: list[EmbeddingIndex] = []
@@ -423,12 +400,8 @@ async def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
         await filled(stack, "new")
 
 
-async def test_a_deletion_that_meets_a_locked_registry_can_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_deletion_that_meets_a_locked_registry_can_be_repeated(tmp_path: Path) -> None:
     """The chunks are gone, the registration is still there, and the next deletion ends it."""
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 100)
-
     async with opened(tmp_path) as stack:
         await filled(stack)
         with locked(tmp_path), pytest.raises(Unavailable, match="locked"):

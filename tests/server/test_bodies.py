@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.api.checks import check_matrix
-from corral.server import bodies
-from corral.server.bodies import cut
+from corral.server.bodies import MAX_OBJECTS, PIECE_BYTES, cut
 from corral.server.llama_stack.wire import InsertChunksRequest
 
 from .harness import JSON, InProcess, Json, run_config
@@ -70,11 +69,11 @@ def test_other_bodies_are_not_cut(raw: bytes) -> None:
     assert cut(raw) is None
 
 
-def test_a_list_of_too_many_objects_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_of_too_many_objects_is_not_cut() -> None:
     """Cutting costs memory for each object, so there is a bound."""
-    monkeypatch.setattr(bodies, "MAX_OBJECTS", 2)
-    assert cut(b'{"list": [{}, {}]}') is not None
-    assert cut(b'{"list": [{}, {}, {}]}') is None
+    for number, is_cut in ((MAX_OBJECTS, True), (MAX_OBJECTS + 1, False)):
+        raw = b'{"list": [' + b",".join([b"{}"] * number) + b"]}"
+        assert (cut(raw) is not None) is is_cut
 
 
 def test_a_string_without_end_is_read_once() -> None:
@@ -85,6 +84,11 @@ def test_a_string_without_end_is_read_once() -> None:
     began = time.process_time()
     assert cut(b'{"list": [{"a": "' + b'\\"' * 60_000) is None
     assert time.process_time() - began < 5
+
+
+def large(item: str) -> str:
+    """Return a JSON object that fills a piece of a body: white space follows its bracket."""
+    return "{" + " " * PIECE_BYTES + item[1:]
 
 
 BODIES: list[tuple[str, Any]] = [
@@ -98,9 +102,7 @@ BODIES: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("items", [b for _, b in BODIES], ids=[n for n, _ in BODIES])
-def test_a_body_in_pieces_is_answered_as_the_whole(
-    tmp_path: Path, items: list[Json], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_in_pieces_is_answered_as_the_whole(tmp_path: Path, items: list[Json]) -> None:
     """Stored or refused alike, with the numbers of the items as they are in the request.
 
     If this fails: a large insert is refused for another reason than a small one, or not at all.
@@ -109,11 +111,11 @@ def test_a_body_in_pieces_is_answered_as_the_whole(
     for pieces in (False, True):
         with InProcess(tmp_path / str(pieces)) as app:
             app.register()
-            if pieces:
-                monkeypatch.setattr(bodies, "LARGE_BODY_BYTES", 1)
-                monkeypatch.setattr(bodies, "PIECE_BYTES", 1)
-            body = {"vector_db_id": "db", "chunks": items}
-            sent = app.send("POST", "/v1/vector-io/insert", body)
+            listed = ", ".join(
+                large(json.dumps(item)) if pieces else json.dumps(item) for item in items
+            )
+            raw = f'{{"vector_db_id": "db", "chunks": [{listed}]}}'
+            sent = app.send("POST", "/v1/vector-io/insert", content=raw, headers=JSON)
             found = app.contents("a b c", max_chunks=9)
             said = sent.json()
             if sent.is_error:
@@ -122,14 +124,11 @@ def test_a_body_in_pieces_is_answered_as_the_whole(
     assert answers[0] == answers[1]
 
 
-def test_a_piece_that_is_no_json_is_refused(
-    app: InProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_piece_that_is_no_json_is_refused(app: InProcess) -> None:
     """The refusal names no place, as that would be one in the piece."""
-    monkeypatch.setattr(bodies, "LARGE_BODY_BYTES", 1)
-    monkeypatch.setattr(bodies, "PIECE_BYTES", 1)
     app.register()
-    raw = b'{"vector_db_id": "db", "chunks": [{"content": "a"}, {"content": nul}]}'
+    listed = ", ".join(map(large, ('{"content": "a"}', '{"content": nul}')))
+    raw = f'{{"vector_db_id": "db", "chunks": [{listed}]}}'
     refused = app.send("POST", "/v1/vector-io/insert", content=raw, headers=JSON)
     assert refused.status_code == 400
     assert "not valid JSON" in refused.text

@@ -9,8 +9,6 @@ from typing import Any
 import apsw
 import pytest
 
-from corral.providers.base import database
-
 from .harness import InProcess, Json, message_of, run_config
 
 PROVIDERS = ["chroma", "faiss", "memory", "qdrant", "sqlite"]
@@ -72,11 +70,8 @@ def test_a_vector_db_whose_provider_has_left_is_deleted_with_a_word(tmp_path: Pa
         assert app.ok("GET", "/v1/vector-dbs")["data"] == []
 
 
-def test_a_locked_registry_is_a_503_that_may_be_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_registry_is_a_503_that_may_be_repeated(tmp_path: Path) -> None:
     """A registration says who holds the file; clients repeat it; queries go on."""
-    monkeypatch.setattr(database, "BUSY_TIMEOUT_MS", 200)
     with InProcess(tmp_path) as app:
         app.register()
         app.insert("the fox sleeps")

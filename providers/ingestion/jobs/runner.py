@@ -34,9 +34,6 @@ REPORT_EVERY_SECONDS = 0.3
 FLOAT_BYTES = 4
 STORE_SECONDS = 10.0
 """Maximum time that a stopping worker waits for a document that is being stored."""
-FIRST_PAUSE_SECONDS = 2.0
-"""Pause before the first retry of a job; four times as long after each further failure."""
-
 LOOK_EVERY_SECONDS = 0.25
 """Interval at which idle workers and watchers check for writes of other processes."""
 TAKE_OVER_EVERY_SECONDS = 2.0
@@ -65,10 +62,14 @@ class JobRunner:
         queue: The queue of jobs.
         ingester: Reads, splits, embeds and stores documents.
         owner: Name of the owner; it runs only jobs claimed by this owner.
+        retry_seconds: Pause before the first retry of a job.
     """
 
-    def __init__(self, queue: JobQueue, ingester: Ingester, owner: str) -> None:
+    def __init__(
+        self, queue: JobQueue, ingester: Ingester, owner: str, retry_seconds: float
+    ) -> None:
         self._queue, self._ingester, self._owner = queue, ingester, owner
+        self._retry_seconds = retry_seconds
 
     async def do(self, jobs: Sequence[Job], library: FileLibrary) -> list[Job]:
         """Run jobs that this owner has claimed, and record the outcome in the table.
@@ -190,7 +191,7 @@ class JobRunner:
         elif not isinstance(error, ProviderError) or job.attempts >= MAX_ATTEMPTS:
             await self._end(job, "server_error", str(error))
         else:
-            pause = FIRST_PAUSE_SECONDS * 4 ** (job.attempts - 1)
+            pause = self._retry_seconds * 4 ** (job.attempts - 1)
             await self._give_back(job, str(error), time.time() + pause)
 
     async def _end(self, job: Job, code: ErrorCode, message: str) -> None:
@@ -260,7 +261,9 @@ class Workers:
         """Start the workers, unless they are running."""
         if self._tasks:
             return
-        runner = JobRunner(self.queue, self.ingester, self._owner.name)
+        runner = JobRunner(
+            self.queue, self.ingester, self._owner.name, self._settings.retry_seconds
+        )
         loops = [self._work(runner) for _ in range(self._settings.workers)]
         self._tasks = {asyncio.create_task(loop) for loop in [*loops, self._keep_up()]}
         await asyncio.to_thread(self._owner.enter)

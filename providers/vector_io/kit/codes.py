@@ -187,12 +187,24 @@ class Scan:
     Reading the codes takes longer than multiplying them. So queries that arrive during a pass share
     the next pass: sixteen queries take as long as one. A query never waits for others to arrive,
     and waits for at most one pass before its own.
+
+    Args:
+        stored: Of all rows.
+        max_queries: Most queries of a pass.
+        rows_alone: Rows that a thread multiplies at once with a single query.
     """
 
-    def __init__(self, stored: Codes) -> None:
+    def __init__(
+        self,
+        stored: Codes,
+        *,
+        max_queries: int = _TOGETHER,
+        rows_alone: int = _BLOCK_ROWS_ALONE,
+    ) -> None:
         self.stored = stored
+        self._rows_alone = rows_alone
         self.largest_residual = float(stored.residuals.max(initial=0.0))
-        self._together = max(1, min(_TOGETHER, _TOGETHER_BYTES // (4 * len(stored) + 1)))
+        self._together = max(1, min(max_queries, _TOGETHER_BYTES // (4 * len(stored) + 1)))
         self._waiting: list[_Asked] = []
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
@@ -225,7 +237,8 @@ class Scan:
             others = [each for each in self._waiting if each is not mine]
             batch = [mine, *others][: self._together]
         try:
-            products = _multiplied([each.query for each in batch], self.stored)
+            queries = [each.query for each in batch]
+            products = _multiplied(queries, self.stored, self._rows_alone)
             for each, scores in zip(batch, products, strict=True):
                 each.scores = scores
         finally:
@@ -247,13 +260,13 @@ def _helpers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="scan")
 
 
-def _multiplied(queries: list[Codes], stored: Codes) -> list[NDArray[np.float32]]:
+def _multiplied(queries: list[Codes], stored: Codes, rows_alone: int) -> list[NDArray[np.float32]]:
     """Return the product of each row with each query."""
     multiply = products()
     codes = np.concatenate([query.codes for query in queries])
     own = np.concatenate([query.scales for query in queries])
     packed = numkong.dots_pack(codes) if len(codes) > 1 else None
-    step = _BLOCK_ROWS_ALONE if packed is None else _BLOCK_ROWS
+    step = rows_alone if packed is None else _BLOCK_ROWS
     scores = [np.empty(len(stored), dtype=np.float32) for _ in queries]
 
     def multiply_block(start: int) -> None:

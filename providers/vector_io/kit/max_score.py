@@ -70,7 +70,12 @@ class TermScores:
 
 
 def best_by_terms(
-    terms: Sequence[TermScores], k: int, allowed: RowSet | None
+    terms: Sequence[TermScores],
+    k: int,
+    allowed: RowSet | None,
+    *,
+    few: int = FEW,
+    look_up: int = LOOK_UP,
 ) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
     """Return the k best rows by the sums of their terms' scores, and all that tie with the k-th.
 
@@ -78,17 +83,19 @@ def best_by_terms(
         terms: Not empty.
         k: At least 1.
         allowed: The rows that may be returned; None for all.
+        few: Up to this number of postings, all are added up without a selection.
+        look_up: Cost of looking up a row's score, in postings added up in the same time.
 
     Returns:
         Rows and scores, best first, ties in ascending order of rows.
     """
-    rows, scores = _chosen(terms, k, allowed)
+    rows, scores = _chosen(terms, k, allowed, few, look_up)
     best = best_rows(scores, k)
     return rows[best], scores[best]
 
 
 def _chosen(
-    terms: Sequence[TermScores], k: int, allowed: RowSet | None
+    terms: Sequence[TermScores], k: int, allowed: RowSet | None, few: int, look_up: int
 ) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
     """Return a superset of the best rows, and their scores."""
     by_worth = sorted(terms, key=lambda term: -term.most)
@@ -96,7 +103,7 @@ def _chosen(
     for number, term in enumerate(by_worth[:-1], 1):
         taken += len(term.rows)
         rest = sum(other.most for other in by_worth[number:])
-        if total <= FEW or 4 * taken > total:
+        if total <= few or 4 * taken > total:
             break
         if sum(other.most for other in by_worth[:number]) <= rest:
             continue  # the other terms could still outweigh any row
@@ -104,7 +111,7 @@ def _chosen(
         if len(rows) >= k:
             least = np.partition(scores, len(scores) - k)[len(scores) - k] * _ROUNDING
             rows = rows[scores + rest >= least]
-            if rest < least and LOOK_UP * len(rows) * len(terms) < total:
+            if rest < least and look_up * len(rows) * len(terms) < total:
                 return rows, _looked_up(terms, rows)
     return _added(terms, allowed)
 

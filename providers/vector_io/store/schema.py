@@ -6,6 +6,7 @@ Its tables and their versions. RFC 0008 has the layout and its reasons.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
@@ -89,18 +90,25 @@ def prepare_in_memory(connection: apsw.Connection, keyword: KeywordIndex) -> Non
     blank.close()
 
 
-def prepare(connection: apsw.Connection, keyword: KeywordIndex) -> None:
+def prepare(
+    connection: apsw.Connection, keyword: KeywordIndex, migrations: Sequence[Step] = MIGRATIONS
+) -> None:
     """Bring a file to this version's schema and this analyzer's keyword index, in one transaction.
+
+    Args:
+        connection: To the file.
+        keyword: Its keyword index.
+        migrations: The steps to the newest version.
 
     Raises:
         ConfigError: A newer Corral wrote the file.
     """
     name = Path(connection.filename).name
-    current = check_version(connection, len(MIGRATIONS), name) == len(MIGRATIONS)
+    current = check_version(connection, len(migrations), name) == len(migrations)
     if current and state(connection, "analyzer") == KEYWORD_VERSION:
         return
     with transaction(connection):
-        upgrade(connection, MIGRATIONS, name)
+        upgrade(connection, migrations, name)
         if state(connection, "analyzer") != KEYWORD_VERSION:
             _reindex(connection, keyword)
 

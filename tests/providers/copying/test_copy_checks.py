@@ -14,10 +14,13 @@ from corral.api.engine_index import EngineIndex
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
-from corral.providers.copying import copy_checks
-from corral.providers.copying.copy_checks import CopyChecks, agreement, compare
-from corral.providers.stack import copy_steps
-from corral.providers.stack.copy_steps import difference
+from corral.providers.copying.copy_checks import (
+    CopyChecks,
+    agreement,
+    compare,
+    compare_ids,
+)
+from corral.providers.stack.copy_steps import difference, id_pages
 from corral.providers.vector_io.memory.provider import memory_engine
 
 
@@ -97,36 +100,39 @@ async def compared(one: EmbeddingIndex, other: EmbeddingIndex, **options: Any) -
 
 
 @pytest.mark.parametrize("page", [1, 3, 50, 51, 100_000])
-async def test_all_ids_are_compared_page_by_page(
-    page: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_all_ids_are_compared_page_by_page(page: int) -> None:
     """Wherever pages end on either side, what one side alone has is counted once.
 
     If this fails: a page that is full is compared beyond its last id.
     """
-    monkeypatch.setattr(copy_steps, "MAX_IDS", page)
     ids = [f"c{n:02}" for n in range(50)]
-    found = await compared(await index(ids), await index(ids))
-    assert (found.differences, found.sampled) == ((), 20)
+    one = await index(ids)
+    sample, differences = await compare_ids(id_pages(one, await index(ids), page), 50)
+    assert (len(sample), differences) == (20, [])
     other = [*ids[:7], *ids[9:40], *ids[41:], "b", "c07a", "d", "e"]
-    found = await compared(await index(ids), await index(other), modes=())
-    assert found.differences[:3] == (
-        "The source has 50 chunks, the target 51.",
+    _, differences = await compare_ids(id_pages(one, await index(other), page), 50)
+    assert differences == [
         "The target lacks 3 chunks, the first 'c07'.",
         "It has 4 of its own, the first 'b'.",
+    ]
+
+
+async def test_another_number_of_chunks_is_a_difference() -> None:
+    """Both numbers are named, before the ids that only one side has."""
+    found = await compared(await index(["a", "b"]), await index(["a"]), modes=())
+    assert found.differences == (
+        "The source has 2 chunks, the target 1.",
+        "The target lacks 1 chunks, the first 'b'.",
     )
 
 
-async def test_the_sample_is_from_all_over_and_always_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_sample_is_from_all_over_and_always_the_same() -> None:
     """Twenty chunks of the whole range, equal from run to run, however long the pages are."""
     ids = [f"c{n:04}" for n in range(2000)]
     samples = []
     for page in (7, 100_000):
-        monkeypatch.setattr(copy_steps, "MAX_IDS", page)
         one = await index(ids)
-        samples.append((await copy_checks._compare_ids(one, one, 2000))[0])
+        samples.append((await compare_ids(id_pages(one, one, page), 2000))[0])
     assert samples[0] == samples[1] == sorted(samples[0])
     assert len(samples[0]) == 20
     assert samples[0][0] < "c0400"

@@ -12,9 +12,10 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import Conflict, NotFound, Unavailable
+from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.copying.copy import CopyReport, copy_batch, copy_vector_db, verify_copy
 from corral.providers.stack import copy_steps
-from corral.providers.stack.copy_steps import CopyStep, batch_size
+from corral.providers.stack.copy_steps import CopyStep, batch_size, copy_step
 from corral.providers.stack.stack import Stack
 
 from ..vector_io.engines import engine_of
@@ -96,8 +97,16 @@ async def test_long_lists_of_ids_come_in_parts(
     async def work(stack: Stack) -> None:
         await filled(stack)
         asked = await listed(stack, monkeypatch)
-        monkeypatch.setattr(copy_steps, "MAX_IDS", 12)
-        steps = await steps_of_a_copy(stack, 5)
+        await stack.register(
+            VectorDBRegistration(
+                vector_db_id="target", embedding_model="hashing", provider_id="memory"
+            )
+        )
+        source, target = await stack.index("source"), await stack.index("target")
+        steps: list[CopyStep] = []
+        while not steps or not steps[-1].done:
+            after = steps[-1].last_id if steps else ""
+            steps.append(await copy_step(source, target, after, 5, max_ids=12))
         assert [step.seen for step in steps] == [5] * 8 + [0]
         assert asked == ["", *(steps[n].last_id for n in (1, 3, 5))]
         assert_equal(await stored(stack, "target"), await stored(stack, "source"))

@@ -19,7 +19,8 @@ from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import Conflict, CorralError, InvalidRequest, Unavailable
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
-from corral.providers.copying import snapshot_writer
+from corral.providers.copying.snapshot_file import Details
+from corral.providers.copying.snapshot_writer import CHUNKS_AT_ONCE, snapshot_of
 from corral.providers.copying.snapshots import Imported, export, restore
 from corral.providers.stack.stack import Stack
 
@@ -143,22 +144,22 @@ async def test_anyone_can_read_it(tmp_path: Path) -> None:
     )
 
 
-async def test_memory_holds_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_holds_one_batch(tmp_path: Path) -> None:
     """Batches end at a number of chunks and at a size; pieces are yielded batch by batch, and
     stored so.
 
     If this fails: a large vector DB does not fit into memory on its way out or in.
     """
-    monkeypatch.setattr(snapshot_writer, "CHUNKS_AT_ONCE", 15)
-    monkeypatch.setattr(snapshot_writer, "BYTES_AT_ONCE", 4 * 64 * 10)
+    number = CHUNKS_AT_ONCE + 100
     async with opened(tmp_path) as stack:
-        await filled(stack)
-        pieces = [piece async for piece in export(stack, "source")]
+        await filled(stack, number=number)
+        index = await stack.index("source")
+        pieces = [p async for p in snapshot_of(index, Details(), batch_bytes=4 * 64 * 200)]
         assert len(pieces) >= 6
         told: list[tuple[int, int]] = []
         await imported(stack, io.BytesIO(b"".join(pieces)), progress=lambda *n: told.append(n))
-        assert told[-1] == (40, 40)
-        assert max(b - a for (a, _), (b, _) in itertools.pairwise(told)) <= 10
+        assert told[-1] == (number, number)
+        assert max(b - a for (a, _), (b, _) in itertools.pairwise(told)) <= 200
         assert_equal(await stored(stack, "target"), await stored(stack, "source"))
 
 
@@ -171,11 +172,11 @@ async def test_an_empty_vector_db_travels(tmp_path: Path) -> None:
         assert (done.chunks, done.vector_db.language) == (0, "norwegian")
 
 
-async def test_a_change_meanwhile_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_meanwhile_is_noted(tmp_path: Path) -> None:
     """A chunk that is added behind the export is not in it, and the file and the import say so."""
-    monkeypatch.setattr(snapshot_writer, "CHUNKS_AT_ONCE", 15)
+    number = CHUNKS_AT_ONCE + 1
     async with opened(tmp_path) as stack:
-        await filled(stack)
+        await filled(stack, number=number)
         pieces: list[bytes] = []
         async for piece in export(stack, "source"):
             if not pieces:
@@ -183,7 +184,7 @@ async def test_a_change_meanwhile_is_noted(tmp_path: Path, monkeypatch: pytest.M
                 await (await stack.index("source")).add_chunks([late], embeddings(1))
             pieces.append(piece)
         done = await imported(stack, io.BytesIO(b"".join(pieces)))
-        assert done.chunks == 40
+        assert done.chunks == number
         assert "written" in done.notes[0]
 
 
@@ -336,9 +337,9 @@ async def test_no_flipped_byte_goes_unnoticed(tmp_path: Path) -> None:
 async def test_an_import_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that goes away in the middle leaves no vector DB and no data; nobody sees one
     before it is complete."""
-    monkeypatch.setattr(snapshot_writer, "CHUNKS_AT_ONCE", 10)
+    number = 2 * CHUNKS_AT_ONCE + 1
     async with opened(tmp_path) as stack:
-        await filled(stack)
+        await filled(stack, number=number)
         file = await exported(stack)
         add, calls = EngineIndex.add_chunks, []
 
@@ -356,7 +357,7 @@ async def test_an_import_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.M
                 await imported(stack, file, provider_id="sqlite")
         assert await stack.orphans("sqlite") == []
         assert len(list(tmp_path.rglob("sqlite/**/*.db"))) == 1
-        assert (await imported(stack, file, provider_id="sqlite")).chunks == 40
+        assert (await imported(stack, file, provider_id="sqlite")).chunks == number
 
 
 async def test_an_existing_vector_db_is_left_alone(tmp_path: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 
 class Hub:
@@ -16,7 +18,7 @@ class Hub:
     Answers what Corral asks, and what the library huggingface_hub asks before it fetches.
     """
 
-    def __init__(self, folder: Path, repository: str, revision: str) -> None:
+    def __init__(self, folder: Path, repository: str, revision: str, port: int = 0) -> None:
         self.sent: list[str] = []
         sent = self.sent
         prefix, about = f"/{repository}/resolve/{revision}/", f"/api/models/{repository}"
@@ -62,7 +64,7 @@ class Hub:
             def log_message(self, *arguments: object) -> None:
                 """Print nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -74,8 +76,8 @@ class Hub:
 
 @contextmanager
 def served(folder: Path, repository: str, revision: str) -> Iterator[Hub]:
-    """Serve a folder as one revision of a repository."""
-    hub = Hub(folder, repository, revision)
+    """Serve a folder as one revision of a repository, where libraries look for their hub."""
+    hub = Hub(folder, repository, revision, urlsplit(os.environ["HF_ENDPOINT"]).port or 0)
     try:
         yield hub
     finally:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from corral.api.checks import MAX_K
 from corral.api.chunks import Chunk
+from corral.api.documents import READ_CHUNKS
 from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
-from corral.providers.base import documents
 from corral.providers.ingestion import document_state as stored
 from corral.providers.ingestion.ingest import InsertReport
 
@@ -118,13 +119,13 @@ async def test_a_document_of_another_origin_is_not_replaced() -> None:
     assert (await insert(library, document(origin="south"))).unchanged == ["a"]
 
 
-async def test_documents_of_many_chunks_are_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_documents_of_many_chunks_are_known_too() -> None:
     """Where one query cannot return all chunks, more are asked."""
-    monkeypatch.setattr(stored, "MAX_K", 5)
-    monkeypatch.setattr(documents, "READ_CHUNKS", 3)
     library = FakeLibrary()
-    given = [document(name) for name in "abc"]
-    assert (await insert(library, *given)).chunks["a"] > 5
+    given = [document(name, TEXT * 80) for name in "abc"]
+    chunks = (await insert(library, *given)).chunks
+    assert chunks["a"] > READ_CHUNKS
+    assert sum(chunks.values()) > MAX_K
     assert (await insert(library, *given)).unchanged == ["a", "b", "c"]
 
 

@@ -19,7 +19,6 @@ from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.documents import change_acl, delete_document, stored_acl
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion import service
-from corral.providers.ingestion.jobs import runner
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
 from corral.providers.ingestion.jobs.queue import JobQueue
 from corral.providers.stack.stack import Stack
@@ -236,8 +235,6 @@ async def test_a_change_of_attributes_that_cannot_be_recorded_ends(
     async def full(*_: object) -> None:
         raise Unavailable("The disk is full.")
 
-    monkeypatch.setattr(runner, "TAKE_OVER_EVERY_SECONDS", 0.1)
-    monkeypatch.setattr(service, "WAIT_SECONDS", 10)
     async with opened(tmp_path) as stack:
         file_id = await attached(stack, ["group:hr"])
         with monkeypatch.context() as patch:

@@ -17,10 +17,10 @@ from corral.api.vector_dbs import ChunkingConfig, VectorDBRegistration
 from corral.providers.base.documents import delete_document
 from corral.providers.ingestion import service
 from corral.providers.ingestion.ingest import JOB_BATCH
-from corral.providers.ingestion.jobs import runner as work
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus, Step, Submission
 from corral.providers.ingestion.jobs.queue import MAX_ATTEMPTS, JobQueue
 from corral.providers.ingestion.jobs.reader import Scope
+from corral.providers.ingestion.jobs.runner import REPORT_EVERY_SECONDS
 from corral.providers.ingestion.service import Prepared
 from corral.providers.stack.stack import Stack
 
@@ -75,14 +75,13 @@ async def test_an_unchanged_text_is_embedded_once(tmp_path: Path, embedder: Watc
 
 
 async def test_progress_is_noted_while_more_is_to_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedder: Watched
 ) -> None:
     """A job notes its progress between parts of a document; behind the last one it only stores it.
 
     If this fails: a long document shows no bar that moves, or each short one pays for one more
     write to the disk.
     """
-    monkeypatch.setattr(work, "REPORT_EVERY_SECONDS", -1.0)  # with every part
     noted: list[int] = []
     report = JobQueue.report
 
@@ -92,12 +91,21 @@ async def test_progress_is_noted_while_more_is_to_come(
         noted.extend(step.progress.chunks for step in steps if not storing)
         await report(table, owner, steps, storing=storing)
 
+    async def embedding_slowly() -> None:
+        while True:
+            await embedder.waiting.wait()
+            await asyncio.sleep(2 * REPORT_EVERY_SECONDS)
+            await embedder.pass_one()
+
     monkeypatch.setattr(JobQueue, "report", watched)
     async with opened(tmp_path) as stack:
         [short] = await finished(stack, await stack.ingestion.submit([of_text("s", "Hay.")]))
         assert (noted, short.progress.chunks) == ([], 1)
         parts = "\n\n".join(f"Part {n}. " + "grass " * 400 for n in range(JOB_BATCH + 1))
+        embedder.gate.clear()
+        slow = asyncio.create_task(embedding_slowly())
         [long] = await finished(stack, await stack.ingestion.submit([of_text("l", parts)]))
+        slow.cancel()
         assert noted == list(range(JOB_BATCH, long.progress.chunks, JOB_BATCH)) != []
 
 
@@ -154,15 +162,12 @@ async def test_a_cancelled_job_stores_nothing(tmp_path: Path, embedder: Watched)
         assert sorted(await stored(stack)) == ["a", "b"]
 
 
-async def test_what_may_pass_is_tried_again(
-    tmp_path: Path, embedder: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_may_pass_is_tried_again(tmp_path: Path, embedder: Watched) -> None:
     """A model that is away for a moment fails no job; one that stays away fails it in the end.
 
     If this fails: a restart of the model's server loses documents, or holds a worker forever.
     """
-    monkeypatch.setattr("corral.providers.ingestion.jobs.runner.FIRST_PAUSE_SECONDS", 0.001)
-    async with opened(tmp_path) as stack:
+    async with opened(tmp_path, ingestion={"retry_seconds": 0.001}) as stack:
         embedder.refusals = MAX_ATTEMPTS - 1
         (job,) = await finished(stack, await stack.ingestion.submit([of_text("d", "Hay.")]))
         assert (job.status, job.error_message) == (JobStatus.COMPLETED, None)

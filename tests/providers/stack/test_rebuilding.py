@@ -12,6 +12,7 @@ from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.search import Retrieval
+from corral.providers.stack.rebuild import MOST_LEFT
 
 from .rebuild_stack import (
     NEW,
@@ -227,11 +228,9 @@ async def test_a_bad_change_is_refused(
         assert await stack.rebuilds.find(await stack.vector_db("db")) is None
 
 
-async def test_steps_and_switches_are_of_a_rebuild(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_steps_and_switches_are_of_a_rebuild(tmp_path: Path) -> None:
     """Without a rebuild, with one of other settings, or with most chunks missing: a conflict."""
-    await filled(tmp_path, 30)
+    await filled(tmp_path, MOST_LEFT + 1)
     async with opened(tmp_path, OLD) as stack:
         vector_db = await stack.vector_db("db")
         with pytest.raises(Conflict, match="is not being rebuilt"):
@@ -239,8 +238,7 @@ async def test_steps_and_switches_are_of_a_rebuild(
         await begin(stack, language="nb")
         with pytest.raises(Conflict, match="rebuilt with another language"):
             await begin(stack, language="de")
-        monkeypatch.setattr("corral.providers.stack.rebuild.MOST_LEFT", 20)
-        with pytest.raises(Conflict, match="30 chunks differ"):
+        with pytest.raises(Conflict, match=f"{MOST_LEFT + 1} chunks differ"):
             await switch(stack)
         assert (await stack.vector_db("db")).language == "english"
 

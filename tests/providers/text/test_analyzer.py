@@ -366,14 +366,13 @@ def test_terms_survive_fts5() -> None:
                 assert list(connection.execute(query, (f'"{term}"',))) == [(number,)]
 
 
-def test_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_threads() -> None:
     """Threads that share an analyzer get what one thread gets, also while its memory is cleared."""
-    monkeypatch.setattr(text_module, "_MAX_CACHED_WORDS", 20)
     endings = ("s", "ed", "ing", "er")
     words = [stem + ending for stem in ("walk", "talk", "jump", "play") for ending in endings]
     texts = [" ".join(f"{word}x{number} {word}" for word in words) for number in range(40)]
     expected = [Analyzer("english").terms(text) for text in texts]
-    shared = Analyzer("english")
+    shared = Analyzer("english", max_cached_words=20)
     results: list[list[list[str]]] = []
     threads = [
         threading.Thread(target=lambda: results.append([shared.terms(text) for text in texts]))
@@ -413,10 +412,9 @@ def test_stemmer_has_one_caller() -> None:
     assert not stemmer.disturbed
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded() -> None:
     """The memories of words hold a bounded number of words, and no long one."""
-    monkeypatch.setattr(text_module, "_MAX_CACHED_WORDS", 10)
-    fresh = Analyzer("simple")
+    fresh = Analyzer("simple", max_cached_words=10)
     for number in range(100):
         fresh.terms(f"word{number} " + "long" * 100 + " 中国人民大学图书馆")
         fresh.terms(f"getUser{number} " + "getUser" * 100)

@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
+from corral.server.applications.librechat import PAGE
+
 from ..harness import InProcess, run_config
 
 SECRET = "a secret that LibreChat shares with its file service"
@@ -89,13 +91,16 @@ def test_the_charset_that_a_sender_names_decodes(app: InProcess) -> None:
     assert "Schäfer hüten." in document["page_content"]
 
 
-def test_long_files_are_shown_whole(app: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_files_are_shown_whole(app: InProcess) -> None:
     """All chunks of a file are shown, and all files listed, however many are read at once."""
-    monkeypatch.setattr("corral.server.applications.librechat.PAGE", 1)
     text = " ".join(f"w{number}" for number in range(1500))
     embed(app, "file-1", "long.md", text.encode())
     embed(app, "file-2", "fences.md", TEXT)
-    assert send(app, "GET", "/ids").json() == ["file-1", "file-2"]
+    more = [{"document_id": f"more-{n:04}", "content": "Hay."} for n in range(PAGE)]
+    body = {"vector_db_id": "librechat", "documents": more, "chunk_size_in_tokens": 64}
+    app.ok("POST", "/v1/tool-runtime/rag-tool/insert", body)
+    ids = [each["document_id"] for each in more]
+    assert send(app, "GET", "/ids").json() == ["file-1", "file-2", *ids]
     shown = send(app, "GET", "/documents?ids=file-1").json()
     words = {word for each in shown for word in each["page_content"].split()}
     assert len(shown) > 2

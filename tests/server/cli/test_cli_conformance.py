@@ -221,9 +221,8 @@ def test_a_suite_that_breaks_down_is_no_verdict(
     corral: Corral, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Where pytest itself fails, its last words are shown and nothing is said to conform."""
-    suite = tmp_path / "suite.py"
-    suite.write_text("raise RuntimeError('no way')\n")
-    monkeypatch.setattr(conformance, "SUITE", suite)
+    (tmp_path / "pytest.py").write_text("print('no way')\nraise SystemExit(2)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # instead of the real one
     done = corral("conformance", "inline::memory")
     assert done.exit_code == 1
     assert "The suite ended with 2" in done.stderr

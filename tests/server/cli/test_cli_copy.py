@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
@@ -11,15 +10,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from click.testing import Result
 
 from corral.api.chunks import Chunk
-from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.base.config import load_config
-from corral.providers.stack.stack import Stack
-from corral.server.cli import progress as progress_module
+
+from .filling import store
 
 Corral = Callable[..., Result]
 
@@ -45,16 +41,7 @@ def home(tmp_path: Path) -> Path:
 
 def fill(home: Path, number: int) -> None:
     """Make the vector DB `farm` with so many chunks."""
-
-    async def work() -> None:
-        stack = Stack(load_config(None, home), home)
-        await stack.register(VectorDBRegistration(vector_db_id="farm", embedding_model="hashing"))
-        rows = np.random.default_rng(1).normal(size=(number, 64))
-        chunks = [Chunk(content=f"hay bale{n} in barn{n % 7}") for n in range(number)]
-        await (await stack.index("farm")).add_chunks(chunks, rows)
-        await stack.close()
-
-    asyncio.run(work())
+    store(home, [Chunk(content=f"hay bale{n} in barn{n % 7}") for n in range(number)])
 
 
 def figures(done: Result) -> list[str]:
@@ -86,16 +73,6 @@ def test_it_is_the_same_by_url(invoke: Corral, server_url: str, documents: Path)
     assert re.search(r"provider_id +sqlite", shown.stdout)
     for name in ("source-by-url", "copy-by-url"):  # other tests list what the server has
         assert invoke("--url", server_url, "dbs", "delete", name, "--yes").exit_code == 0
-
-
-def test_progress_is_said(corral: Corral, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no bar can be drawn a line is printed now and then."""
-    monkeypatch.setattr(progress_module, "SECONDS_BETWEEN_LINES", 0.0)
-    fill(home, 30)
-    done = corral("copy", "farm", "barn", "--batch", "12")
-    assert [line.split(",")[0] for line in done.stderr.splitlines()] == [
-        "Copying: 12/30 chunks", "Copying: 24/30 chunks"
-    ]  # fmt: skip
 
 
 def test_an_interrupted_copy_goes_on(corral: Corral, home: Path) -> None:

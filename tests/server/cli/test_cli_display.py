@@ -149,12 +149,9 @@ def test_modes_stand_side_by_side_without_repeats() -> None:
     ]
 
 
-def test_progress_in_a_pipe_is_lines(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_in_a_pipe_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
     """Where no bar can be drawn, progress is plain lines on stderr, with count and estimate."""
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.0)
-    with progress.progress(3, 300) as advance:
+    with progress.progress(3, 300, seconds_between_lines=0) as advance:
         for _ in range(3):
             advance(1, 100)
     printed = capsys.readouterr()

@@ -15,7 +15,11 @@ import click
 import pytest
 from click.testing import Result
 
+from corral.api.chunks import Chunk
 from corral.server.cli import cli, display
+from corral.server.cli.documents import CHUNKS_LIMIT, NAMED_LIMIT
+
+from .filling import store
 
 Corral = Callable[..., Result]
 IDS = ["blåbær.markdown", "fences.md", "notes/deep/water.rst", "notes/gate.txt", "page.html"]
@@ -62,26 +66,31 @@ def test_a_deletion_is_not_done_where_nobody_can_be_asked(filled: Corral) -> Non
     assert len(read(filled("documents", "list", "farm/1", "--json"))) == 5
 
 
-def test_a_list_goes_on_where_it_is_told_to(filled: Corral, monkeypatch: Any) -> None:
-    """`--after` and `--limit` choose, and all pages of the server are joined."""
-    from corral.server.cli import documents
-
+def test_a_list_goes_on_where_it_is_told_to(filled: Corral) -> None:
+    """`--after` and `--limit` choose."""
     part = filled("documents", "list", "farm/1", "--after", "fences.md", "--limit", "2", "--json")
     assert [d["document_id"] for d in read(part)] == IDS[2:4]
-    monkeypatch.setattr(documents, "DOCUMENTS_LIMIT", 2)
-    everything = read(filled("documents", "list", "farm/1", "--json"))
-    assert [d["document_id"] for d in everything] == IDS
     three = read(filled("documents", "list", "farm/1", "--limit", "3", "--json"))
     assert [d["document_id"] for d in three] == IDS[:3]
 
 
-def test_all_chunks_of_a_document_are_shown(filled: Corral, monkeypatch: Any) -> None:
-    """A document of more chunks than one answer holds is read on."""
-    from corral.server.cli import documents
+def test_all_pages_are_read(corral: Corral, home: Path) -> None:
+    """More documents, or chunks of one, than the server answers at once: all are shown.
 
-    monkeypatch.setattr(documents, "CHUNKS_LIMIT", 1)
-    shown = read(filled("documents", "show", "farm/1", "fences.md", "--json"))
-    assert len(shown["chunks"]) == shown["chunk_count"] >= 1
+    If this fails: a list ends early, and looks complete.
+    """
+    ids = [f"d{n:03}" for n in range(NAMED_LIMIT + 1)]
+    chunks = [Chunk(content=name, metadata={"document_id": name}) for name in ids]
+    long = {"document_id": "long"}
+    chunks += [Chunk(content=f"{n}", metadata=long) for n in range(CHUNKS_LIMIT + 1)]
+    store(home, chunks)
+    listed = read(corral("documents", "list", "farm", "--names", "--json"))
+    assert [d["document_id"] for d in listed] == [*ids, "long"]
+    most = NAMED_LIMIT + 1
+    listed = read(corral("documents", "list", "farm", "--names", "--limit", most, "--json"))
+    assert [d["document_id"] for d in listed] == ids
+    shown = read(corral("documents", "show", "farm", "long", "--json"))
+    assert len(shown["chunks"]) == shown["chunk_count"] == CHUNKS_LIMIT + 1
 
 
 def test_vector_dbs_are_shown_with_counts(filled: Corral) -> None:

@@ -18,7 +18,6 @@ import pytest
 from click.testing import Result
 
 from corral.api.engine_index import EngineIndex
-from corral.providers.ingestion.jobs import runner as work
 from corral.server.cli.client import Client
 
 from .stored_documents import IDS, stored
@@ -162,7 +161,6 @@ def test_an_interruption_says_what_is_stored(
     with monkeypatch.context() as patched:
         patched.setattr(Client, "changed_jobs", interrupted)
         patched.setattr(EngineIndex, "add_chunks", held)
-        patched.setattr(work, "STORE_SECONDS", 0.1)  # nobody waits for what is held
         done = corral("ingest", "farm", folder, "--create")
     assert done.exit_code != 0
     assert "Interrupted. Stored: " in done.stderr

@@ -11,7 +11,6 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import Unavailable
 from corral.api.vector_dbs import VectorDBRegistration
-from corral.providers.stack import background
 from corral.providers.stack.background import Sweep
 from corral.providers.stack.expiry import store_expiring
 from corral.providers.stack.stack import Stack
@@ -225,9 +224,8 @@ def test_expired_files_go(app: ClockedApp, clock: Clock, expiry: dict[str, str])
     assert not [path for path in (app.home / "blobs").rglob("*") if path.is_file()]
 
 
-async def test_the_sweep_runs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_sweep_runs_by_itself(tmp_path: Path) -> None:
     """In the background, what is due is deleted about when it is due, with the real clock."""
-    monkeypatch.setattr(background, "LEAST_SECONDS", 0.05)
     stack = Stack(run_config(), tmp_path)
     sweep = Sweep(stack)
     try:

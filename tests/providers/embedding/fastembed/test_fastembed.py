@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from huggingface_hub import constants, hf_api
 from onnx import TensorProto, helper
 from pydantic import ValidationError
 
@@ -96,14 +95,11 @@ async def test_what_cannot_be_loaded_is_named(folder: Path, tmp_path: Path) -> N
         await load(tmp_path, model="no/such", path=folder)
 
 
-async def test_without_a_network_it_fails_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_a_network_it_fails_at_once(tmp_path: Path) -> None:
     """Nobody waits for the library's retries; the error says where the files can go.
 
     If this fails: a person without a network waits for most of a minute, or gets a stack trace.
     """
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     begun = time.monotonic()
     with pytest.raises(Unavailable, match="cannot be reached") as caught:
         await load(tmp_path)
@@ -113,18 +109,12 @@ async def test_without_a_network_it_fails_at_once(
         await load(tmp_path, offline=True)
 
 
-async def test_the_librarys_own_download(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_librarys_own_download(folder: Path, tmp_path: Path) -> None:
     """It fetches MiniLM's files from the hub that it knows, once, and loads them offline then.
 
     If this fails: a model of fastembed's list works from a folder only, or asks at every start.
     """
     with served(folder, "Qdrant/all-MiniLM-L6-v2-onnx", "0123456789" * 4) as hub:
-        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
-        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(hf_api.api, "endpoint", hub.url)
         fetched = await (await load(tmp_path)).embed_query(TEXTS[0])
         assert sorted(hub.sent).count("model.onnx") == 1
         assert "tokenizer.json" in hub.sent

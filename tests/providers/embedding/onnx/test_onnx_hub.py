@@ -15,7 +15,6 @@ from corral.api.errors import ConfigError, Unavailable
 from corral.providers.embedding._local.embedder import LocalEmbedder
 from corral.providers.embedding.onnx.config import OnnxConfig
 from corral.providers.embedding.onnx.embedder import create
-from corral.providers.models import hub as hub_module
 
 from ..stand_in_hub import Hub, served
 from .model_folders import ROWS, table_folder
@@ -114,11 +113,8 @@ async def test_files_that_somebody_puts_there_are_taken(
         await load(tmp_path, hub.url, pooling="mean", sha256={"model.onnx": "0" * 64})
 
 
-async def test_without_a_network_it_says_what_to_do(
-    tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_a_network_it_says_what_to_do(tmp_path: Path, hub: Hub) -> None:
     """The error names the folder that would do instead, and comes soon."""
-    monkeypatch.setattr(hub_module, "CONNECT_SECONDS", 0.5)
     hub.close()
     with pytest.raises(Unavailable, match="cannot be fetched") as caught:
         await load(tmp_path, hub.url)

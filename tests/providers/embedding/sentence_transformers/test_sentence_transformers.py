@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from huggingface_hub import constants
 from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, NotFound, Unavailable
@@ -112,11 +111,8 @@ async def test_no_code_of_a_folder_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-async def test_without_a_network_it_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_a_network_it_says_what_to_do(tmp_path: Path) -> None:
     """Nobody waits for the library's retries; the error says where the files can go."""
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(Unavailable, match="cannot be reached") as caught:
         await load(tmp_path, revision=COMMIT)
     assert "models/sentence-transformers" in str(caught.value.hint)

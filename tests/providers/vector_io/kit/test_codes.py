@@ -198,11 +198,13 @@ class Passes:
         self._multiplied = codes_module._multiplied
         monkeypatch.setattr(codes_module, "_multiplied", self._counted)
 
-    def _counted(self, queries: list[Codes], stored: Codes) -> list[NDArray[np.float32]]:
+    def _counted(
+        self, queries: list[Codes], stored: Codes, rows_alone: int
+    ) -> list[NDArray[np.float32]]:
         self.sizes.append(len(queries))
         self.began.set()
         assert self.go_on.wait(60)
-        return self._multiplied(queries, stored)
+        return self._multiplied(queries, stored, rows_alone)
 
 
 def scores_of(scan: Scan, query: Codes) -> NDArray[np.float32]:
@@ -223,19 +225,18 @@ def all_at_once(scan: Scan, queries: list[Codes], passes: Passes) -> list[Future
         return [first, *others]
 
 
-def test_blocks_in_several_threads_are_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_in_several_threads_are_one_pass() -> None:
     """A pass over many blocks multiplies every row once, for itself and beside other passes.
 
     If this fails: from 131,073 chunks on, answers miss chunks or hold wrong ones.
     """
-    monkeypatch.setattr(codes_module, "_BLOCK_ROWS_ALONE", 37)
     rng = np.random.default_rng(5)
     stored, asked = coded(rows_of("plain", 400, rng)), coded(rows_of("plain", 8, rng))
     products_ = asked.codes.astype(np.int64) @ stored.codes.T.astype(np.int64)
     expected = products_ * (stored.scales * asked.scales[:, None])
 
     def scores(number: int) -> NDArray[np.float32]:
-        return scores_of(Scan(stored), asked[np.array([number])])
+        return scores_of(Scan(stored, rows_alone=37), asked[np.array([number])])
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(scores, [0, 1, 2, 3, 4, 5, 6, 7]))
@@ -258,14 +259,13 @@ def test_queries_that_wait_share_a_pass(monkeypatch: pytest.MonkeyPatch) -> None
         assert future.result().tolist() == expected.tolist()
 
 
-def test_a_pass_keeps_no_scores_that_were_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_keeps_no_scores_that_were_taken() -> None:
     """Scores of a million rows take 4 MB a query: a batch holds those of one pass at most.
 
     If this fails: 64 users of a million chunks take a quarter of a gigabyte more.
     """
-    monkeypatch.setattr(codes_module, "_TOGETHER", 3)
     rng = np.random.default_rng(7)
-    scan = Scan(coded(rng.standard_normal((50, DIMENSION))))
+    scan = Scan(coded(rng.standard_normal((50, DIMENSION))), max_queries=3)
     begun = [scan.ask(coded(rng.standard_normal((1, DIMENSION)))) for _ in range(8)]
     held: list[weakref.ref[Any]] = []
     for finish in begun:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from corral.providers.vector_io.kit import max_score
 from corral.providers.vector_io.kit.max_score import TermScores, best_by_terms
 from corral.providers.vector_io.kit.rows import RowSet, best_rows
 
@@ -29,15 +28,11 @@ def some_terms(rng: np.random.Generator, rows: int) -> list[TermScores]:
 
 @pytest.mark.parametrize("few", [0, 10**9])
 @pytest.mark.parametrize("seed", range(40))
-def test_the_best_are_those_of_adding_everything_up(
-    seed: int, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_are_those_of_adding_everything_up(seed: int, few: int) -> None:
     """Rows, order and scores equal those of every row's sum, bit for bit, ties included.
 
     If this fails: a row that only holds common words could win, or scores add in another order.
     """
-    monkeypatch.setattr(max_score, "FEW", few)
-    monkeypatch.setattr(max_score, "LOOK_UP", seed % 2)
     rng = np.random.default_rng(seed)
     count = int(rng.integers(5, 3000))
     terms, k = some_terms(rng, count), int(rng.choice([1, 3, 10, 50]))
@@ -50,7 +45,7 @@ def test_the_best_are_those_of_adding_everything_up(
     held = np.flatnonzero(total)
     held = held if allowed is None else held[allowed.mask(held)]
     expected = held[best_rows(total[held], k)]
-    rows, scores = best_by_terms(terms, k, allowed)
+    rows, scores = best_by_terms(terms, k, allowed, few=few, look_up=seed % 2)
     assert rows.tolist() == expected.tolist()
     assert scores.tolist() == total[expected].tolist()
 

@@ -62,9 +62,11 @@ async def test_questions_of_one_batch_get_their_own_answers(
     passes: list[int] = []
     multiplied = codes_module._multiplied
 
-    def counted(queries: Sequence[Codes], stored: Codes) -> list[NDArray[np.float32]]:
+    def counted(
+        queries: Sequence[Codes], stored: Codes, rows_alone: int
+    ) -> list[NDArray[np.float32]]:
         passes.append(len(queries))
-        return multiplied(list(queries), stored)
+        return multiplied(list(queries), stored, rows_alone)
 
     monkeypatch.setattr(codes_module, "_multiplied", counted)
 
