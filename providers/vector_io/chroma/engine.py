@@ -77,7 +77,9 @@ class ChromaEngine(Engine):
         *,
         drop: Callable[[], None],
         release: Callable[[], None],
+        few: int = FEW,
     ) -> None:
+        self._few = few
         super().__init__(vector_db)
         self._collection = collection
         self._mirror = mirror
@@ -229,7 +231,7 @@ class ChromaEngine(Engine):
         """
         mirror = self._mirror
         passing = None if filter_ is None else mirror.read(mirror.passing, filter_)
-        few = passing is not None and len(passing) <= max(k, FEW)
+        few = passing is not None and len(passing) <= max(k, self._few)
         if few or limit > k + MARGIN:
             return self._compare_all(embedding, k, passing)
         found = self._collection.query(embedding, limit, passing)

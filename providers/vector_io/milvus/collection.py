@@ -25,22 +25,20 @@ from corral.providers.vector_io.milvus.records import (
     Layout,
     Row,
     RowMaker,
-    decoded,
-    entry,
-    part_keys,
-    size_of,
-)
-from corral.providers.vector_io.milvus.schema import (
     VectorIndex,
     Writers,
+    decoded,
+    entry,
     fields,
     indexes,
+    part_keys,
+    size_of,
     stored_dimension,
 )
 
 _BATCH = 500  # rows fetched at once where they may be of 64 KiB
 # Milvus Lite searches what it has not flushed row by row and term by term, about 1.5 us each.
-_UNFLUSHED_TERMS = 20_000
+UNFLUSHED_TERMS = 20_000
 _TERMS_OF_A_ROW = 20  # what a row costs beside its terms
 _ABOUT = "about"
 _DEAD = f"kind == {Kind.DEAD:d}"
@@ -51,6 +49,7 @@ class Collection:
 
     Args:
         vectors: The index of the embeddings, for a collection that is made.
+        unflushed_terms: Terms that Milvus Lite may hold unflushed.
 
     Attributes:
         writers: The processes that write to it; not of an embedded Milvus.
@@ -65,7 +64,9 @@ class Collection:
         vector_db: VectorDB,
         layout: Layout,
         vectors: VectorIndex,
+        unflushed_terms: int = UNFLUSHED_TERMS,
     ) -> None:
+        self._unflushed_terms = unflushed_terms
         self.connection, self.layout, self.vectors = connection, layout, vectors
         self.is_lite = connection.embedded
         self.maker = RowMaker(layout, stored_dimension(vector_db))
@@ -122,9 +123,9 @@ class Collection:
             )
         return int(about.get("analyzer", ANALYZER_VERSION))
 
-    def record_version(self) -> None:
+    def record_version(self, layout: int = LAYOUT, analyzer: int = ANALYZER_VERSION) -> None:
         """Record how the rows are made."""
-        about = json.dumps({"layout": LAYOUT, "analyzer": ANALYZER_VERSION})
+        about = json.dumps({"layout": layout, "analyzer": analyzer})
         self._upsert([self.maker.blank(_ABOUT, Kind.ABOUT, about)])
 
     # --- reading -----------------------------------------------------------------------------
@@ -312,7 +313,7 @@ class Collection:
         if not self.is_lite:  # a Milvus flushes when it wants to
             return
         self._unflushed += sum(_TERMS_OF_A_ROW + len(row["terms"]) for row in rows)
-        if self._unflushed >= _UNFLUSHED_TERMS:
+        if self._unflushed >= self._unflushed_terms:
             self._call("flush")
             self._unflushed = 0
 

@@ -34,8 +34,13 @@ from corral.providers.vector_io.milvus.client import MOST_ROWS
 from corral.providers.vector_io.milvus.collection import Collection
 from corral.providers.vector_io.milvus.filters import CHUNKS
 from corral.providers.vector_io.milvus.keyword import Keywords
-from corral.providers.vector_io.milvus.records import Entry, Row, entry_of, row_key
-from corral.providers.vector_io.milvus.schema import stored_dimension
+from corral.providers.vector_io.milvus.records import (
+    Entry,
+    Row,
+    entry_of,
+    row_key,
+    stored_dimension,
+)
 
 _MARGIN = 8  # rows asked for beyond k; Milvus Lite takes 0.1 ms to hand over each
 _REWRITTEN = 500  # chunks of one step when terms are made anew

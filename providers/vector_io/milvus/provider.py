@@ -18,11 +18,10 @@ from corral.providers.vector_io.kit.channels import channel_options
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 from corral.providers.vector_io.milvus.client import Connection, Embedded
-from corral.providers.vector_io.milvus.collection import Collection
+from corral.providers.vector_io.milvus.collection import UNFLUSHED_TERMS, Collection
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
 from corral.providers.vector_io.milvus.engine import MilvusEngine
-from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout
-from corral.providers.vector_io.milvus.schema import VectorIndex
+from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout, VectorIndex
 
 _NO_ADDRESS = "unix:"  # nobody calls it
 _LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
@@ -36,6 +35,7 @@ class MilvusProvider(VectorIOProvider):
         prefix: What collection names begin with.
         max_age_seconds: Maximum age of the statistics of other processes' writes.
         home: The data folder, for a write-ahead log; None without one, for a transactional engine.
+        unflushed_terms: Terms that Milvus Lite may hold unflushed.
     """
 
     def __init__(
@@ -47,7 +47,10 @@ class MilvusProvider(VectorIOProvider):
         prefix: str,
         max_age_seconds: float = 0.0,
         home: Path | None = None,
+        *,
+        unflushed_terms: int = UNFLUSHED_TERMS,
     ) -> None:
+        self._unflushed_terms = unflushed_terms
         super().__init__(provider_id)
         self._max_age, self._home = max_age_seconds, home
         self._connection, self._layout = connection, layout
@@ -62,7 +65,14 @@ class MilvusProvider(VectorIOProvider):
 
     def _open(self, vector_db: VectorDB, create: bool) -> MilvusEngine:
         name = stored_name(vector_db, self._prefix)
-        collection = Collection(self._connection, name, vector_db, self._layout, self._vectors)
+        collection = Collection(
+            self._connection,
+            name,
+            vector_db,
+            self._layout,
+            self._vectors,
+            self._unflushed_terms,
+        )
         with self._connection.client.using():
             is_new = not collection.exists()
             if is_new and not create:
@@ -117,8 +127,8 @@ class MilvusProvider(VectorIOProvider):
         await asyncio.to_thread(self._connection.client.close)
 
 
-def create(provider_id: str, config: MilvusConfig, home: Path) -> MilvusProvider:
-    """Build inline::milvus (its spec's factory)."""
+def create(provider_id: str, config: MilvusConfig, home: Path, **options: Any) -> MilvusProvider:
+    """Build inline::milvus (its spec's factory); `options` are those of the class."""
     folder = config.folder or provider_folder(provider_id, "milvus", home)
     path = str((folder / "milvus.db").absolute())
 
@@ -142,10 +152,12 @@ def create(provider_id: str, config: MilvusConfig, home: Path) -> MilvusProvider
     connection = Connection(
         provider_id, connect, timeout_seconds=_LITE_TIMEOUT_SECONDS, embedded=True
     )
-    return MilvusProvider(provider_id, connection, LITE, VectorIndex(), "corral_")
+    return MilvusProvider(provider_id, connection, LITE, VectorIndex(), "corral_", **options)
 
 
-def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> MilvusProvider:
+def create_remote(
+    provider_id: str, config: RemoteMilvusConfig, home: Path, **more: Any
+) -> MilvusProvider:
     """Build remote::milvus (its spec's factory). `home` has its write-ahead log."""
     channel = {**channel_options(config.timeout_seconds), "grpc.use_local_subchannel_pool": 1}
     options: dict[str, Any] = {"grpc_options": channel}
@@ -173,6 +185,5 @@ def create_remote(provider_id: str, config: RemoteMilvusConfig, home: Path) -> M
         embedded=False,
     )
     max_age = config.statistics_max_age_seconds
-    return MilvusProvider(
-        provider_id, connection, SERVER, vectors, config.collection_prefix, max_age, home
-    )
+    prefix = config.collection_prefix
+    return MilvusProvider(provider_id, connection, SERVER, vectors, prefix, max_age, home, **more)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter
@@ -25,10 +24,8 @@ from corral.providers.vector_io.kit.sparse import (
 from corral.providers.vector_io.kit.statistics import KeptStatistics, finds_new_chunks
 from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.qdrant import filters as native
+from corral.providers.vector_io.qdrant.client import ServerReads
 from corral.providers.vector_io.qdrant.records import FoundPoint
-
-if TYPE_CHECKING:
-    from corral.providers.vector_io.qdrant.server.collection import ServerCollection
 
 RECOUNT_AFTER = 0.25
 """Share of the chunks that a process adds before it counts anew for its next write."""
@@ -49,7 +46,7 @@ class Keywords:
     """
 
     def __init__(
-        self, vector_db: VectorDB, collection: ServerCollection, max_age_seconds: float
+        self, vector_db: VectorDB, collection: ServerReads, max_age_seconds: float
     ) -> None:
         self._weights = vector_db.field_weights
         self._analyzer = analyzer(vector_db.language)

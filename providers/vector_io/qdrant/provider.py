@@ -16,13 +16,11 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 from corral.providers.vector_io.qdrant.config import QdrantConfig, QdrantEdgeConfig
-from corral.providers.vector_io.qdrant.engine import QdrantEngine
-from corral.providers.vector_io.qdrant.records import VERSION
 from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import ChunkFileProvider
 
 if TYPE_CHECKING:
-    from corral.providers.vector_io.qdrant.server.client import Server
+    from corral.providers.vector_io.qdrant.client import Server
 
 # Each provider imports its own client when it is used: the other may not be installed.
 
@@ -56,10 +54,11 @@ class QdrantProvider(VectorIOProvider):
         Raises:
             ConfigError: The server is too old, or a newer Corral wrote the vector DB.
         """
-        from corral.providers.vector_io.qdrant.server import collection as remote
+        from corral.providers.vector_io.qdrant.engine import QdrantEngine, ServerCollection
+        from corral.providers.vector_io.qdrant.records import VERSION
 
         name = self._name(vector_db)
-        collection = remote.ServerCollection(vector_db, name, self._server)
+        collection = ServerCollection(vector_db, name, self._server)
         made = create and await collection.make()
         max_age = self._server.config.statistics_max_age_seconds
         engine = QdrantEngine(vector_db, collection, max_age)
@@ -107,6 +106,6 @@ def create(provider_id: str, config: QdrantEdgeConfig, home: Path) -> QdrantEdge
 
 def create_remote(provider_id: str, config: QdrantConfig, home: Path) -> QdrantProvider:
     """Build remote::qdrant (its spec's factory). It connects at the first request."""
-    from corral.providers.vector_io.qdrant.server.client import Server, make_client
+    from corral.providers.vector_io.qdrant.client import Server, make_client
 
     return QdrantProvider(provider_id, Server(provider_id, make_client(config), config), home)

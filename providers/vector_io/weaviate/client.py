@@ -1,17 +1,30 @@
-"""The connection to Weaviate: made when it is needed, and the one place that knows its errors."""
+"""The connection to Weaviate and its errors, and one collection of it as a whole.
+
+Nothing that answers depend on is left to the server.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from contextlib import suppress
+from functools import partial
+from itertools import chain, repeat
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 import grpc
 import httpx
 from weaviate import WeaviateAsyncClient
 from weaviate.auth import Auth
+from weaviate.classes.config import (
+    Configure,
+    ConsistencyLevel,
+    ReplicationDeletionStrategy,
+    StopwordsPreset,
+    VectorDistances,
+)
 from weaviate.config import AdditionalConfig, GrpcConfig, Timeout
 from weaviate.connect import ConnectionParams
 from weaviate.exceptions import (
@@ -23,14 +36,28 @@ from weaviate.exceptions import (
     WeaviateTimeoutError,
 )
 
-from corral.api.errors import ConfigError, CorralError, ProviderError, ProviderTimeout, Unavailable
+from corral.api.errors import (
+    ConfigError,
+    CorralError,
+    NotFound,
+    ProviderError,
+    ProviderTimeout,
+    Unavailable,
+)
+from corral.api.scoring import Metric
+from corral.api.vector_dbs import VectorDB
+from corral.providers.text.bm25 import K1, B
 from corral.providers.vector_io.kit.channels import channel_options
 from corral.providers.vector_io.kit.clients import SharedAsyncClient
+from corral.providers.vector_io.kit.records import stores_direction
 from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
+from corral.providers.vector_io.weaviate.records import LAYOUT, schema_properties
 
 T = TypeVar("T")
 Work = Callable[[WeaviateAsyncClient], Awaitable[T]]
+Native = Any
+"""The client's handle of a collection, whose type parameters say nothing here."""
 
 OLDEST = (1, 33)
 """The first version of Weaviate whose filters know `Not`."""
@@ -59,6 +86,27 @@ _STATUS_ERRORS: dict[object, tuple[type[ProviderError], str]] = {
     502: (Unavailable, "Weaviate cannot be reached"),
     503: (Unavailable, "Weaviate is not ready"),
     504: (ProviderTimeout, "Weaviate did not answer in time"),
+}
+
+_DESCRIPTION = "Corral layout "
+_MADE_UP = "Weaviate's auto-schema"
+_UNKNOWN = ("could not find class", "non-existing index", "cannot find index for class")
+_LOADING_ATTEMPTS = 5
+_LOADING_SECONDS = 0.1  # before the second attempt; doubled before each further one
+_QUEUE_PAUSES_SECONDS = (
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+)  # between looks at the vector queue; the last one repeats
+
+VECTOR = "dense"
+"""The name of the vector."""
+
+_DISTANCES = {
+    Metric.COSINE: VectorDistances.COSINE,
+    Metric.L2: VectorDistances.L2_SQUARED,
+    Metric.DOT: VectorDistances.DOT,
 }
 
 # The driver logs whole objects where a write fails, a user's text among them.
@@ -195,3 +243,233 @@ def _name(code: object, error: BaseException) -> str:
     if code is None:
         return type(error).__name__
     return code.name if isinstance(code, grpc.StatusCode) else str(code)
+
+
+# --- a collection ---------------------------------------------------------------------------------
+
+
+class _NotLoaded(Unavailable):
+    """The server that answers has not loaded the collection yet."""
+
+
+class Handle:
+    """A collection by name.
+
+    Its description names the layout of its objects. For an object of an unknown name Weaviate makes
+    up a collection, whose description says so, and then refuses the object for want of a vector.
+
+    Args:
+        connection: To the server; the collection is one of its users until `leave`.
+    """
+
+    def __init__(self, vector_db: VectorDB, name: str, connection: Connection) -> None:
+        self._vector_db = vector_db
+        self._name = name
+        self._connection = connection
+        self._is_open = True
+        connection.client.enter()
+        connection.collections.append(name)
+
+    async def make(self) -> bool:
+        """Make the collection if there is none; return True if it was made.
+
+        One that another process makes at this moment is fine.
+
+        Raises:
+            ConfigError: Weaviate refused to make it, and said why.
+        """
+
+        async def create(client: WeaviateAsyncClient) -> None:
+            wanted = settings(self._vector_db, self._connection.config)
+            try:
+                await client.collections.create(
+                    self._name, description=f"{_DESCRIPTION}{LAYOUT}", **wanted
+                )
+            except UnexpectedStatusCodeError as error:
+                if not await client.collections.exists(self._name):
+                    self._refuse(error)
+
+        if await self._description() is not None:
+            return False
+        await self._connection.call(create)
+        return True
+
+    async def check_layout(self) -> None:
+        """Refuse a newer layout, and record ours where none is recorded.
+
+        Raises:
+            NotFound: The collection is gone.
+            ConfigError: A newer Corral wrote it.
+        """
+        layout = await self.require()
+        if layout > LAYOUT:
+            raise ConfigError(
+                f"{self._connection.provider_id}: a newer Corral wrote this vector DB.",
+                hint="Run that version.",
+            )
+        if layout < LAYOUT:
+            description = f"{_DESCRIPTION}{LAYOUT}"
+            await self._request(lambda native: native.config.update(description=description))
+
+    async def require(self) -> int:
+        """Return the layout of the collection; 0 where none is recorded.
+
+        Raises:
+            NotFound: It is gone; one that Weaviate has made up in its place is dropped.
+            Unavailable: The server is still starting and knows no collection yet (1.39).
+        """
+        description = await self._description()
+        if description is None:
+            if not await self._connection.call(lambda client: client.is_ready()):
+                raise self._starting()
+            description = await self._description()  # from a server that has started
+        made_up = description is not None and _MADE_UP in description
+        if made_up:
+            await self.drop()
+        if description is None or made_up:
+            raise NotFound(
+                f"{self._connection.provider_id}: the vector DB's collection is gone from"
+                " Weaviate.",
+                hint="Delete the vector DB and register it again.",
+                field="vector_db_id",
+            )
+        layout = description.removeprefix(_DESCRIPTION)
+        return int(layout) if layout.isdecimal() else 0
+
+    async def drop(self) -> None:
+        """Delete the collection; one that is gone already is fine."""
+        await self._connection.call_once(lambda client: client.collections.delete(self._name))
+
+    async def leave(self) -> None:
+        """Let go of the connection."""
+        if self._is_open:
+            self._is_open = False
+            self._connection.collections.remove(self._name)
+            await self._connection.client.leave()
+
+    async def settle(self) -> None:
+        """Wait until vector search sees what was written, `timeout_seconds` at most.
+
+        With ASYNC_INDEXING an acknowledged object waits in a queue. The write is stored by now, so
+        nothing here raises; health says what still waits.
+        """
+        with suppress(CorralError, TimeoutError):
+            async with asyncio.timeout(self._connection.config.timeout_seconds):
+                for pause in chain(_QUEUE_PAUSES_SECONDS, repeat(_QUEUE_PAUSES_SECONDS[-1])):
+                    if not await self._connection.call(partial(waiting, name=self._name)):
+                        return
+                    await asyncio.sleep(pause)
+
+    # --- requests ----------------------------------------------------------------------------
+
+    async def _read(self, request: Callable[[Native], Awaitable[T]]) -> T:
+        return await self._request(request)
+
+    async def _write(self, request: Callable[[Native], Awaitable[T]]) -> T:
+        everywhere = ConsistencyLevel.ALL  # so that any replica answers the next query
+
+        def consistent(native: Native) -> Awaitable[T]:
+            return request(native.with_consistency_level(everywhere))
+
+        return await self._request(consistent)
+
+    async def _request(self, request: Callable[[Native], Awaitable[T]]) -> T:
+        """Send a request, again while the node that answers has not heard of the collection.
+
+        That is so for a second after its start (1.39), and in a cluster for a moment after another
+        node has made the collection (1.39).
+        """
+        attempt = partial(self._attempt, request)
+        return await retried_async(attempt, _is_not_loaded, _LOADING_ATTEMPTS, _LOADING_SECONDS)
+
+    async def _attempt(self, request: Callable[[Native], Awaitable[T]]) -> T:
+        try:
+            return await self._connection.call(
+                lambda client: request(
+                    client.collections.use(self._name, skip_argument_validation=True)
+                )
+            )
+        except ProviderError as error:
+            if not error.retryable:
+                await self.require()
+                if any(words in str(error.__cause__) for words in _UNKNOWN):
+                    raise self._starting() from error
+            raise
+
+    def _starting(self) -> _NotLoaded:
+        return _NotLoaded(
+            f"{self._connection.provider_id}: Weaviate has not loaded its schema yet."
+        )
+
+    async def _description(self) -> str | None:
+        """Return the description, "" for none; None where there is no collection."""
+
+        async def describe(client: WeaviateAsyncClient) -> str | None:
+            try:
+                found = await client.collections.use(
+                    self._name, skip_argument_validation=True
+                ).config.get(simple=True)
+            except UnexpectedStatusCodeError as error:
+                if error.status_code == 404:
+                    return None
+                raise
+            return found.description or ""
+
+        return await self._connection.call(describe)
+
+    def _refuse(self, error: UnexpectedStatusCodeError) -> NoReturn:
+        """Raise what making a collection was refused with: that text is about settings alone."""
+        if error.status_code != 422:
+            raise error
+        raise ConfigError(
+            f"{self._connection.provider_id}: Weaviate refused to create the collection:"
+            f" {_said(error)}.",
+            hint="Change the provider's settings, or the server's.",
+        ) from error
+
+
+def _is_not_loaded(error: BaseException) -> bool:
+    return isinstance(error, _NotLoaded)
+
+
+def _said(error: UnexpectedStatusCodeError) -> str:
+    """Return the server's own words."""
+    body: Any = error.error
+    with suppress(TypeError, KeyError):
+        return "; ".join(str(one["message"]) for one in body["error"])
+    return str(body)
+
+
+def settings(vector_db: VectorDB, config: WeaviateConfig) -> dict[str, Any]:
+    """Return the arguments of the client's `collections.create`, but for name and description."""
+    if vector_db.normalize or stores_direction(vector_db):
+        distance = VectorDistances.COSINE
+    else:
+        distance = _DISTANCES[vector_db.metric]
+    kinds = Configure.VectorIndex
+    whole = kinds.Quantizer.none()  # servers may compress by default
+    index: Any
+    if config.index == "flat":
+        index = kinds.flat(distance_metric=distance, quantizer=whole)
+    else:
+        index = kinds.hnsw(
+            distance_metric=distance,
+            quantizer=whole,
+            max_connections=config.hnsw_max_connections,
+            ef_construction=config.hnsw_ef_construction,
+            ef=config.hnsw_ef,
+        )
+    # While a node is down, writes go to the others alone: it gets them when it is back.
+    replication = Configure.replication(
+        factor=config.replicas,
+        async_enabled=True,
+        deletion_strategy=ReplicationDeletionStrategy.TIME_BASED_RESOLUTION,
+    )
+    return {
+        "vector_config": Configure.Vectors.self_provided(name=VECTOR, vector_index_config=index),
+        "inverted_index_config": Configure.inverted_index(
+            bm25_k1=K1, bm25_b=B, stopwords_preset=StopwordsPreset.NONE
+        ),
+        "replication_config": replication,
+        "properties": schema_properties(),
+    }

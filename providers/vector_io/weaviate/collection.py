@@ -14,17 +14,11 @@ from weaviate.collections.classes.filters import FilterReturn
 from weaviate.exceptions import WeaviateInsertManyAllFailedError
 
 from corral.api.errors import ProviderError
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.weaviate.client import VECTOR, Connection, Handle
 from corral.providers.vector_io.weaviate.filters import TERMS, of_ids
 from corral.providers.vector_io.weaviate.records import StoredObject
-from corral.providers.vector_io.weaviate.schema import VECTOR, Handle
 
-MOST_RESULTS = 10_000
-"""Most objects of one answer: the default of Weaviate's QUERY_MAXIMUM_RESULTS."""
-
-WRITE_OBJECTS = 200
-WRITE_BYTES = 4 * 2**20
-READ_OBJECTS = 500
-READ_BYTES = 32 * 2**20
 DELETE_OBJECTS = 1_000
 
 MOST_SEARCHES = 16
@@ -32,6 +26,24 @@ MOST_SEARCHES = 16
 
 OWN_NEIGHBORS = 10
 """Among so many neighbors of its vector an object is looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Maximum sizes of requests and answers.
+
+    Attributes:
+        results: Objects of one answer: the default of Weaviate's QUERY_MAXIMUM_RESULTS.
+        write_objects, write_bytes: Of a request that writes; one object may be larger.
+        read_objects: Objects that are fetched by id at once.
+        read_bytes: Vectors of an answer.
+    """
+
+    results: int = 10_000
+    write_objects: int = 200
+    write_bytes: int = 4 * 2**20
+    read_objects: int = 500
+    read_bytes: int = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,20 @@ class Statistics:
 
 
 class Collection(Handle):
-    """The objects of one vector DB, read and written in parts that a request may hold."""
+    """The objects of one vector DB, read and written in parts that a request may hold.
+
+    Args:
+        connection: To the server; the collection is one of its users until `leave`.
+
+    Attributes:
+        limits: Of its requests.
+    """
+
+    def __init__(
+        self, vector_db: VectorDB, name: str, connection: Connection, limits: RequestLimits
+    ) -> None:
+        super().__init__(vector_db, name, connection)
+        self.limits = limits
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -65,7 +90,7 @@ class Collection(Handle):
 
         Vectors that one answer cannot hold are fetched in parts.
         """
-        whole = dense and 4 * limit * self._vector_db.embedding_dimension <= READ_BYTES
+        whole = dense and 4 * limit * self._vector_db.embedding_dimension <= self.limits.read_bytes
         found = await self._read(
             lambda native: native.query.near_vector(
                 near_vector=list(embedding),
@@ -120,7 +145,7 @@ class Collection(Handle):
     ) -> list[StoredObject]:
         """Return those of these objects that exist."""
         objects: list[StoredObject] = []
-        for part in _parts(ids, READ_OBJECTS):
+        for part in _parts(ids, self.limits.read_objects):
             objects += await self.some(of_ids(part), len(part), properties, dense=dense)
         return objects
 
@@ -147,14 +172,14 @@ class Collection(Handle):
             page = await self._page(last)
             ids = (str(one.properties["chunk_id"]) for one in page)
             first = sorted(chain(first, (i for i in ids if i > after)))[:limit]
-            if len(page) < MOST_RESULTS:
+            if len(page) < self.limits.results:
                 return first
             last = page[-1].id
 
     async def _page(self, after: str | None) -> list[StoredObject]:
         found = await self._read(
             lambda native: native.query.fetch_objects(
-                limit=MOST_RESULTS, after=after, return_properties=["chunk_id"]
+                limit=self.limits.results, after=after, return_properties=["chunk_id"]
             )
         )
         return [_stored(one) for one in found.objects]
@@ -186,7 +211,7 @@ class Collection(Handle):
         Raises:
             ProviderError: Weaviate refused one; others may have been written.
         """
-        for part in _write_parts(objects):
+        for part in _write_parts(objects, self.limits):
             await self._put(
                 [
                     DataObject(properties=one.properties, uuid=one.id, vector={VECTOR: one.dense})
@@ -252,7 +277,9 @@ def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
         yield ids[start : start + size]
 
 
-def _write_parts(objects: Sequence[StoredObject]) -> Iterator[list[StoredObject]]:
+def _write_parts(
+    objects: Sequence[StoredObject], limits: RequestLimits
+) -> Iterator[list[StoredObject]]:
     part: list[StoredObject] = []
     size = 0
     for one in objects:
@@ -260,7 +287,7 @@ def _write_parts(objects: Sequence[StoredObject]) -> Iterator[list[StoredObject]
             26 * len(value) if isinstance(value, list) else 4 * len(str(value))
             for value in one.properties.values()
         )
-        if part and (len(part) == WRITE_OBJECTS or size + more > WRITE_BYTES):
+        if part and (len(part) == limits.write_objects or size + more > limits.write_bytes):
             yield part
             part, size = [], 0
         part.append(one)

@@ -30,7 +30,7 @@ from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
 from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.kit.undo import undone_on_failure_async
 from corral.providers.vector_io.weaviate import filters as native
-from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection
+from corral.providers.vector_io.weaviate.collection import Collection
 from corral.providers.vector_io.weaviate.keyword import Keywords
 from corral.providers.vector_io.weaviate.records import (
     ALL_PROPERTIES,
@@ -51,7 +51,7 @@ class WeaviateEngine(Engine):
     Weaviate's cosines are off by `SINGLE_PRECISION_SLACK` at most. Where that leaves the order
     open, and for all scores of embeddings of any length, they are computed anew in double
     precision. Ties are ordered by chunk_id: more is asked for until the last one's ties are all
-    there, up to `MOST_RESULTS`.
+    there, up to `RequestLimits.results`.
 
     Args:
         collection: The collection, which exists.
@@ -158,7 +158,9 @@ class WeaviateEngine(Engine):
             stored = {names[one.id]: one.dense for one in there}
             return settled(candidates, stored, last, embedding, self._metric)
 
-        return await best_candidates(k, propose, margin=MARGIN, most=MOST_RESULTS)
+        return await best_candidates(
+            k, propose, margin=MARGIN, most=self._collection.limits.results
+        )
 
     def _compared(
         self,
@@ -258,6 +260,7 @@ class WeaviateEngine(Engine):
         others = native.of_documents_but(documents, new)
         full = bool(documents)
         while full:
-            found = await self._collection.some(others, MOST_RESULTS, [], dense=False)
+            most = self._collection.limits.results
+            found = await self._collection.some(others, most, [], dense=False)
             await self._collection.delete([one.id for one in found])
-            full = len(found) == MOST_RESULTS
+            full = len(found) == most

@@ -28,7 +28,7 @@ from corral.providers.vector_io.kit.candidates import Proposals, best_candidates
 from corral.providers.vector_io.kit.statistics import KeptStatistics
 from corral.providers.vector_io.kit.tokens import needed, passes
 from corral.providers.vector_io.weaviate import filters as native
-from corral.providers.vector_io.weaviate.collection import MOST_RESULTS, Collection, Statistics
+from corral.providers.vector_io.weaviate.collection import Collection, Statistics
 from corral.providers.vector_io.weaviate.records import StoredObject, repeats
 
 MARGIN = 5
@@ -94,7 +94,8 @@ class Keywords:
             return KeywordLeg([], 0.0)
         search = _Search(self._collection, self._kept, query, filters, self._slack, by)
         margin = 3 * k // 2 + MARGIN
-        found = await best_candidates(k, search.propose, margin=margin, most=MOST_RESULTS)
+        most = self._collection.limits.results
+        found = await best_candidates(k, search.propose, margin=margin, most=most)
         return KeywordLeg(found, search.greatest() if found else 1.0)
 
     async def _count(self, terms: Sequence[str]) -> list[int]:

@@ -12,16 +12,29 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.names import stored_name, strays
 from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 from corral.providers.vector_io.weaviate.client import Connection, waiting
-from corral.providers.vector_io.weaviate.collection import Collection
+from corral.providers.vector_io.weaviate.collection import Collection, RequestLimits
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.engine import WeaviateEngine
 
 
 class WeaviateProvider(VectorIOProvider):
-    """Holds one collection a vector DB; its indexes share one connection."""
+    """Holds one collection a vector DB; its indexes share one connection.
 
-    def __init__(self, provider_id: str, config: WeaviateConfig, home: Path) -> None:
+    Args:
+        config: How to reach the server.
+        home: The data folder, for a write-ahead log.
+        limits: Of requests.
+    """
+
+    def __init__(
+        self,
+        provider_id: str,
+        config: WeaviateConfig,
+        home: Path,
+        limits: RequestLimits | None = None,
+    ) -> None:
         super().__init__(provider_id)
+        self._limits = limits or RequestLimits()
         self._home = home
         self._config = config
         self._connection = Connection(provider_id, config)
@@ -34,7 +47,7 @@ class WeaviateProvider(VectorIOProvider):
                 vector DB.
         """
         name = stored_name(vector_db, self._config.collection_prefix)
-        collection = Collection(vector_db, name, self._connection)
+        collection = Collection(vector_db, name, self._connection, self._limits)
         try:
             engine = WeaviateEngine(
                 vector_db,

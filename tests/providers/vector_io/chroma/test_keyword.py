@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ from corral.api.filters import Filter, parse_filter
 from corral.providers.concurrency import ThreadPool
 from corral.providers.vector_io.chroma import engine as engine_module
 from corral.providers.vector_io.chroma import keyword
-from corral.providers.vector_io.chroma.engine import ChromaEngine
+from corral.providers.vector_io.chroma.engine import FEW, ChromaEngine
 from corral.providers.vector_io.chroma.keyword import Mirror, journal
 from corral.providers.vector_io.chroma.keyword.journal import Writer
 from corral.providers.vector_io.chroma.records import Rows, chunks_of, is_marker, records
@@ -120,14 +121,14 @@ def test_a_file_of_no_use_is_made_anew(
     mirror.close()
 
 
-def test_another_analyzer_makes_it_anew(
-    tmp_path: Path, collection: FakeCollection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_analyzer_makes_it_anew(tmp_path: Path, collection: FakeCollection) -> None:
     """A file whose terms another release of the analyzer made is not searched."""
     mirror = opened(tmp_path / "m.db", collection)
     found(mirror, "zebra")
     mirror.close()
-    monkeypatch.setattr(keyword, "KEYWORD_VERSION", 1)
+    file = apsw.Connection(str(tmp_path / "m.db"))
+    file.execute("UPDATE state SET value = value || '0' WHERE name = 'origin'")
+    file.close()
     mirror = opened(tmp_path / "m.db", collection)
     with mirror._connections.reading() as connection:
         assert state(connection, "count") == 0
@@ -179,13 +180,19 @@ def test_nothing_is_read_twice(tmp_path: Path, collection: FakeCollection) -> No
     mirror.close()
 
 
-def index_of(tmp_path: Path, collection: FakeCollection) -> EngineIndex:
+def index_of(tmp_path: Path, collection: FakeCollection, few: int = FEW) -> EngineIndex:
     """Return an index on this collection."""
     mirror = opened(tmp_path / "i.db", collection)
     threads = ThreadPool("chroma", None)
     return EngineIndex(
         ChromaEngine(
-            VECTOR_DB, collection, mirror, threads, drop=lambda: None, release=lambda: None
+            VECTOR_DB,
+            collection,
+            mirror,
+            threads,
+            drop=lambda: None,
+            release=lambda: None,
+            few=few,
         )
     )
 
@@ -197,9 +204,8 @@ async def test_a_chunk_that_goes_between_filter_and_search_is_no_error(
 
     If this fails: Chroma's refusal of an unknown id reaches the caller.
     """
-    monkeypatch.setattr(engine_module, "FEW", 0)
     write(collection, {"z": "zebra"})
-    index = index_of(tmp_path, collection)
+    index = index_of(tmp_path, collection, few=0)
     real, calls = Mirror.passing, []
 
     def passing(self: Mirror, *arguments: object) -> list[str]:
@@ -217,13 +223,12 @@ async def test_a_chunk_that_goes_between_filter_and_search_is_no_error(
 
 @pytest.mark.parametrize(("filters", "few"), [(None, 0), (ONLY_ZEBRAS, 0), (ONLY_ZEBRAS, 100)])
 async def test_chunks_that_the_graph_has_lost_are_found(
-    tmp_path: Path, filters: Filter | None, few: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, filters: Filter | None, few: int
 ) -> None:
     """Chroma's graph reaches 3 of 10 chunks: a search for 5 compares all and finds the best.
 
     So does one in which few chunks pass the filter; the graph is not asked at all.
     """
-    monkeypatch.setattr(engine_module, "FEW", few)
     collection = FakeCollection()
     write(collection, {f"c{number}": "zebra" for number in range(10)})
     for number in range(10):
@@ -231,7 +236,7 @@ async def test_chunks_that_the_graph_has_lost_are_found(
         vector = np.array([np.cos(angle), np.sin(angle)], dtype=np.float32)
         collection.rows[f"c{number}"] = (collection.rows[f"c{number}"][0], vector)
     collection.reachable = {"c7", "c8", "c9"}
-    index = index_of(tmp_path, collection)
+    index = index_of(tmp_path, collection, few)
     response = await index.query([1, 0.01], k=5, mode="vector", filters=filters)
     assert [chunk.chunk_id for chunk in response.chunks] == ["c0", "c1", "c2", "c3", "c4"]
     await index.close()

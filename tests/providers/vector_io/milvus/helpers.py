@@ -23,9 +23,9 @@ def registered(identifier: str = "db", **settings: Any) -> VectorDB:
     return registration("milvus", identifier, **{**words, "created_at": time.time(), **settings})
 
 
-def lite(folder: Path) -> MilvusProvider:
+def lite(folder: Path, **options: int) -> MilvusProvider:
     """Return an inline provider."""
-    return create("lite", MilvusConfig(folder=folder), folder)
+    return create("lite", MilvusConfig(folder=folder), folder, **options)
 
 
 def remote(uri: str, **options: Any) -> MilvusProvider:

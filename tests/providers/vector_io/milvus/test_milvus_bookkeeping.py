@@ -7,7 +7,7 @@ import time
 import pytest
 
 from corral.api.engine_index import EngineIndex
-from corral.providers.vector_io.milvus import schema
+from corral.providers.vector_io.milvus import records
 
 from .conftest import Server
 from .helpers import counting, expected_scores, keyword, registered, remote, rows_left, words
@@ -58,13 +58,13 @@ async def test_other_processes_are_asked_for_as_often_as_configured(
     server who has written, or a chunk with a new word is not found.
     """
     asked: list[object] = []
-    others = schema.Writers.others
+    others = records.Writers.others
 
-    def counted(writers: schema.Writers) -> dict[str, str]:
+    def counted(writers: records.Writers) -> dict[str, str]:
         asked.append(writers)
         return others(writers)
 
-    monkeypatch.setattr(schema.Writers, "others", counted)
+    monkeypatch.setattr(records.Writers, "others", counted)
     vector_db = registered()
     texts = {"a": "zebra", "b": "zebra lion"}
     near = remote(milvus_server.uri, statistics_max_age_seconds=3600)
@@ -107,7 +107,7 @@ async def test_rows_of_killed_processes_go_when_they_are_old(
     assert len(await rows_left(first, WRITERS)) == 4
     before = await keyword(first, "zebra lion")
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + schema.ENDED_SECONDS + 1)
+    monkeypatch.setattr(time, "time", lambda: now + records.ENDED_SECONDS + 1)
     last = await remote(milvus_server.uri).open_index(vector_db)
     assert len(await rows_left(first, WRITERS)) == 1
     assert await keyword(first, "zebra lion") == before

@@ -16,12 +16,13 @@ from corral.api.errors import ConfigError
 from corral.api.testing.oracle import Oracle
 from corral.providers.text.analyzer import Analysis, QueryTerms
 from corral.providers.vector_io.milvus import collection as collection_module
-from corral.providers.vector_io.milvus import engine as engine_module
 from corral.providers.vector_io.milvus import keyword as keywords_module
-from corral.providers.vector_io.milvus.schema import WIDEST_WALK
+from corral.providers.vector_io.milvus.config import RemoteMilvusConfig
+from corral.providers.vector_io.milvus.provider import create_remote
+from corral.providers.vector_io.milvus.records import WIDEST_WALK
 
 from .. import recall
-from ..engines import engine_of
+from ..engines import engine_of, scratch_home
 from .conftest import Server
 from .helpers import counting, expected_scores, keyword, lite, registered, remote, rows_left, words
 
@@ -96,16 +97,12 @@ async def test_scores_are_exact_over_segments_and_memory(
     await index.delete()
 
 
-async def test_no_chunk_is_missing_while_it_goes_to_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_chunk_is_missing_while_it_goes_to_disk(tmp_path: Path) -> None:
     """Queries while Milvus Lite flushes every third write find all that was acknowledged.
 
     If this fails: a search came while rows were in neither Milvus Lite's memory nor its files.
     """
-    monkeypatch.setattr(collection_module, "_UNFLUSHED_TERMS", 60)
-
-    index = await lite(tmp_path).open_index(registered(), create=True)
+    index = await lite(tmp_path, unflushed_terms=60).open_index(registered(), create=True)
     there: set[str] = set()
     done = False
 
@@ -135,10 +132,11 @@ async def test_milvus_lite_is_told_to_flush(
     If this fails: Milvus Lite compares what it has not flushed row by row, and takes a second for
     a keyword query among 5,000 chunks, or a cluster is made to write many small segments.
     """
-    monkeypatch.setattr(collection_module, "_UNFLUSHED_TERMS", 60)
 
     async def run() -> list[str]:
-        index = await counting(remote(milvus_server.uri), not is_lite)
+        config = RemoteMilvusConfig(uri=milvus_server.uri, statistics_max_age_seconds=0)
+        far = create_remote("far", config, scratch_home(), unflushed_terms=60)
+        index = await counting(far, not is_lite)
         engine, called = engine_of(index)._collection.connection, []
         call = engine.call
 
@@ -201,11 +199,10 @@ async def test_terms_of_another_analyzer_are_made_anew(
 
     vector_db = registered(language="english")
     monkeypatch.setattr(keywords_module, "analyzer", lambda _: Reversed())
-    monkeypatch.setattr(collection_module, "ANALYZER_VERSION", 1)
-    monkeypatch.setattr(engine_module, "ANALYZER_VERSION", 1)
     index = await lite(tmp_path).open_index(vector_db, create=True)
     await index.add_chunks(words({"a": "zebra", "b": "lion"}, x=1), [[3, 4], [0, 1]])
     assert list(await keyword(index, "zebra")) == ["a"]
+    engine_of(index)._collection.record_version(analyzer=1)
     await index.close()
     monkeypatch.undo()
     index = await lite(tmp_path).open_index(vector_db)
@@ -231,14 +228,13 @@ class Reversed:
         return QueryTerms(Counter(self.terms(text)), frozenset())
 
 
-async def test_a_newer_layout_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
     """What a newer Corral wrote is not touched by an older one."""
 
     vector_db = registered()
-    monkeypatch.setattr(collection_module, "LAYOUT", 99)
     index = await lite(tmp_path).open_index(vector_db, create=True)
+    engine_of(index)._collection.record_version(layout=99)
     await index.close()
-    monkeypatch.undo()
     with pytest.raises(ConfigError, match="newer"):
         await lite(tmp_path).open_index(vector_db)
 

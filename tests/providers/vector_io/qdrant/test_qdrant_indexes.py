@@ -12,7 +12,6 @@ from corral.api.errors import (
     ProviderError,
 )
 from corral.api.testing.indexes import chunk, ids
-from corral.providers.vector_io.qdrant import engine as engine_module
 from corral.providers.vector_io.qdrant.provider import QdrantProvider
 from corral.providers.vector_io.qdrant.records import TOKENS, VERSION
 
@@ -124,9 +123,7 @@ async def test_integer_indexes_get_no_graph(service: Service) -> None:
     await with_provider(service, use)
 
 
-async def test_a_newer_layout_is_refused_and_left_alone(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_newer_layout_is_refused_and_left_alone(service: Service) -> None:
     """An older Corral that opens what a newer one has written says so, and changes nothing.
 
     If this fails: it finds the newer chunks "out of date" and migrates them downwards.
@@ -134,13 +131,14 @@ async def test_a_newer_layout_is_refused_and_left_alone(
 
     async def use(provider: QdrantProvider) -> None:
         await filled(provider)
-        monkeypatch.setattr(engine_module, "VERSION", VERSION - 1)
+        indexes = service.indexes[collection_of(provider)]
+        indexes[f"version_{VERSION + 1}"] = indexes.pop(f"version_{VERSION}")
         service.requests.clear()
         for create_ in (False, True):
             with pytest.raises(ConfigError, match="a newer Corral wrote this vector DB"):
                 await provider.open_index(DB, create=create_)
         assert "PUT /points" not in service.requests
-        monkeypatch.undo()
+        indexes[f"version_{VERSION}"] = indexes.pop(f"version_{VERSION + 1}")
         index = await provider.open_index(DB)
         assert await index.count() == 3
 

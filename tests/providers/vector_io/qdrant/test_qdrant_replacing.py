@@ -17,12 +17,13 @@ from qdrant_client.http.exceptions import ResponseHandlingException
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.qdrant import records
 from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.provider import QdrantProvider, create_remote
-from corral.providers.vector_io.qdrant.server import upserts
 
 from ..replace_faults import Late, ReplaceFaults, failing_afterwards
 from .conftest import CONFIG
+from .qdrant_service import Service
 
 
 def too_late() -> ResponseHandlingException:
@@ -53,7 +54,7 @@ class TestQdrantServer(ReplaceFaults):
     def late(self, index: EmbeddingIndex, what: Late) -> AbstractContextManager[object]:
         faults = ExitStack()
         if what != "delete":
-            faults.enter_context(failing_afterwards(upserts, ["upsert"], too_late))
+            faults.enter_context(failing_afterwards(records, ["upsert"], too_late))
         if what != "write":
             faults.enter_context(failing_afterwards(AsyncQdrantClient, ["delete"], too_late))
         return faults
@@ -63,6 +64,7 @@ class TestQdrantServerInParts(TestQdrantServer):
     """Each request holds one point, so that writing is undone."""
 
     @pytest.fixture(autouse=True)
-    def one_point_a_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A request takes no second point."""
-        monkeypatch.setattr(upserts, "BATCH_POINTS", 1)
+    def one_point_a_request(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Use a server whose strict mode refuses a second point in a request."""
+        service.strict["upsert_max_batchsize"] = 1
+        monkeypatch.setenv(CONFIG, json.dumps({"url": service.url}))

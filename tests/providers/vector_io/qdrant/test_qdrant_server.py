@@ -16,9 +16,9 @@ from corral.api.errors import (
     ProviderError,
 )
 from corral.api.testing.indexes import chunk, ids
+from corral.providers.vector_io.qdrant.client import make_client
 from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.provider import QdrantProvider
-from corral.providers.vector_io.qdrant.server.client import make_client
 
 from ..installation_checks import check_installations, check_pruning_beside
 from ..orphan_checks import check_orphans

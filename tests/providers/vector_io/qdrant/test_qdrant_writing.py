@@ -19,9 +19,9 @@ from corral.api.errors import (
 )
 from corral.api.testing.indexes import chunk, ids
 from corral.providers.vector_io.kit.names import stored_name
+from corral.providers.vector_io.qdrant import records
 from corral.providers.vector_io.qdrant.provider import QdrantProvider
 from corral.providers.vector_io.qdrant.records import Point, point_id
-from corral.providers.vector_io.qdrant.server import upserts
 
 from ..engines import engine_of
 from .helpers import CHUNKS, DB, filled, with_provider
@@ -50,7 +50,7 @@ async def test_a_write_of_several_requests_that_fails_is_undone(
 
     If this fails: a call that raised has half happened.
     """
-    monkeypatch.setattr(upserts, "BATCH_POINTS", 2)
+    service.strict["upsert_max_batchsize"] = 2
 
     async def use(provider: QdrantProvider) -> None:
         index = await filled(provider)
@@ -81,7 +81,7 @@ async def test_a_write_of_several_requests_that_fails_is_undone(
 
 @pytest.mark.parametrize("several_batches", [False, True])
 async def test_a_replacement_whose_delete_is_answered_late_loses_nothing(
-    service: Service, monkeypatch: pytest.MonkeyPatch, several_batches: bool
+    service: Service, several_batches: bool
 ) -> None:
     """The new version is written, the old one is deleted, and only the answer comes too late.
 
@@ -89,7 +89,7 @@ async def test_a_replacement_whose_delete_is_answered_late_loses_nothing(
     back, and a document of three chunks has none.
     """
     if several_batches:
-        monkeypatch.setattr(upserts, "BATCH_POINTS", 2)
+        service.strict["upsert_max_batchsize"] = 2
 
     async def use(provider: QdrantProvider) -> None:
         index = await filled(provider)
@@ -108,12 +108,10 @@ async def test_a_replacement_whose_delete_is_answered_late_loses_nothing(
     await with_provider(service, use, timeout_seconds=1)
 
 
-async def test_large_writes_are_cut_into_requests(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_writes_are_cut_into_requests(service: Service) -> None:
     """No request holds more points than it may, nor much more than BATCH_BYTES."""
-    monkeypatch.setattr(upserts, "BATCH_POINTS", 10)
-    monkeypatch.setattr(upserts, "BATCH_BYTES", 100_000)
+    service.strict["upsert_max_batchsize"] = 10
+    large = "x" * (records.BATCH_BYTES * 6 // 10)
 
     async def use(provider: QdrantProvider) -> None:
         index = await provider.open_index(DB, create=True)
@@ -121,7 +119,7 @@ async def test_large_writes_are_cut_into_requests(
         await index.add_chunks([chunk(f"c{n}", "zebra") for n in range(25)], [[1, 0]] * 25)
         assert service.requests.count("PUT /points") == 3
         service.requests.clear()
-        await index.add_chunks([chunk(f"l{n}", "x" * 60_000) for n in range(3)], [[1, 0]] * 3)
+        await index.add_chunks([chunk(f"l{n}", large) for n in range(3)], [[1, 0]] * 3)
         assert service.requests.count("PUT /points") == 3
         assert len(await index.get_chunks([f"c{n}" for n in range(25)])) == 25
 
@@ -135,9 +133,9 @@ async def test_batches_over_grpc_are_small_and_hold_every_point() -> None:
         Point(point_id(f"c{n}"), row, ([1, 7], [0.5, 1.5]), {"content": "zebra", "terms": [2**52]})
         for n, row in enumerate(rows)
     ]
-    made = await upserts.batches(upserts.structs(points), 10**6, over_grpc=True)
+    made = await records.batches(records.structs(points), 10**6, over_grpc=True)
     assert len(made) >= 2
-    assert all(batch.size <= upserts.GRPC_BYTES for batch in made)
+    assert all(batch.size <= records.GRPC_BYTES for batch in made)
     sent: list[Any] = [message for batch in made for message in batch.points]
     assert [message.id.uuid for message in sent] == [point.id for point in points]
     back: Any = GrpcToRest.convert_point_struct(sent[7])
@@ -156,13 +154,13 @@ async def test_large_inserts_leave_the_loop_alone(
     a large insert makes all other requests wait.
     """
     encoded: list[int] = []
-    real = upserts.encoded
+    real = records.encoded
 
     def watched(point: models.PointStruct, *, over_grpc: bool) -> Any:
         encoded.append(threading.get_ident())
         return real(point, over_grpc=over_grpc)
 
-    monkeypatch.setattr(upserts, "encoded", watched)
+    monkeypatch.setattr(records, "encoded", watched)
     database = DB.model_copy(update={"embedding_dimension": 1536})
     rows = np.random.default_rng(17).normal(size=(1000, 1536)).astype(np.float32)
     gaps: list[float] = []

@@ -10,7 +10,7 @@ from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.provider import WeaviateProvider, create
+from corral.providers.vector_io.weaviate.provider import WeaviateProvider
 
 from ..engines import scratch_home
 from ..registrations import registration
@@ -22,21 +22,24 @@ def vector_db(**settings: Any) -> VectorDB:
     return registration("weaviate", **{"language": "simple", **settings})
 
 
-def configured(server: StandIn, **config: Any) -> WeaviateProvider:
+def configured(server: StandIn, limits: Any = None, **config: Any) -> WeaviateProvider:
     """Return a provider on the stand-in."""
     config = {"timeout_seconds": 30, **config}
     url = f"http://127.0.0.1:{server.http_port}"
-    return create(
-        "w1", WeaviateConfig(url=url, grpc_port=server.grpc_port, **config), scratch_home()
-    )
+    settings = WeaviateConfig(url=url, grpc_port=server.grpc_port, **config)
+    return WeaviateProvider("w1", settings, scratch_home(), limits)
 
 
 @asynccontextmanager
 async def opened(
-    server: StandIn, *, config: Any = None, **settings: Any
+    server: StandIn,
+    *,
+    config: Any = None,
+    limits: Any = None,
+    **settings: Any,
 ) -> AsyncIterator[EngineIndex]:
     """Open an index of a new vector DB, and close it in the end."""
-    one = configured(server, **(config or {}))
+    one = configured(server, limits, **(config or {}))
     index = await one.open_index(vector_db(**settings), create=True)
     try:
         yield index

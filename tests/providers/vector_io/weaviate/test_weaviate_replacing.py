@@ -14,8 +14,9 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderTimeout
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.weaviate import collection
+from corral.providers.vector_io.weaviate.collection import RequestLimits
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.provider import create
+from corral.providers.vector_io.weaviate.provider import WeaviateProvider
 
 from ..replace_faults import Late, ReplaceFaults, failing_afterwards, methods_of
 from .conftest import CONFIG
@@ -30,10 +31,13 @@ def too_late() -> ProviderTimeout:
 class TestWeaviate(ReplaceFaults):
     """One request writes a document."""
 
+    limits = RequestLimits()
+
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
         prefix = f"T{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}_"
         settings = json.loads(os.environ[CONFIG]) | {"collection_prefix": prefix}
-        provider = create("farm", WeaviateConfig.model_validate(settings), folder)
+        config = WeaviateConfig.model_validate(settings)
+        provider = WeaviateProvider("farm", config, folder, self.limits)
         return await provider.open_index(vector_db, create=True)
 
     def late(self, index: EmbeddingIndex, what: Late) -> AbstractContextManager[object]:
@@ -44,7 +48,4 @@ class TestWeaviate(ReplaceFaults):
 class TestWeaviateInParts(TestWeaviate):
     """Each request holds one object, so that writing is undone in parts, too."""
 
-    @pytest.fixture(autouse=True)
-    def one_object_a_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A request takes no second object."""
-        monkeypatch.setattr(collection, "WRITE_OBJECTS", 1)
+    limits = RequestLimits(write_objects=1)

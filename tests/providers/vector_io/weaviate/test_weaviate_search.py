@@ -15,6 +15,7 @@ from corral.api.testing.indexes import raw_scores
 from corral.api.testing.oracle import bm25
 from corral.providers.vector_io.kit.tokens import TEXT_BYTES
 from corral.providers.vector_io.weaviate import collection, keyword
+from corral.providers.vector_io.weaviate.collection import RequestLimits
 from corral.providers.vector_io.weaviate.records import StoredObject
 
 from .helpers import chunks, configured, found, opened, vector_db, vectors
@@ -161,18 +162,14 @@ async def test_vectors_are_fetched_where_scores_tie(
     assert any(request.metadata.vectors for request in asked) == fetched
 
 
-async def test_as_many_candidates_as_a_request_may_ask_for(
-    server: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_as_many_candidates_as_a_request_may_ask_for(server: StandIn) -> None:
     """10,000 candidates a leg are asked for in answers that the server gives, vectors in parts.
 
     If this fails: the margin for ties goes beyond the largest answer, or an answer is too large.
     """
-    monkeypatch.setattr(collection, "READ_BYTES", 10_000)
-    monkeypatch.setattr(collection, "READ_OBJECTS", 4)
     ranker = RRFRanker(candidates=MAX_CANDIDATES)
 
-    async with opened(server) as one:
+    async with opened(server, limits=RequestLimits(read_bytes=10_000, read_objects=4)) as one:
         names = [f"c{number}" for number in range(9)]
         await one.add_chunks(chunks(*names), [[1.0, float(number)] for number in range(9)])
         response = await one.query([1, 0], "zebra", k=9, mode="hybrid", ranker=ranker)

@@ -9,7 +9,8 @@ import pytest
 
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import NotFound, ProviderError, ProviderTimeout
-from corral.providers.vector_io.weaviate import collection, engine, keyword
+from corral.providers.vector_io.weaviate import collection
+from corral.providers.vector_io.weaviate.collection import RequestLimits
 
 from .helpers import chunks, configured, found, opened, searched, vector_db, vectors
 from .stand_in import StandIn
@@ -116,17 +117,16 @@ async def test_a_refused_write_is_undone(
 
 @pytest.mark.parametrize("on_time", [0, 1])
 async def test_a_replace_whose_delete_answers_late_keeps_the_new_chunks(
-    server: StandIn, monkeypatch: pytest.MonkeyPatch, on_time: int
+    server: StandIn, on_time: int
 ) -> None:
     """Once every chunk is written nothing is undone: the old version may be gone already.
 
     If this fails: both versions are lost, since the undoing removes the new chunks while the
     server deletes the old ones.
     """
-    for module in (collection, engine, keyword):
-        monkeypatch.setattr(module, "MOST_RESULTS", 10)
+    limits = RequestLimits(results=10)
 
-    async with opened(server, config={"timeout_seconds": 2}) as one:
+    async with opened(server, config={"timeout_seconds": 2}, limits=limits) as one:
         old = [f"c{number:02}" for number in range(15)]
         await one.add_chunks(chunks(*old, document="d"), vectors(15))
         server.late = {"BatchDelete": on_time}
@@ -160,16 +160,11 @@ async def test_a_collection_dropped_amid_a_write_is_not_left_made_up(
         assert not server.classes
 
 
-async def test_documents_larger_than_an_answer_are_replaced_whole(
-    server: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_documents_larger_than_an_answer_are_replaced_whole(server: StandIn) -> None:
     """The old chunks are listed and deleted in as many rounds as it takes."""
-    for module in (collection, engine, keyword):
-        monkeypatch.setattr(module, "MOST_RESULTS", 10)
-    monkeypatch.setattr(collection, "WRITE_OBJECTS", 4)
-    monkeypatch.setattr(collection, "READ_OBJECTS", 4)
+    limits = RequestLimits(results=10, write_objects=4, read_objects=4)
 
-    async with opened(server) as one:
+    async with opened(server, limits=limits) as one:
         old = [f"c{number:02}" for number in range(35)]
         await one.add_chunks(chunks(*old, document="d"), vectors(35))
         await one.add_chunks(chunks("other"), vectors(1))
@@ -179,13 +174,10 @@ async def test_documents_larger_than_an_answer_are_replaced_whole(
         assert await one.count() == 14
 
 
-async def test_large_batches_are_split_by_bytes(
-    server: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_large_batches_are_split_by_bytes(server: StandIn) -> None:
     """A request holds what fits, and one chunk at least."""
-    monkeypatch.setattr(collection, "WRITE_BYTES", 3_000)
 
-    async with opened(server) as one:
+    async with opened(server, limits=RequestLimits(write_bytes=3_000)) as one:
         await one.add_chunks(chunks("a", "b", "c", text="x" * 2_000), vectors(3))
         await one.add_chunks(chunks("d", "e", "f"), vectors(3))
         assert await one.count() == 6

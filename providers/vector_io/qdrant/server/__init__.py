@@ -1,1 +1,0 @@
-"""A collection on a Qdrant server."""

@@ -1,0 +1,68 @@
+"""How code and tests are written: short modules, no constant patched, no time asserted."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PRODUCT = ("api", "providers", "server", "bench")
+
+PATCHED_CONSTANTS = {"pgvector": 22}
+"""Calls that patch a constant, by the tests' folder. They may only become fewer."""
+
+
+def test_every_module_is_shorter_than_500_lines() -> None:
+    """A longer one is about more than one thing; split it where it changes the subject."""
+    rooms = (*PRODUCT, "lab", "tests", "integrations", "examples")
+    lines = {
+        str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines())
+        for room in rooms
+        for path in (ROOT / room).rglob("*.py")
+    }
+    assert {path: count for path, count in lines.items() if count >= 500} == {}
+
+
+def test_no_test_asserts_a_time_of_less_than_five_seconds() -> None:
+    """A busy machine makes such a test fail; `make bounds` is where speed is held.
+
+    A rule about growth compares two inputs (tests/growth.py).
+    """
+    short = re.compile(r"(?:_time|perf_counter|monotonic|time|seconds)\([^<\n]*<=? *([\d.]+)")
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for room in ("tests", "integrations", "examples")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for match in short.finditer(path.read_text("utf-8"))
+        if float(match[1]) < 5
+    ]
+    assert found == []
+
+
+def patched_names(call: ast.Call) -> Iterator[str]:
+    """Yield the name of the attribute that a call of `setattr` or `patch.object` sets."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in {"setattr", "object", "patch"}:
+        for argument in call.args[:2]:
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                yield argument.value.rpartition(".")[2]
+                return
+
+
+def test_tests_patch_no_constant() -> None:
+    """A test gives a tunable as an argument or a setting, or uses as much data as the real one
+    needs.
+
+    If this fails: renaming a constant breaks tests of something else, and a bound is never tried.
+    """
+    patched = Counter(
+        path.parent.name
+        for room in ("tests", "integrations")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call)
+        and any(name.strip("_").isupper() for name in patched_names(call))
+    )
+    assert patched == PATCHED_CONSTANTS
