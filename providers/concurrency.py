@@ -144,10 +144,13 @@ class Debouncer:
 
     Args:
         work: The work; it must tolerate calls with nothing to do, and log its own failures.
+        quiet_seconds: Pause after the last call.
     """
 
-    def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
-        self._work = work
+    def __init__(
+        self, work: Callable[[], Awaitable[None]], quiet_seconds: float = QUIET_SECONDS
+    ) -> None:
+        self._work, self._quiet_seconds = work, quiet_seconds
         self._task: asyncio.Task[None] | None = None
         self._scheduled = 0.0
         self._writers = 0
@@ -165,7 +168,7 @@ class Debouncer:
             self._scheduled = time.monotonic()
 
     def schedule(self) -> None:
-        """Run the work `QUIET_SECONDS` after the last call."""
+        """Run the work `quiet_seconds` after the last call."""
         self._scheduled, self._due = time.monotonic(), True
         if self._task is None or self._task.done() or self._elsewhere(self._task):
             self._over = asyncio.Event()
@@ -186,10 +189,10 @@ class Debouncer:
         await self.flush()
 
     async def _when_quiet(self) -> None:
-        while self._writers or time.monotonic() < self._scheduled + QUIET_SECONDS:
-            left = self._scheduled + QUIET_SECONDS - time.monotonic()
+        while self._writers or time.monotonic() < self._scheduled + self._quiet_seconds:
+            left = self._scheduled + self._quiet_seconds - time.monotonic()
             try:
-                async with asyncio.timeout(QUIET_SECONDS if self._writers else left):
+                async with asyncio.timeout(self._quiet_seconds if self._writers else left):
                     await self._over.wait()
                 break
             except TimeoutError:

@@ -33,6 +33,7 @@ from corral.providers.vector_io.pgvector.records import (
     COLUMNS,
     TEXTS,
     Tables,
+    Tuning,
     chunk_of,
     make_policy,
     make_schema,
@@ -53,12 +54,13 @@ class PgvectorEngine(Engine):
     Args:
         vector_db: The registration.
         database: The provider's connections.
+        tuning: Of its tables.
     """
 
-    def __init__(self, vector_db: VectorDB, database: Database) -> None:
+    def __init__(self, vector_db: VectorDB, database: Database, tuning: Tuning) -> None:
         super().__init__(vector_db)
         self._database = database
-        self._tables = Tables(vector_db, database.config.schema_name)
+        self._tables = Tables(vector_db, database.config.schema_name, tuning)
         self._vectors = VectorSearch(self._tables, database)
         self._keyword: KeywordIndex = (
             Bm25(self._tables)

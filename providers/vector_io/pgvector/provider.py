@@ -15,15 +15,23 @@ from corral.providers.vector_io.kit.names import stored_name, strays
 from corral.providers.vector_io.pgvector.client import Database, check_database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.engine import PgvectorEngine
-from corral.providers.vector_io.pgvector.records import PREFIX, drop_tables, stored_tables
+from corral.providers.vector_io.pgvector.records import PREFIX, Tuning, drop_tables, stored_tables
 from corral.providers.vector_io.pgvector.search.attached import AttachedEngine
 
 
 class PgvectorProvider(VectorIOProvider):
-    """Holds four tables a vector DB, and one pool of connections."""
+    """Holds four tables a vector DB, and one pool of connections.
 
-    def __init__(self, provider_id: str, config: PgvectorConfig) -> None:
+    Args:
+        config: Its database and settings.
+        tuning: Of the tables.
+    """
+
+    def __init__(
+        self, provider_id: str, config: PgvectorConfig, tuning: Tuning | None = None
+    ) -> None:
         super().__init__(provider_id)
+        self._tuning = tuning or Tuning()
         self._database = Database(provider_id, config)
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
@@ -40,7 +48,7 @@ class PgvectorProvider(VectorIOProvider):
         attachment = next((attach[name] for name in names if name in attach), None)
         engine: PgvectorEngine | AttachedEngine
         if attachment is None:
-            engine = PgvectorEngine(vector_db, self._database)
+            engine = PgvectorEngine(vector_db, self._database, self._tuning)
         else:
             engine = AttachedEngine(vector_db, self._database, attachment)
         try:

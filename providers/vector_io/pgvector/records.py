@@ -17,6 +17,7 @@ from corral.api.errors import ConfigError, NotFound
 from corral.api.principal import ACL_KEY
 from corral.api.scope import HAS_DEFAULT
 from corral.api.vector_dbs import VectorDB
+from corral.providers.concurrency import QUIET_SECONDS
 from corral.providers.text.fields import field_texts
 from corral.providers.vector_io.kit.copy_format import int8, row, vectors
 from corral.providers.vector_io.kit.names import stored_name
@@ -32,9 +33,42 @@ PREFIX = "corral_"
 PARTS = ("state", "terms", "postings")
 """The tables beside the one of the chunks."""
 
-BLOCK = 1024
-"""Consecutive rows whose postings of a term are written together; see RFC 0010. Part of the stored
-format."""
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Measured bounds; RFC 0010 has the measurements.
+
+    Attributes:
+        block_rows: Consecutive rows whose postings of a term are written together. Part of the
+            stored format.
+        statement_pieces: Pieces of postings in one statement that writes them again.
+        max_blocks: Segments of one block beyond which they are merged into one.
+        max_merged: Merged segments beyond which these are merged into one.
+        filtered_rows: If a filter passes at most so many rows, only these are scored.
+        rare_postings: Postings that the first statement returns: of the rarest terms; 200 kB.
+        max_looked_up: Maximum number of chunks in which the common terms are looked up, unless a
+            filter has chosen them or reading the postings of these terms costs more.
+        postings_per_look: Postings that are read in the time of looking up a chunk's common terms.
+        first_rows: Rows, best first, among which rows that pass a filter are looked for first.
+        cheap_numbers: Numbers of an HNSW index that is built at once, in a second or two.
+        max_loaded: Chunks of a load that are compared one by one before an HNSW index is built all
+            the same; or four times the number in the index, if that is more.
+        quiet_seconds: Pause between writes that ends a load.
+    """
+
+    block_rows: int = 1024
+    statement_pieces: int = 20_000
+    max_blocks: int = 32
+    max_merged: int = 64
+    filtered_rows: int = 1000
+    rare_postings: int = 20_000
+    max_looked_up: int = 300
+    postings_per_look: int = 150
+    first_rows: int = 20_000
+    cheap_numbers: int = 2_000_000
+    max_loaded: int = 100_000
+    quiet_seconds: float = QUIET_SECONDS
+
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode  # `dumps` would make one for each text
 
@@ -137,10 +171,12 @@ class Tables:
     Args:
         vector_db: The registration.
         schema: The schema that they are in.
+        tuning: How they are written and searched.
     """
 
     vector_db: VectorDB
     schema: str
+    tuning: Tuning = Tuning()
 
     @cached_property
     def name(self) -> str:
@@ -155,7 +191,7 @@ class Tables:
             "schema": sql.Identifier(self.schema),
             "hnsw": sql.Identifier(f"{self.name}_hnsw"),
             "new_hnsw": sql.Identifier(f"{self.name}_new_hnsw"),
-            "block": sql.Literal(BLOCK),
+            "block": sql.Literal(self.tuning.block_rows),
         }
 
     @cached_property

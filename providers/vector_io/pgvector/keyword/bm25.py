@@ -20,20 +20,11 @@ from corral.api.hits import TermStatistics
 from corral.providers.text.analyzer import ANALYZER_VERSION, analyzer
 from corral.providers.text.fields import ChunkTerms, chunk_terms
 from corral.providers.vector_io.kit.copy_format import array
-from corral.providers.vector_io.pgvector import records
 from corral.providers.vector_io.pgvector.connections import Connection
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.keyword.postings import Inverted, entries_of, read_pieces
 from corral.providers.vector_io.pgvector.keyword.scores import keep_memory
 from corral.providers.vector_io.pgvector.records import Tables
-
-POSTINGS_AT_ONCE = 20_000
-"""Pieces of postings in one statement that writes them anew."""
-
-MOST_BLOCKS = 32
-"""Segments of one block beyond which they are merged into one."""
-MOST_MERGED = 64
-"""Merged segments beyond which these are merged into one."""
 
 # A page holds the postings of a term in a whole block; none are compressed.
 _CREATE = """
@@ -120,8 +111,9 @@ class Bm25:
         copy = self._tables.sql("COPY {terms} FROM STDIN (FORMAT binary)")
         await connection.copy_rows(copy, held.forward(rows))
         segments, fresh = await self._segments(connection)
-        blocks = sorted({row // records.BLOCK for row in rows})
-        inverted = held.inverted(rows)
+        block_rows = self._tables.tuning.block_rows
+        blocks = sorted({row // block_rows for row in rows})
+        inverted = held.inverted(rows, block_rows)
         if blocks[0] not in segments[-1:]:  # nobody has written to these blocks before
             copy = self._tables.sql("COPY {postings} FROM STDIN (FORMAT binary)")
             await connection.copy_rows(copy, [inverted.copied()])
@@ -138,12 +130,14 @@ class Bm25:
         segments, _ = await self._segments(connection)
         held: dict[int, set[int]] = {}
         for row, _, keys in gone:
-            first = segments[bisect_right(segments, row // records.BLOCK) - 1] if keys else 0
+            block = row // self._tables.tuning.block_rows
+            first = segments[bisect_right(segments, block) - 1] if keys else 0
             held.setdefault(first, set()).update(keys)
         pieces = [(block, key) for block, keys in sorted(held.items()) for key in sorted(keys)]
         numbers = np.array([row for row, *_ in gone], np.int64)
-        for start in range(0, len(pieces), POSTINGS_AT_ONCE):
-            await self._take_out(connection, pieces[start : start + POSTINGS_AT_ONCE], numbers)
+        size = self._tables.tuning.statement_pieces
+        for start in range(0, len(pieces), size):
+            await self._take_out(connection, pieces[start : start + size], numbers)
         return sum(length for _, length, _ in gone)
 
     def search(
@@ -165,7 +159,7 @@ class Bm25:
     async def _append(self, connection: Connection, inverted: Inverted) -> None:
         """Append postings to the pieces that are there."""
         pieces = iter(inverted.pieces())
-        while some := list(islice(pieces, POSTINGS_AT_ONCE)):
+        while some := list(islice(pieces, self._tables.tuning.statement_pieces)):
             blocks, keys, data = zip(*some, strict=True)
             await connection.execute(
                 self._tables.sql(_APPEND), (array(blocks), array(keys), list(data))
@@ -179,10 +173,10 @@ class Bm25:
 
     async def _extend(self, connection: Connection, segments: list[int], fresh: int) -> None:
         """Note new segments; merge those of one block where they are many, but for the last."""
-        if fresh > MOST_BLOCKS:
+        if fresh > self._tables.tuning.max_blocks:
             segments = await self._merge(connection, segments, len(segments) - fresh)
             fresh = 1
-            if len(segments) > MOST_MERGED + 1:
+            if len(segments) > self._tables.tuning.max_merged + 1:
                 segments = await self._merge(connection, segments, 0)
         await connection.execute(
             self._tables.sql("UPDATE {state} SET segments = %s::bigint[], fresh = %s"),
@@ -207,7 +201,11 @@ class Bm25:
         async with connection.cursor(binary=True) as cursor:
             await cursor.execute(self._tables.sql(_HOLDING), (array(blocks), array(keys)))
             found = await cursor.fetchall()
-        read = read_pieces([block for block, *_ in found], [data for *_, data in found])
+        read = read_pieces(
+            [block for block, *_ in found],
+            [data for *_, data in found],
+            self._tables.tuning.block_rows,
+        )
         places = array(block for block, *_ in found), array(key for _, key, _ in found)
         await connection.execute(self._tables.sql(_REPLACE), (*places, read.without(rows)))
         await connection.execute(self._tables.sql(_CLEAR), places)

@@ -31,19 +31,6 @@ from corral.providers.vector_io.pgvector.keyword.postings import POSTING, read_p
 from corral.providers.vector_io.pgvector.keyword.scores import UNIT, Known, Scores, kth_best
 from corral.providers.vector_io.pgvector.records import Tables
 
-FEW_ROWS = 1000
-"""Where a filter lets no more rows pass, only these are scored."""
-
-RARE_POSTINGS = 20_000
-"""Postings that the first statement brings: those of the rarest terms; 200 kB."""
-
-MOST_LOOKED_UP = 300
-"""Most chunks in which the common terms are looked up, unless a filter has chosen them or reading
-the postings of these terms costs more."""
-
-READ_FOR_A_LOOK = 150
-"""Postings that are read in the time in which common terms are looked up in one chunk."""
-
 LEFT_TO_LOOK_UP = (0.3, 0.0)
 """What terms may add, of the k-th best score from the rare ones, that are left to look up where all
 words are common. With so little, few chunks can still win; where too many can, none is left."""
@@ -54,9 +41,6 @@ known, which costs time only."""
 
 MOST_TERMS_LOOKED_UP = 100
 """Most terms that are looked up in a chunk."""
-
-FIRST_ROWS = 20_000
-"""Rows, best first, among which those that pass a filter are looked for first."""
 
 # OFFSET 0: one look into the index a piece, whatever the planner thinks of new tables.
 _POSTINGS = """
@@ -152,7 +136,7 @@ class Bm25Search:
         self._chunks: dict[int, int] = {}  # by key
         self._held: list[tuple[int, int, bytes]] = []  # (block, key, postings) that were read
         self._bound: float | None = None
-        self._most: int | None = FIRST_ROWS
+        self._most: int | None = tables.tuning.first_rows
         self.kept = where is None
 
     def complete(self, scores: Sequence[float], k: int) -> bool:
@@ -183,7 +167,8 @@ class Bm25Search:
 
     async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
         """Read the numbers of the moment and the postings of the rarest terms."""
-        await self._read(connection, parameters, self._terms, RARE_POSTINGS)
+        rare = self._tables.tuning.rare_postings
+        await self._read(connection, parameters, self._terms, rare)
 
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
@@ -237,7 +222,8 @@ class Bm25Search:
         if self._where is not None or not others:
             return False
         unread = sum(known.chunks[key] for key in others)
-        most = max(MOST_LOOKED_UP, unread // READ_FOR_A_LOOK)
+        tuning = self._tables.tuning
+        most = max(tuning.max_looked_up, unread // tuning.postings_per_look)
         return rest >= least or int(np.count_nonzero(scores + rest >= least)) > most
 
     def _candidates(self, known: Known, scores: Scores, k: int) -> NDArray[np.intp]:
@@ -246,7 +232,7 @@ class Bm25Search:
         self._bound = None
         if self._where is None:
             return np.flatnonzero(scores + rest >= kth_best(scores, k))
-        most = MOST_LOOKED_UP if rest else self._most
+        most = self._tables.tuning.max_looked_up if rest else self._most
         if most is None or (len(scores) <= most and not rest):
             return best_rows(scores, max(1, len(scores)))
         best = best_rows(scores, most)[:most]
@@ -310,7 +296,8 @@ class Bm25Search:
         few = self._where is not None and len(self._terms) <= MOST_TERMS_LOOKED_UP
         passing: sql.Composable = sql.SQL("")
         if self._where is not None and few:
-            passing = self._tables.sql(_FILTER, where=self._where, few=sql.Literal(FEW_ROWS))
+            rows = sql.Literal(self._tables.tuning.filtered_rows)
+            passing = self._tables.sql(_FILTER, where=self._where, few=rows)
         return self._tables.sql(
             _POSTINGS,
             passing=passing,
@@ -340,5 +327,6 @@ class Bm25Search:
         absent = {key for key, number in chunks.items() if not number}
         read = frozenset(key for _, key, _ in held) | absent
         average = by.average or (length / count if count and length else 1.0)
-        pieces = read_pieces([block for block, *_ in held], [data for *_, data in held])
+        blocks, data = [block for block, *_ in held], [data for *_, data in held]
+        pieces = read_pieces(blocks, data, self._tables.tuning.block_rows)
         return Known(average, chunks, weights, passing, read, pieces, [key for _, key, _ in held])

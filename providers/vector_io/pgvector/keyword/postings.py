@@ -1,7 +1,7 @@
 """Postings as they are stored: records of twelve bytes, one after the other, by segment and term.
 
-A segment is what was written to `BLOCK` consecutive rows, or many of these merged. A row of the
-table `postings` is a piece: it holds, for a segment, named by its first block, and a term, one
+A segment is what was written to `block_rows` consecutive rows, or many of these merged. A row of
+the table `postings` is a piece: it holds, for a segment, named by its first block, and a term, one
 record for each row of the segment that holds the term: which, how often, and how long the row is.
 """
 
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from corral.providers.text.fields import ChunkTerms
 from corral.providers.vector_io.kit import copy_format
 from corral.providers.vector_io.kit.sparse import term_key
-from corral.providers.vector_io.pgvector import records
 
 POSTING = np.dtype([("row", "<u4"), ("frequency", "<f4"), ("length", "<u4")])
 """A record; part of the stored format. Of the number of its row the lower half."""
@@ -48,10 +47,10 @@ class Entries:
         for row, length, *held in zip(rows, self.lengths, keys, often, strict=True):
             yield copy_format.row([copy_format.int8(row), length.to_bytes(4, "big"), *held])
 
-    def inverted(self, rows: Sequence[int]) -> Inverted:
-        """Return the same by block and term."""
+    def inverted(self, rows: Sequence[int], block_rows: int) -> Inverted:
+        """Return the same by block, of so many rows, and term."""
         row = np.repeat(np.fromiter(rows, np.int64, len(rows)), self.counts)
-        block = row // records.BLOCK
+        block = row // block_rows
         order = np.lexsort((row, self.keys, block))
         posted = np.empty(len(row), POSTING)
         posted["row"] = row[order]
@@ -139,12 +138,12 @@ class Pieces:
         return np.flatnonzero(wanted[self.rows])
 
 
-def read_pieces(blocks: Sequence[int], data: Sequence[bytes]) -> Pieces:
+def read_pieces(blocks: Sequence[int], data: Sequence[bytes], block_rows: int) -> Pieces:
     """Return the pieces of segments that begin with these blocks; none is empty."""
     sizes = np.fromiter((len(one) // POSTING.itemsize for one in data), np.int64, len(data))
     posted = np.frombuffer(b"".join(data), POSTING)
     rows = posted["row"].astype(np.int64)
-    if blocks and max(blocks) * records.BLOCK >= UPPER_HALF:
-        first = np.repeat(np.array(blocks, np.int64) * records.BLOCK, sizes)
+    if blocks and max(blocks) * block_rows >= UPPER_HALF:
+        first = np.repeat(np.array(blocks, np.int64) * block_rows, sizes)
         rows = first + (rows - first) % UPPER_HALF
     return Pieces(sizes, rows, posted)

@@ -32,16 +32,9 @@ MOST_FLOAT = 2000
 MOST_HALF = 4000
 """Largest dimension that an HNSW index holds in half precision (pgvector's limit)."""
 
-CHEAP = 2_000_000
-"""An index of so many numbers is built at once, since it takes a second or two."""
-
 LOAD = 100
 """Chunks in one call from which on it belongs to a load: they enter the HNSW index when that is
 built anew, which costs half of entering it one by one, and keeps the load from waiting for it."""
-
-MOST_LOADED = 100_000
-"""Chunks of a load that are compared one by one before the index is built all the same; or four
-times those that are in the index, where that is more."""
 
 _CLASSES: dict[Operator, LiteralString] = {
     "<=>": "vector_cosine_ops",
@@ -122,7 +115,7 @@ class HnswIndex:
         self.key = key
         self.below = 0
         self.holds_all = False
-        self.renewal = Debouncer(self._build)
+        self.renewal = Debouncer(self._build, tables.tuning.quiet_seconds)
 
     async def settle(self, count: int, loaded: int, below: int) -> None:
         """Build it where that is due.
@@ -136,8 +129,9 @@ class HnswIndex:
         few = self._database.config.exact_below_rows
         if self.key is None or self._failed or count <= few:
             return
-        cheap = count * self._tables.vector_db.embedding_dimension <= CHEAP
-        late = loaded > max(MOST_LOADED, 4 * (count - loaded))
+        tuning = self._tables.tuning
+        cheap = count * self._tables.vector_db.embedding_dimension <= tuning.cheap_numbers
+        late = loaded > max(tuning.max_loaded, 4 * (count - loaded))
         if not below or late or (cheap and loaded > few):
             await self._build()
         elif loaded > few:

@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from corral.api.engine_index import EngineIndex
 from corral.api.hits import QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.provider import PgvectorProvider, create
-from corral.providers.vector_io.pgvector.records import Tables
+from corral.providers.vector_io.pgvector.provider import PgvectorProvider
+from corral.providers.vector_io.pgvector.records import Tables, Tuning
 
 from ..registrations import registration
 from .conftest import Server
@@ -27,10 +26,10 @@ from .conftest import Server
 _numbers = count()
 
 
-def provider(server: Server, **settings: Any) -> PgvectorProvider:
+def provider(server: Server, tuning: Tuning | None = None, **settings: Any) -> PgvectorProvider:
     """Return a provider on the server."""
     config = PgvectorConfig.model_validate({**server.config, **settings})
-    return create("pgvector", config, Path())
+    return PgvectorProvider("pgvector", config, tuning)
 
 
 def vector_db(dimension: int = 16, **settings: Any) -> VectorDB:
@@ -41,10 +40,15 @@ def vector_db(dimension: int = 16, **settings: Any) -> VectorDB:
 
 @asynccontextmanager
 async def opened(
-    server: Server, db: VectorDB, *, drop: bool = True, **settings: Any
+    server: Server,
+    db: VectorDB,
+    *,
+    drop: bool = True,
+    tuning: Tuning | None = None,
+    **settings: Any,
 ) -> AsyncIterator[EngineIndex]:
     """Open an index as another process would; drop or close it at the end."""
-    index = await provider(server, **settings).open_index(db, create=True)
+    index = await provider(server, tuning, **settings).open_index(db, create=True)
     try:
         yield index
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,8 @@ from corral.api.engine_index import EngineIndex
 from corral.api.filters import matches, parse_filter
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers import concurrency
-from corral.providers.vector_io.pgvector.records import Tables
-from corral.providers.vector_io.pgvector.search import hnsw
+from corral.providers.concurrency import Debouncer
+from corral.providers.vector_io.pgvector.records import Tables, Tuning
 
 from ..engines import engine_of
 from ..recall import ENOUGH, QUERIES, fill, recalls, registered
@@ -321,13 +321,10 @@ def below(server: Server, db: VectorDB) -> tuple[int, int]:
     return row, loaded
 
 
-@pytest.fixture
-def dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every index count as one that takes long to build."""
-    monkeypatch.setattr(hnsw, "CHEAP", 0)
+DEAR = Tuning(cheap_numbers=0)
+"""Every index counts as one that takes long to build."""
 
 
-@pytest.mark.usefixtures("dear")
 async def test_what_a_load_has_written_is_found_before_the_index_holds_it(server: Server) -> None:
     """New chunks of a load stay out of the index, are compared one by one, and nothing is missed.
 
@@ -335,8 +332,8 @@ async def test_what_a_load_has_written_is_found_before_the_index_holds_it(server
     """
     db, other = vector_db(LARGE), vector_db(LARGE)
     async with (
-        opened(server, db, exact_below_rows=50) as index,
-        opened(server, other, exact_below_rows=10_000) as exact,
+        opened(server, db, tuning=DEAR, exact_below_rows=50) as index,
+        opened(server, other, tuning=DEAR, exact_below_rows=10_000) as exact,
     ):
         await filled(server, db, index)
         await index.add_chunks(some_chunks(9, "one"), embeddings(9, LARGE, seed=8))
@@ -354,18 +351,17 @@ async def test_what_a_load_has_written_is_found_before_the_index_holds_it(server
                 )
 
 
-@pytest.mark.usefixtures("dear")
 @pytest.mark.parametrize("built", [False, True])
 async def test_what_another_process_loads_is_found_by_a_kept_plan(
-    server: Server, monkeypatch: pytest.MonkeyPatch, built: bool
+    server: Server, built: bool
 ) -> None:
     """Where a search thinks that the index holds all, it notices a load, and an index of one.
 
     If this fails: a process never finds what others write after its first search.
     """
-    monkeypatch.setattr(concurrency, "QUIET_SECONDS", 60.0)
     db = vector_db(LARGE)
-    settings: dict[str, Any] = {"exact_below_rows": 50}
+    slow = replace(DEAR, quiet_seconds=60.0)
+    settings: dict[str, Any] = {"exact_below_rows": 50, "tuning": slow}
     query = embeddings(1, LARGE, seed=3)
     async with (
         opened(server, db, drop=False, **settings) as reader,
@@ -387,30 +383,29 @@ async def test_what_another_process_loads_is_found_by_a_kept_plan(
         pass
 
 
-@pytest.mark.usefixtures("dear")
-async def test_the_index_is_built_anew_when_a_load_is_over(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_index_is_built_anew_when_a_load_is_over(server: Server) -> None:
     """Once writes pause, or the index is closed, it holds all chunks; another process notices.
 
     If this fails: after a load each search compares the loaded chunks one by one for ever.
     """
-    monkeypatch.setattr(concurrency, "QUIET_SECONDS", 0.05)
     db = vector_db(LARGE)
-    settings: dict[str, Any] = {"exact_below_rows": 50}
+    quick, slow = replace(DEAR, quiet_seconds=0.05), replace(DEAR, quiet_seconds=60.0)
+    settings: dict[str, Any] = {"exact_below_rows": 50, "tuning": quick}
     query = embeddings(1, LARGE)[0]
-    async with opened(server, db, drop=False, **settings) as index:
-        async with opened(server, db, drop=False, **settings) as reader:
-            await filled(server, db, index)
-            await reader.query(query, k=3, mode="vector")
-            while below(server, db)[1]:  # noqa: ASYNC110 - in a table
-                await asyncio.sleep(0.02)
-            assert below(server, db)[0] >= 180
-            assert "new_hnsw" not in hnsw_index(server, db)
-            answer = ids(await reader.query(query, k=3, mode="vector"))
-            assert answer == ids(await index.query(query, k=3, mode="vector"))
-            assert engine_of(reader)._vectors.hnsw.below == below(server, db)[0]
-        monkeypatch.setattr(concurrency, "QUIET_SECONDS", 60.0)
+    async with (
+        opened(server, db, drop=False, **settings) as index,
+        opened(server, db, drop=False, **settings) as reader,
+    ):
+        await filled(server, db, index)
+        await reader.query(query, k=3, mode="vector")
+        while below(server, db)[1]:  # noqa: ASYNC110 - in a table
+            await asyncio.sleep(0.02)
+        assert below(server, db)[0] >= 180
+        assert "new_hnsw" not in hnsw_index(server, db)
+        answer = ids(await reader.query(query, k=3, mode="vector"))
+        assert answer == ids(await index.query(query, k=3, mode="vector"))
+        assert engine_of(reader)._vectors.hnsw.below == below(server, db)[0]
+    async with opened(server, db, drop=False, exact_below_rows=50, tuning=slow) as index:
         await index.add_chunks(some_chunks(150, "more"), embeddings(150, LARGE, seed=3))
         assert below(server, db)[1] == 150
     assert below(server, db)[1] == 0
@@ -418,20 +413,17 @@ async def test_the_index_is_built_anew_when_a_load_is_over(
         pass
 
 
-async def test_a_load_is_not_over_while_one_of_its_writes_is_under_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_load_is_not_over_while_one_of_its_writes_is_under_way() -> None:
     """A write that takes longer than a pause between writes does not end the load.
 
     If this fails: the index is built in the middle of a load, and its writes wait for that.
     """
-    monkeypatch.setattr(concurrency, "QUIET_SECONDS", 0.02)
     done = asyncio.Event()
 
     async def work() -> None:
         done.set()
 
-    debouncer = concurrency.Debouncer(work)
+    debouncer = Debouncer(work, quiet_seconds=0.02)
     debouncer.schedule()
     with debouncer.hold():
         await asyncio.sleep(0.3)
@@ -440,17 +432,14 @@ async def test_a_load_is_not_over_while_one_of_its_writes_is_under_way(
         await done.wait()
 
 
-@pytest.mark.usefixtures("dear")
-async def test_a_load_that_never_pauses_does_not_grow_without_bound(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beyond `MOST_LOADED` chunks, and four times those in the index, it is built in the write.
+async def test_a_load_that_never_pauses_does_not_grow_without_bound(server: Server) -> None:
+    """Beyond `max_loaded` chunks, and four times those in the index, it is built in the write.
 
     If this fails: a stream of writes makes searches slower and slower.
     """
-    monkeypatch.setattr(hnsw, "MOST_LOADED", 200)
     db = vector_db(LARGE)
-    async with opened(server, db, exact_below_rows=50, max_connections=1) as index:
+    settings: dict[str, Any] = {"exact_below_rows": 50, "max_connections": 1}
+    async with opened(server, db, tuning=replace(DEAR, max_loaded=200), **settings) as index:
         await filled(server, db, index)
         for step in range(3):
             await index.add_chunks(some_chunks(100, f"s{step}"), embeddings(100, LARGE))
@@ -458,17 +447,23 @@ async def test_a_load_that_never_pauses_does_not_grow_without_bound(
 
 
 async def test_an_index_is_built_without_workers_where_memory_is_not_shared(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server,
 ) -> None:
     """A container without room for the memory that workers share builds the index all the same."""
-    monkeypatch.setattr(
-        hnsw,
-        "_NEW_INDEX",
-        "DO $$ BEGIN IF current_setting('max_parallel_maintenance_workers') <> '0' THEN"
-        " RAISE 'no room' USING ERRCODE = 'disk_full'; END IF; END $$;" + hnsw._NEW_INDEX,
+    ask(
+        server,
+        "CREATE FUNCTION no_room() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF position('USING hnsw' IN current_query()) > 0"
+        " AND current_setting('max_parallel_maintenance_workers') <> '0' THEN"
+        " RAISE 'no room' USING ERRCODE = 'disk_full'; END IF; END $$;"
+        " CREATE EVENT TRIGGER no_room ON ddl_command_start WHEN TAG IN ('CREATE INDEX')"
+        " EXECUTE FUNCTION no_room()",
     )
     db = vector_db()
-    async with opened(server, db, exact_below_rows=10) as index:
-        await index.add_chunks(some_chunks(20), embeddings(20))
-        assert "hnsw" in hnsw_index(server, db)
-        assert ask(server, "SHOW max_parallel_maintenance_workers") != [("0",)]
+    try:
+        async with opened(server, db, exact_below_rows=10) as index:
+            await index.add_chunks(some_chunks(20), embeddings(20))
+            assert "hnsw" in hnsw_index(server, db)
+            assert ask(server, "SHOW max_parallel_maintenance_workers") != [("0",)]
+    finally:
+        ask(server, "DROP EVENT TRIGGER no_room; DROP FUNCTION no_room")

@@ -11,11 +11,10 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.hits import QueryChunksResponse
-from corral.providers.vector_io.pgvector import records
 from corral.providers.vector_io.pgvector.connections import Connection
-from corral.providers.vector_io.pgvector.keyword import bm25, maxscore, postings
+from corral.providers.vector_io.pgvector.keyword import maxscore, postings
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
-from corral.providers.vector_io.pgvector.records import Tables
+from corral.providers.vector_io.pgvector.records import Tables, Tuning
 
 from .conftest import Server
 from .helpers import ask, embeddings, ids, opened, vector_db
@@ -43,21 +42,16 @@ def segments(server: Server, name: str) -> tuple[list[int], int]:
     return found, fresh
 
 
-async def test_segments_are_appended_to_merged_and_thinned(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_segments_are_appended_to_merged_and_thinned(server: Server) -> None:
     """Writes of one chunk and of many, upserts and deletes over merges: BM25 of the definition.
 
     If this fails: a merge loses or doubles postings, or a row is taken out of the wrong segment.
     """
-    monkeypatch.setattr(records, "BLOCK", 8)
-    monkeypatch.setattr(bm25, "POSTINGS_AT_ONCE", 40)
-    monkeypatch.setattr(bm25, "MOST_BLOCKS", 3)
-    monkeypatch.setattr(bm25, "MOST_MERGED", 2)
+    tuning = Tuning(block_rows=8, statement_pieces=40, max_blocks=3, max_merged=2)
     rng = np.random.default_rng(2)
     stored: dict[str, Chunk] = {}
     db = vector_db(language="simple")
-    async with opened(server, db) as index:
+    async with opened(server, db, tuning=tuning) as index:
         for step in range(28):
             size = int(rng.choice([1, 1, 2, 20]))
             chunks = zipfian(rng, sorted(rng.choice(90, size=size, replace=False).tolist()))
@@ -93,21 +87,18 @@ FILTERS: list[dict[str, Any] | None] = [
 
 @pytest.mark.parametrize(("rare", "few"), [(0, 0), (30, 20), (30, 1000), (300, 0)])
 async def test_common_words_that_are_not_read_change_no_answer(
-    server: Server, monkeypatch: pytest.MonkeyPatch, rare: int, few: int
+    server: Server, rare: int, few: int
 ) -> None:
     """However few postings the first statement brings, the k best are those of the definition.
 
     If this fails: a chunk that only common words lift into the answer is missed, or a filter is
     applied after the best were taken.
     """
-    monkeypatch.setattr(maxscore, "RARE_POSTINGS", rare)
-    monkeypatch.setattr(maxscore, "FEW_ROWS", few)
-    monkeypatch.setattr(maxscore, "MOST_LOOKED_UP", 40)
-    monkeypatch.setattr(maxscore, "FIRST_ROWS", 25)
+    tuning = Tuning(rare_postings=rare, filtered_rows=few, max_looked_up=40, first_rows=25)
     rng = np.random.default_rng(4)
     chunks = zipfian(rng, list(range(300)))
     by_id = {one.chunk_id: one for one in chunks}
-    async with opened(server, vector_db(language="simple")) as index:
+    async with opened(server, vector_db(language="simple"), tuning=tuning) as index:
         await index.add_chunks(chunks, embeddings(300))
         for _ in range(6):
             words = [*rng.choice(WORDS, rng.integers(1, 7)), "unheard"]
@@ -135,8 +126,8 @@ def postings_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     read: list[int] = []
     whole = postings.read_pieces
 
-    def counted(blocks: Any, data: Any) -> Any:
-        pieces = whole(blocks, data)
+    def counted(blocks: Any, data: Any, block_rows: int) -> Any:
+        pieces = whole(blocks, data, block_rows)
         read.append(len(pieces.rows))
         return pieces
 
@@ -151,11 +142,10 @@ async def test_few_common_postings_are_read_for_a_rare_word(
 
     If this fails: every query costs what its most common word costs.
     """
-    monkeypatch.setattr(maxscore, "RARE_POSTINGS", 50)
     chunks = [
         Chunk(content="herd grazes" + " seldom" * (n < 20), chunk_id=f"c{n:04}") for n in range(600)
     ]
-    async with opened(server, vector_db()) as index:
+    async with opened(server, vector_db(), tuning=Tuning(rare_postings=50)) as index:
         await index.add_chunks(chunks, embeddings(600))
         read = postings_read(monkeypatch)
         answer = await index.query(None, "seldom herd", k=10, mode="keyword")
@@ -171,9 +161,7 @@ async def test_the_commonest_of_common_words_stay_unread(
 
     If this fails: questions of common words take several times as long as others.
     """
-    monkeypatch.setattr(maxscore, "RARE_POSTINGS", 50)
-    monkeypatch.setattr(maxscore, "MOST_LOOKED_UP", most)
-    monkeypatch.setattr(maxscore, "READ_FOR_A_LOOK", 600)
+    tuning = Tuning(rare_postings=50, max_looked_up=most, postings_per_look=600)
     chunks = [
         Chunk(
             content="herd" + " grazes" * (n % 3 == 0) * (1 + n % 7) + " sleeps" * (n % 2),
@@ -183,7 +171,7 @@ async def test_the_commonest_of_common_words_stay_unread(
     ]
     expected = by_definition("herd grazes sleeps", chunks)
     best = sorted(expected, key=lambda one: (-round(expected[one], 7), one))
-    async with opened(server, vector_db()) as index:
+    async with opened(server, vector_db(), tuning=tuning) as index:
         await index.add_chunks(chunks, embeddings(600))
         read = postings_read(monkeypatch)
         answer = await index.query(None, "herd grazes sleeps", k=10, mode="keyword")
@@ -202,7 +190,7 @@ def test_postings_of_some_rows_are_found(last: int) -> None:
     """
     held = [[3, 7, 9], [7, last], [1, 3, last]]
     data = [np.array([(row, 1.0, 5) for row in rows], postings.POSTING).tobytes() for rows in held]
-    pieces = postings.read_pieces([0, 0, 0], data)
+    pieces = postings.read_pieces([0, 0, 0], data, Tuning().block_rows)
     assert pieces.places(np.array([last, 7, 2, 2**33])).tolist() == [1, 3, 4, 7]
     assert pieces.places(np.array([], np.int64)).tolist() == []
 

@@ -16,11 +16,9 @@ from corral.api.rankers import RRFRanker
 from corral.providers.text.analyzer import analyzer
 from corral.providers.text.bm25 import idf, term_weight
 from corral.providers.text.fields import chunk_terms
-from corral.providers.vector_io.pgvector import keyword, records
 from corral.providers.vector_io.pgvector.engine import PgvectorEngine
-from corral.providers.vector_io.pgvector.keyword import bm25
 from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
-from corral.providers.vector_io.pgvector.records import Tables
+from corral.providers.vector_io.pgvector.records import Tables, Tuning
 
 from ..engines import engine_of
 from ..installation_checks import check_installations, check_pruning_beside
@@ -51,15 +49,12 @@ def by_definition(query: str, chunks: list[Chunk]) -> dict[str, float]:
     return scores
 
 
-async def test_keyword_scores_are_exact_across_blocks(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keyword_scores_are_exact_across_blocks(server: Server) -> None:
     """With tiny blocks and statements, after upserts and deletes, BM25 is that of the definition.
 
     If this fails only here: postings of a block are lost, doubled or left behind.
     """
-    monkeypatch.setattr(records, "BLOCK", 4)
-    monkeypatch.setattr(bm25, "POSTINGS_AT_ONCE", 50)
+    tuning = Tuning(block_rows=4, statement_pieces=50)
     rng = np.random.default_rng(8)
     words = [f"word{n}" for n in range(30)]
 
@@ -73,7 +68,7 @@ async def test_keyword_scores_are_exact_across_blocks(
             for n in numbers
         ]
 
-    async with opened(server, vector_db()) as index:
+    async with opened(server, vector_db(), tuning=tuning) as index:
         stored: dict[str, Chunk] = {}
         for step in range(12):
             chunks = some(sorted(rng.choice(60, size=17, replace=False).tolist()))
@@ -239,9 +234,7 @@ async def test_the_table_can_be_read_by_people(server: Server) -> None:
         ]
 
 
-async def test_an_index_of_an_older_analyzer_is_made_anew(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_index_of_an_older_analyzer_is_made_anew(server: Server) -> None:
     """When the analyzer's version changes, the keyword index is rebuilt from the stored texts."""
 
     db = vector_db()
@@ -255,7 +248,6 @@ async def test_an_index_of_an_older_analyzer_is_made_anew(
         f'UPDATE corral."{name}_state" SET analyzer = 0, length = 7;'
         f' DELETE FROM corral."{name}_postings"',
     )
-    monkeypatch.setattr(keyword, "REINDEX_BATCH", 7)
     async with opened(server, db, **settings) as index:
         assert found(await index.query(None, "grazing", k=40, mode="keyword")) == right
         assert len(right) == 20
