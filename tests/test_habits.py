@@ -39,12 +39,12 @@ def test_no_test_asserts_a_time_of_less_than_five_seconds() -> None:
 
 
 def patched_names(call: ast.Call) -> Iterator[str]:
-    """Yield the name of the attribute that a call of `setattr` or `patch.object` sets."""
-    if isinstance(call.func, ast.Attribute) and call.func.attr in {"setattr", "object", "patch"}:
-        for argument in call.args[:2]:
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                yield argument.value.rpartition(".")[2]
-                return
+    """Yield the names of the attributes that a call of `setattr` or `patch` sets."""
+    function = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if function in {"setattr", "object", "patch", "multiple"}:
+        texts = [getattr(argument, "value", None) for argument in call.args[:2]]
+        yield from [text.rpartition(".")[2] for text in texts if isinstance(text, str)][:1]
+        yield from (keyword.arg or "" for keyword in call.keywords)
 
 
 def test_tests_patch_no_constant() -> None:

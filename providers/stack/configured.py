@@ -59,20 +59,30 @@ class ConfiguredProviders:
     It checks the settings of every provider but imports no engine, so that a broken engine never
     prevents the server from starting.
 
+    Args:
+        config: The configuration.
+        home: The data folder.
+        view_of: Shares its providers, which are of the same configuration.
+
     Raises:
         UnknownProvider, ConfigError: The configuration cannot work.
     """
 
-    def __init__(self, config: RunConfig, home: Path) -> None:
+    def __init__(
+        self, config: RunConfig, home: Path, *, view_of: ConfiguredProviders | None = None
+    ) -> None:
         self.config = config
         self.home = home
-        self._entries = {
-            (api, entry.provider_id): entry for api in Api for entry in config.providers.of(api)
-        }
-        for (api, _), entry in self._entries.items():
-            check_config(api, entry)
-        self._built: dict[tuple[Api, str], Provider] = {}
-        self._check_default_model()
+        if view_of is None:
+            self._entries = {
+                (api, entry.provider_id): entry for api in Api for entry in config.providers.of(api)
+            }
+            for (api, _), entry in self._entries.items():
+                check_config(api, entry)
+            self._built: dict[tuple[Api, str], Provider] = {}
+            self._check_default_model()
+        else:
+            self._entries, self._built = view_of._entries, view_of._built
 
     # --- models ------------------------------------------------------------------------------
 

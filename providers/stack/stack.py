@@ -6,12 +6,11 @@ the same code.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
 from corral.api.embedder import Embedder
 from corral.api.embedding_index import EmbeddingIndex
@@ -58,42 +57,52 @@ class Stack(ConfiguredProviders):
         config: The configuration.
         home: The data folder; created if it does not exist.
         clock: Returns the time in Unix seconds, for expiry.
+        view_of: The stack that this one is a view of, and the view's principal; None for a new
+            stack, which serves the operator.
 
     Attributes:
-        principal: The caller that it serves; initially the operator.
+        principal: The caller that it serves.
 
     Raises:
         UnknownProvider, ConfigError: The configuration cannot work.
     """
 
     def __init__(
-        self, config: RunConfig, home: Path, *, clock: Callable[[], float] = time.time
+        self,
+        config: RunConfig,
+        home: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        view_of: tuple[Stack, Principal] | None = None,
     ) -> None:
-        super().__init__(config, home)
-        self.principal = UNRESTRICTED
-        self._vector_dbs = VectorDBTable(home / REGISTRY_NAME)
-        self._making = Making(home / "making")
-        self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
-        rebuilds = RebuildTable(self._vector_dbs.file)
-        self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
-        most = int(config.files.max_mib * 1024 * 1024)
-        self.files = FileStore.open(home, max_bytes=most, clock=clock)
-        self.stores = VectorStoreTable(home, clock)
-        self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
-        ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
-        self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
-        self._open.observer = WriteReplayer(self, rebuilds, self._open, self.ingestion.follow)
+        whole, self.principal = view_of or (None, UNRESTRICTED)
+        super().__init__(config, home, view_of=whole)
+        if whole is None:
+            self._vector_dbs = VectorDBTable(home / REGISTRY_NAME)
+            self._making = Making(home / "making")
+            self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
+            rebuilds = RebuildTable(self._vector_dbs.file)
+            self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
+            most = int(config.files.max_mib * 1024 * 1024)
+            self.files = FileStore.open(home, max_bytes=most, clock=clock)
+            self.stores = VectorStoreTable(home, clock)
+            self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
+            ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
+            self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
+            self._open.observer = WriteReplayer(self, rebuilds, self._open, self.ingestion.follow)
+        else:
+            self._vector_dbs, self._making = whole._vector_dbs, whole._making
+            self._open, self.rebuilds = whole._open, whole.rebuilds
+            self.stores, self.embeddings = whole.stores, whole.embeddings
+            self.files = whole.files.of(self.principal)
+            self.ingestion = whole.ingestion.on(self)
 
-    def for_principal(self, principal: Principal) -> Self:
+    def for_principal(self, principal: Principal) -> Stack:
         """Return a view of this stack for a principal, which shares all its state.
 
         Close the stack, never a view.
         """
-        view = copy.copy(self)
-        view.principal = principal
-        view.files = self.files.of(principal)
-        view.ingestion = self.ingestion.on(view)
-        return view
+        return Stack(self.config, self.home, view_of=(self, principal))
 
     # --- vector DBs --------------------------------------------------------------------------
 

@@ -126,7 +126,7 @@ async def test_what_is_stored_needs_no_model(
         asked = JobRequest("db", document=documents[0])
         await finished(stack, await stack.ingestion.submit([asked]))
         refused = Unavailable("There is no model.")
-        monkeypatch.setattr(stack, "embedder_of", AsyncMock(side_effect=refused))
+        monkeypatch.setattr(Stack, "embedder_of", AsyncMock(side_effect=refused))
         assert (await prepared(stack)).unchanged == ["d"]
         documents[0] = RAGDocument(document_id="d", content=f"{SHEEP} More.")
         with pytest.raises(Unavailable):
