@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,21 @@ QUERY = "/v1/vector-io/query"
 RAG_INSERT = "/v1/tool-runtime/rag-tool/insert"
 RAG_QUERY = "/v1/tool-runtime/rag-tool/query"
 INVOKE = "/v1/tool-runtime/invoke"
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    """Yield one app, with two empty vector DBs, for all requests that must change nothing."""
+    with InProcess(tmp_path_factory.mktemp("refusing")) as app:
+        app.register()
+        app.register("nulid")
+        yield app
+
+
+def assert_unchanged(app: InProcess) -> None:
+    """Assert that no refused request stored or registered anything."""
+    assert [db["identifier"] for db in app.ok("GET", REGISTER)["data"]] == ["db", "nulid"]
+    assert app.contents("fox") == app.contents("fox", "nulid") == []
 
 
 def registration(**settings: Any) -> Json:
@@ -156,6 +172,12 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     (QUERY, params(score_threshold=1.5), "params.score_threshold", ["got 1.5"]),
     (QUERY, params(score_threshold="high"), "params.score_threshold", ["number"]),
     (RAG_INSERT, {**documents("x"), "chunk_size_in_tokens": 0}, "chunk_size_in_tokens", ["0"]),
+    *(
+        (INSERT, {**chunk(), "ttl_seconds": n}, "ttl_seconds", [f"{n}"])
+        for n in (0, -1, 1.5, 10**12)
+    ),
+    *((QUERY, params(min_confidence=n), "params.min_confidence", [f"{n}"]) for n in (-1, 2)),
+    (REGISTER, registration(min_confidence=2), "min_confidence", ["<= 1", "got 2"]),
     # a boolean is no number
     (INSERT, {**chunk(), "ttl_seconds": True}, "ttl_seconds", ["number", "got true"]),
     (INSERT, chunk(embedding=[True] * DIMENSION), "chunks[1].embedding[0]", ["number", "true"]),
@@ -269,6 +291,8 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     (INSERT, chunk(chunk_metadata={"document_id": ""}), "chunks[1]", ["1 to 255"]),
     (REGISTER, registration(vector_db_id="x" * 256), "vector_db_id", ["255"]),
     (REGISTER, {}, "vector_db_id", ["vector_db_id is missing"]),
+    (REGISTER, registration(vector_db_id=""), "vector_db_id", ["1 to 255"]),
+    (INSERT, {**chunk(), "vector_db_id": ""}, "vector_db_id", ["1 to 255"]),
 ]
 
 
@@ -276,14 +300,13 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     ("path", "body", "param", "said"), TABLE, ids=[f"{n}-{row[2]}" for n, row in enumerate(TABLE)]
 )
 def test_bad_input_is_a_400_that_helps(
-    app: InProcess, path: str, body: Json, param: str | None, said: list[str]
+    refusing: InProcess, path: str, body: Json, param: str | None, said: list[str]
 ) -> None:
     """The refusal names the field as the sender wrote it and says what to do; nothing is stored.
 
     If this fails: a caller has to guess, or half of a refused insert is in the vector DB.
     """
-    app.register()
-    response = app.send("POST", path, body)
+    response = refusing.send("POST", path, body)
     assert response.status_code == 400, response.text
     message = message_of(response)
     for part in said:
@@ -294,8 +317,7 @@ def test_bad_input_is_a_400_that_helps(
         assert found.startswith(param)
     for internal in ("function-", "Input", "Value error", "type=", "pydantic", "loc"):
         assert internal not in message
-    assert app.contents("fox") == []
-    assert len(app.ok("GET", REGISTER)["data"]) == 1
+    assert_unchanged(refusing)
 
 
 def insert_with(literal: str) -> bytes:
@@ -335,14 +357,13 @@ RAW: list[tuple[str, bytes]] = [
 
 
 @pytest.mark.parametrize(("name", "raw"), RAW, ids=[name for name, _ in RAW])
-def test_a_body_that_is_no_usable_json_is_a_400(app: InProcess, name: str, raw: bytes) -> None:
+def test_a_body_that_is_no_usable_json_is_a_400(refusing: InProcess, name: str, raw: bytes) -> None:
     """No byte string is a failure of the server; each is refused shortly, in the common form."""
-    app.register()
-    response = app.send("POST", INSERT, content=raw, headers=JSON)
+    response = refusing.send("POST", INSERT, content=raw, headers=JSON)
     assert response.status_code == 400, response.text
     message_of(response)
     assert len(response.content) < 5000
-    assert app.contents("fox") == []
+    assert_unchanged(refusing)
 
 
 @pytest.mark.parametrize(
@@ -358,19 +379,18 @@ def test_a_body_that_is_no_usable_json_is_a_400(app: InProcess, name: str, raw: 
     ],
 )
 def test_a_body_has_to_call_itself_json_once(
-    app: InProcess, headers: list[tuple[str, str]]
+    refusing: InProcess, headers: list[tuple[str, str]]
 ) -> None:
     """Without exactly one JSON content type a body is refused.
 
     If this fails: any web page can make its reader's browser write to a server on localhost, since
     browsers send text/plain across origins without asking.
     """
-    app.register()
     body = json.dumps(chunk()).encode()
-    response = app.send("POST", INSERT, content=body, headers=headers)
+    response = refusing.send("POST", INSERT, content=body, headers=headers)
     assert response.status_code == 400
     assert "content-type: application/json" in message_of(response)
-    assert app.contents("fox") == []
+    assert_unchanged(refusing)
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "APPLICATION/JSON"])
@@ -422,30 +442,26 @@ NUL_ID = "nul\0id"
     ],
 )
 def test_a_nul_in_an_id_is_refused_at_every_door(
-    app: InProcess, path: str, body: Json, field: str
+    refusing: InProcess, path: str, body: Json, field: str
 ) -> None:
     """An id with a NUL is refused by name, wherever one is taken, and changes nothing.
 
     If this fails: dropping the NUL makes one id of two, and one document replaces the other.
     """
-    app.register()
-    app.register("nulid")
-    response = app.send("POST", path, body)
+    response = refusing.send("POST", path, body)
     assert response.status_code == 400
     assert field in message_of(response)
     assert "NUL" in message_of(response)
-    assert app.contents("fox") == app.contents("fox", "nulid") == []
-    assert [db["identifier"] for db in app.ok("GET", REGISTER)["data"]] == ["db", "nulid"]
+    assert_unchanged(refusing)
 
 
-def test_nothing_of_a_failed_insert_remains(app: InProcess) -> None:
+def test_nothing_of_a_failed_insert_remains(refusing: InProcess) -> None:
     """One bad embedding among a thousand chunks: none of them is stored."""
-    app.register()
     chunks: list[Json] = [{"content": f"fox {n}"} for n in range(1000)]
     chunks[-1]["embedding"] = [0.0] * DIMENSION
-    response = app.send("POST", INSERT, {"vector_db_id": "db", "chunks": chunks})
+    response = refusing.send("POST", INSERT, {"vector_db_id": "db", "chunks": chunks})
     assert response.status_code == 400
-    assert app.contents("fox") == []
+    assert_unchanged(refusing)
 
 
 @pytest.mark.parametrize(
@@ -458,18 +474,16 @@ def test_nothing_of_a_failed_insert_remains(app: InProcess) -> None:
         params(max_chunks="s" * 1_000_000),
     ],
 )
-def test_a_refusal_is_small_whatever_was_sent(app: InProcess, body: Json) -> None:
+def test_a_refusal_is_small_whatever_was_sent(refusing: InProcess, body: Json) -> None:
     """A refusal does not echo the input, only a little of it, and keeps its hint."""
-    app.register()
-    response = app.send("POST", QUERY, body)
+    response = refusing.send("POST", QUERY, body)
     assert response.status_code == 400
     message_of(response)
     assert len(response.content) < 5000
 
 
-def test_texts_are_not_quoted_in_refusals(app: InProcess) -> None:
+def test_texts_are_not_quoted_in_refusals(refusing: InProcess) -> None:
     """Neither a question nor a document's text appears in a refusal."""
-    app.register()
     secret = "top secret words"
     bodies: list[tuple[str, Json]] = [
         (QUERY, {**params(max_chunks=0), "query": secret}),
@@ -480,6 +494,6 @@ def test_texts_are_not_quoted_in_refusals(app: InProcess) -> None:
         (RAG_QUERY, {"content": secret, "vector_db_ids": "db"}),
     ]
     for path, body in bodies:
-        response = app.send("POST", path, body)
+        response = refusing.send("POST", path, body)
         assert response.status_code == 400
         assert secret not in response.text

@@ -60,6 +60,13 @@ def test_everything_is_there_after_a_restart(tmp_path: Path, servers: list[Serve
     question = {"vector_db_id": db, "query": "rev nummer 3", "params": {"explain": True}}
     answer = call(first, "POST", "/v1/vector-io/query", question)
     assert answer["chunks"]
+    # Equal hits of two vector DBs: the next process hashes strings to other numbers.
+    call(first, "POST", "/v1/vector-dbs", {**REGISTRATION, "vector_db_id": "twin"})
+    call(first, "POST", "/v1/vector-io/insert", {"vector_db_id": "twin", "chunks": chunks})
+    config = {"max_chunks": 18, "deduplicate": False}
+    both = {"content": "rev", "vector_db_ids": ["twin", db], "query_config": config}
+    context = call(first, "POST", "/v1/tool-runtime/rag-tool/query", both)
+    assert len(set(context["metadata"]["vector_db_ids"])) == 2
     assert "Application shutdown complete" in first.stop()
 
     servers.append(ServerProcess(tmp_path))
@@ -68,6 +75,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path, servers: list[Serve
         **registered, "vector_db_id": db, "ranker": (),
     }  # fmt: skip
     assert call(servers[1], "POST", "/v1/vector-io/query", question) == answer
+    assert call(servers[1], "POST", "/v1/tool-runtime/rag-tool/query", both) == context
     assert call(servers[1], "POST", "/v1/vector-dbs", REGISTRATION) == registered
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral.api.errors import InvalidRequest
-from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
+from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.tool import RagTool
 from corral.providers.text.tokens import tokenizer
 
@@ -16,7 +16,7 @@ from .inserting import document, ingester, insert
 
 
 async def ask(
-    library: FakeLibrary, content: str | list[str], *names: str, **config: Any
+    library: FakeLibrary, content: str, *names: str, **config: Any
 ) -> tuple[list[str] | None, dict[str, Any]]:
     """Return the texts and the metadata of an answer."""
     result = await RagTool(library).query(content, names or ("db",), RAGQueryConfig(**config))
@@ -46,13 +46,6 @@ async def test_nothing_found_is_null_and_empty() -> None:
     assert (content, list(metadata)) == (None, ["confidence"])
 
 
-async def test_the_default_configuration_will_do() -> None:
-    """No configuration is the default one."""
-    library = FakeLibrary()
-    await insert(library, document("a", "grass"))
-    assert (await RagTool(library).query("grass", ["db"])).metadata["max_tokens"] == 4096
-
-
 async def test_a_registration_is_read_once_for_a_question() -> None:
     """With every option that a registration can decide, of each vector DB.
 
@@ -66,27 +59,6 @@ async def test_a_registration_is_read_once_for_a_question() -> None:
     await ask(library, "hay", "a", "b", max_chunks="auto", rerank={"type": "mmr"})
     assert sorted(library.reads) == ["a", "b"]
     assert library.embedders["words"].queries == ["hay"]
-
-
-async def test_several_texts_are_joined_by_the_separator() -> None:
-    """As the default query generator says."""
-    library = FakeLibrary()
-    await insert(library, document("a", "grass"))
-    generator = {"type": "default", "separator": " / "}
-    texts, _ = await ask(library, ["dry", "hay"], query_generator_config=generator)
-    assert library.embedders["words"].queries == ["dry / hay"]
-    assert texts is not None
-    assert 'query: "dry / hay"' in texts[-1]
-
-
-async def test_an_llm_query_generator_is_refused() -> None:
-    """The error says what works now; nothing was searched."""
-    library = FakeLibrary()
-    generator = LLMQueryGenerator(type="llm", model="m", template="Find: {query}")
-    with pytest.raises(InvalidRequest, match=r'none is configured.*"default"') as caught:
-        await ask(library, "hay", query_generator_config=generator)
-    assert caught.value.field == "query_config.query_generator_config"
-    assert library.embedders["words"].queries == []
 
 
 async def test_an_unknown_tokenizer_is_refused_before_the_search() -> None:
