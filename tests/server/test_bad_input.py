@@ -65,9 +65,19 @@ def documents(*contents: Any, **fields: Any) -> Json:
     }
 
 
-def comparison(**fields: Any) -> Json:
+def ranked(**fields: Any) -> Json:
+    """Return a query with this ranker."""
+    return params(ranker=fields)
+
+
+def nested(**fields: Any) -> Json:
     """Return a filter with a good comparison, then this one."""
     return {"type": "and", "filters": [{"type": "eq", "key": "a", "value": 1}, fields]}
+
+
+def compared(**fields: Any) -> Json:
+    """Return a query with that filter."""
+    return params(filters=nested(**fields))
 
 
 def deep_filter(depth: int) -> Json:
@@ -77,6 +87,8 @@ def deep_filter(depth: int) -> Json:
         inner = {"type": "or", "filters": [inner]}
     return inner
 
+
+RANKER, NESTED = "params.ranker", "params.filters.filters[1]"
 
 # (route, body, param, what the message has to say)
 TABLE: list[tuple[str, Json, str | None, list[str]]] = [
@@ -92,53 +104,35 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     (QUERY, params(mode=7), "params.mode", ["got 7"]),
     (RAG_QUERY, config(mode="magic"), "query_config.mode", ["'magic'", "hybrid"]),
     (REGISTER, registration(ranker={"type": "x"}), "ranker", ["'x'", "'rrf', 'weighted', 'max'"]),
-    (QUERY, params(ranker={"type": "x"}), "params.ranker", ["'x'", "'rrf', 'weighted', 'max'"]),
-    (QUERY, params(ranker={}), "params.ranker", ["'type'"]),
-    (QUERY, params(ranker="rrf"), "params.ranker", ["object"]),
-    (
-        QUERY,
-        params(ranker={"type": "weighted", "alpha": 1.5}),
-        "params.ranker.alpha",
-        ["must be <= 1", "got 1.5"],
-    ),
-    (
-        QUERY,
-        params(ranker={"type": "rrf", "alpha": 1}),
-        "params.ranker.alpha",
-        ["not a known key", "rank_constant"],
+    (QUERY, ranked(type="x"), RANKER, ["'x'", "'rrf', 'weighted', 'max'"]),
+    (QUERY, ranked(), RANKER, ["'type'"]),
+    (QUERY, params(ranker="rrf"), RANKER, ["object"]),
+    (QUERY, ranked(type="weighted", alpha=1.5), f"{RANKER}.alpha", ["must be <= 1", "got 1.5"]),
+    (QUERY, ranked(type="rrf", alpha=1), f"{RANKER}.alpha", ["not a known key", "rank_constant"]),
+    *(
+        (QUERY, ranked(type=kind, weights=weights), f"{RANKER}.weights{below}", parts)
+        for kind, weights, below, parts in (
+            ("weighted", {"dense": 2}, ".dense", ["not a known key", "vector, keyword"]),
+            ("weighted", {"vector": -1}, ".vector", [">= 0"]),
+            ("weighted", {"vector": 0, "keyword": 0}, "", ["vector or keyword", "above 0"]),
+            ("weighted", [1, 1], "", ["must be an object"]),
+            ("rrf", {"vector": 0, "keyword": 0}, "", ["at least one weight"]),
+        )
     ),
     *(
-        (
-            QUERY,
-            params(ranker={"type": "weighted", "weights": weights}),
-            f"params.ranker.{at}",
-            said,
-        )
-        for weights, at, said in (
-            ({"vector": 1, "dense": 2}, "weights.dense", ["not a known key", "vector, keyword"]),
-            ({"vector": -1}, "weights.vector", [">= 0"]),
-            ({"vector": 0, "keyword": 0}, "weights", ["vector or keyword", "above 0"]),
-            ([1, 1], "weights", ["must be an object"]),
+        (QUERY, {"vector_db_id": "db", "query": ["x", item]}, "query", [part])
+        for item, part in (
+            (1, "item 1 must be a string"),
+            ({"type": "text", "text": 5}, "item 1.text must be a string (got 5)"),
+            ({"type": "text"}, "item 1.text is missing"),
         )
     ),
-    (
-        QUERY,
-        params(ranker={"type": "rrf", "weights": {"vector": 0, "keyword": 0}}),
-        "params.ranker.weights",
-        ["at least one weight"],
-    ),
-    (QUERY, {"vector_db_id": "db", "query": ["x", 1]}, "query", ["item 1 must be a string"]),
-    (
-        QUERY,
-        {"vector_db_id": "db", "query": ["x", {"type": "text", "text": 5}]},
-        "query",
-        ["item 1.text must be a string (got 5)"],
-    ),
-    (
-        QUERY,
-        {"vector_db_id": "db", "query": ["x", {"type": "text"}]},
-        "query",
-        ["item 1.text is missing"],
+    *(
+        (QUERY, params(ranking_options=one, **again), "params", ["ranking_options"])
+        for one, again in (
+            ({"alpha": 0.5}, {"ranker": {"type": "rrf"}}),
+            ({"score_threshold": 0.5}, {"score_threshold": 0.1}),
+        )
     ),
     (QUERY, params(max_chunks=[1]), "params.max_chunks", ["an integer or 'auto' (got a list)"]),
     (QUERY, params(explane=True), "params.explane", ["Did you mean explain?"]),
@@ -178,37 +172,10 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     ),
     *((QUERY, params(min_confidence=n), "params.min_confidence", [f"{n}"]) for n in (-1, 2)),
     (REGISTER, registration(min_confidence=2), "min_confidence", ["<= 1", "got 2"]),
-    # a boolean is no number
+    # a boolean is no number; test_wire_numbers.py has the rest
     (INSERT, {**chunk(), "ttl_seconds": True}, "ttl_seconds", ["number", "got true"]),
     (INSERT, chunk(embedding=[True] * DIMENSION), "chunks[1].embedding[0]", ["number", "true"]),
     (INSERT, chunk(chunk_metadata={"page": True}), "chunks[1].chunk_metadata.page", ["number"]),
-    (QUERY, params(max_chunks=True), "params.max_chunks", ["number", "got true"]),
-    (QUERY, params(score_threshold=True), "params.score_threshold", ["number", "got true"]),
-    (
-        QUERY,
-        params(ranker={"type": "weighted", "alpha": False}),
-        "params.ranker.alpha",
-        ["got false"],
-    ),
-    (
-        RAG_QUERY,
-        config(max_tokens_in_context=True),
-        "query_config.max_tokens_in_context",
-        ["number", "got true"],
-    ),
-    (
-        RAG_QUERY,
-        config(vector_db_weights={"db": True}),
-        "query_config.vector_db_weights.db",
-        ["number", "got true"],
-    ),
-    (REGISTER, registration(embedding_dimension=True), "embedding_dimension", ["got true"]),
-    (
-        RAG_INSERT,
-        {**documents("x"), "chunk_size_in_tokens": True},
-        "chunk_size_in_tokens",
-        ["number"],
-    ),
     (
         RAG_INSERT,
         {**documents("x"), "chunk_size_in_tokens": 10, "overlap_in_tokens": 10},
@@ -219,31 +186,11 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     # filters
     (QUERY, params(filters=[]), "params.filters", ["object", "an array"]),
     (QUERY, params(filters={}), "params.filters.type", ["Valid types: eq"]),
-    (QUERY, params(filters=comparison()), "params.filters.filters[1].type", ["Valid types"]),
-    (
-        QUERY,
-        params(filters=comparison(type="like", key="a", value="%")),
-        "params.filters.filters[1].type",
-        ["'like'", "eq, ne"],
-    ),
-    (
-        QUERY,
-        params(filters=comparison(type="eq", key="", value=1)),
-        "params.filters.filters[1].key",
-        ["got an empty string", "metadata key"],
-    ),
-    (
-        QUERY,
-        params(filters=comparison(type="in", key="a", value=3)),
-        "params.filters.filters[1].value",
-        ["a list of values"],
-    ),
-    (
-        QUERY,
-        params(filters=comparison(type="eq", key="a", value={"x": 1})),
-        "params.filters.filters[1].value",
-        ["string, number or boolean"],
-    ),
+    (QUERY, compared(), f"{NESTED}.type", ["Valid types"]),
+    (QUERY, compared(type="like", key="a", value="%"), f"{NESTED}.type", ["'like'", "eq, ne"]),
+    (QUERY, compared(type="eq", key="", value=1), NESTED, ["got an empty string", "metadata key"]),
+    (QUERY, compared(type="in", key="a", value=3), f"{NESTED}.value", ["a list of values"]),
+    (QUERY, compared(type="eq", key="a", value={}), f"{NESTED}.value", ["string, number or bool"]),
     (
         QUERY,
         params(filters={"type": "and", "filters": []}),
@@ -253,7 +200,7 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     (QUERY, params(filters=deep_filter(20)), None, ["nested more than"]),
     (
         RAG_QUERY,
-        config(filters=comparison(type="eq", key=5, value=1)),
+        config(filters=nested(type="eq", key=5, value=1)),
         "query_config.filters.filters[1].key",
         ["int"],
     ),
