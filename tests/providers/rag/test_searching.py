@@ -18,7 +18,7 @@ from corral.api.fusion import Explanation
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.options import RankingOptions, RetrievalOptions
 from corral.api.rankers import RRFRanker, WeightedRanker
-from corral.api.reranker import MMRRerank, Reranker
+from corral.api.reranker import Reranker
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.ranking import before_gap
 from corral.providers.rag.search import Retrieval, Retrieved
@@ -197,16 +197,6 @@ async def test_a_re_ranker_that_cannot_be_loaded_degrades_too() -> None:
     found = await ask(retrieval, "barn", k=3, rerank={**rerank, "on_error": "degrade"})
     assert ids(found) == ids(plain)
     assert found.notes == ["Not re-ranked: judge: model.onnx cannot be fetched."]
-
-
-async def test_a_request_goes_before_the_registration() -> None:
-    """A registered re-ranker works for every query, and `none` switches it off."""
-    library, retrieval = await filled(rerank={"type": "model", "model": "judge"})
-    library.rerankers["judge"] = judge = Backwards()
-    await ask(retrieval, "barn")
-    await ask(retrieval, "barn", rerank={"type": "none"})
-    await ask(retrieval, "barn", options=RetrievalOptions(rerank=MMRRerank()))
-    assert len(judge.asked) == 1
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])

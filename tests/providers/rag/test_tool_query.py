@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from corral.api.errors import InvalidRequest
 from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.tool import RagTool
 from corral.providers.text.tokens import tokenizer
@@ -59,21 +56,6 @@ async def test_a_registration_is_read_once_for_a_question() -> None:
     await ask(library, "hay", "a", "b", max_chunks="auto", rerank={"type": "mmr"})
     assert sorted(library.reads) == ["a", "b"]
     assert library.embedders["words"].queries == ["hay"]
-
-
-async def test_an_unknown_tokenizer_is_refused_before_the_search() -> None:
-    """A mistake in the configuration costs no embedding."""
-    library = FakeLibrary()
-    with pytest.raises(InvalidRequest, match="cl100k, o200k, bytes"):
-        await ask(library, "hay", tokenizer="gpt2")
-    assert library.embedders["words"].queries == []
-
-
-async def test_too_many_vector_dbs_are_refused() -> None:
-    """The error names the setting."""
-    names = [f"db{n}" for n in range(33)]
-    with pytest.raises(InvalidRequest, match="max_vector_dbs_per_query"):
-        await ask(FakeLibrary(*names), "hay", *names)
 
 
 async def test_the_configuration_reaches_the_search_and_the_context() -> None:
