@@ -146,7 +146,10 @@ async def test_hits_name_the_words_that_they_hold(tmp_path: Path) -> None:
 async def test_filters_languages_and_fields_count_as_ever(tmp_path: Path) -> None:
     """Filters apply before the top k, words are stemmed first, and a title is worth its weight."""
 
-    settings = {"language": "norwegian", "field_weights": {"content": 1.0, "title": 5.0}}
+    settings: dict[str, Any] = {
+        "language": "norwegian",
+        "field_weights": {"content": 1.0, "title": 5.0},
+    }
     async with opened(tmp_path, {}, **settings) as index:
         chunks = [
             Chunk(content="fjorden er dyp", chunk_id="a"),
