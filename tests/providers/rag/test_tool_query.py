@@ -6,7 +6,6 @@ from typing import Any
 
 from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.tool import RagTool
-from corral.providers.text.tokens import tokenizer
 
 from .fake_library import FakeLibrary
 from .inserting import document, ingester, insert
@@ -19,18 +18,6 @@ async def ask(
     result = await RagTool(library).query(content, names or ("db",), RAGQueryConfig(**config))
     texts = None if result.content is None else [item.text for item in result.content]
     return texts, result.metadata
-
-
-async def test_a_question_gets_a_context() -> None:
-    """The frame, the best chunk first, and metadata that says what is in it."""
-    library = FakeLibrary()
-    await insert(library, document("a", "grass grows"), document("b", "hay is dry"))
-    texts, metadata = await ask(library, "dry hay", max_chunks=1)
-    assert texts is not None
-    assert texts[0].startswith("knowledge_search tool found 1 chunks:")
-    assert texts[1] == 'Result 1\nContent: hay is dry\nMetadata: {"document_id":"b"}\n'
-    assert metadata["document_ids"] == ["b"]
-    assert metadata["token_count"] == tokenizer().count("".join(texts))
 
 
 async def test_nothing_found_is_null_and_empty() -> None:

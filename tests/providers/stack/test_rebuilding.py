@@ -197,16 +197,6 @@ async def test_a_vector_db_is_deleted_with_what_is_being_built(tmp_path: Path) -
 # --- refusals -------------------------------------------------------------------------------------
 
 
-async def test_nothing_to_change_is_said(tmp_path: Path) -> None:
-    """What is registered already begins no rebuild, so a finished command can be repeated."""
-    await filled(tmp_path, 5)
-    async with opened(tmp_path, OLD) as stack:
-        vector_db = await stack.vector_db("db")
-        for settings in ({"embedding_model": "hashing"}, {"language": "en"}):
-            assert await stack.rebuilds.begin(vector_db, settings) is None
-        assert await stack.rebuilds.find(vector_db) is None
-
-
 async def test_a_setting_that_a_rebuild_cannot_change_is_refused(tmp_path: Path) -> None:
     """The message names it; nothing is begun. `server/test_rebuild.py` has other refusals."""
     await filled(tmp_path, 5)
