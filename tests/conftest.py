@@ -83,6 +83,8 @@ FIRST = (
     "test_types_of_users.py",
     "test_other_clients.py",
     "test_agents.py",
+    "test_core_install.py",
+    "test_readme_clients.py",
 )
 
 # It kills the second process of its suite, which others would share; what follows starts another.

@@ -8,7 +8,6 @@ import pytest
 
 from corral.api.confidence import EVEN_ODDS, Evidence
 from corral.api.engine_index import EngineIndex
-from corral.api.errors import InvalidRequest
 from corral.api.hits import KeywordLeg
 from corral.api.vector_dbs import VectorDB
 
@@ -82,13 +81,6 @@ async def test_a_question_without_a_word_is_not_judged_by_words() -> None:
     index = EngineIndex(engine)
     assert (await index.query([1, 0], "?!", mode="hybrid")).evidence == Evidence(0.4)
     assert (await index.query(None, "?!", mode="keyword")).evidence == Evidence(None, 0.0)
-
-
-@pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan"), "high"])
-def test_a_least_confidence_out_of_range_is_refused(bad: object) -> None:
-    """It is a number in [0, 1]; so is that of a registration."""
-    with pytest.raises((ValueError, InvalidRequest), match="min_confidence"):
-        vector_db(min_confidence=bad)
 
 
 def test_registrations_of_before_have_no_least_confidence() -> None:

@@ -27,40 +27,28 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 # --- raw relevance to score -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metric", list(Metric))
-@pytest.mark.parametrize(
-    ("cosine", "score"),
-    [(1.0, 1.0), (0.0, 0.5), (-1.0, 0.0), (0.5, 0.75), (-0.5, 0.25), (0.6, 0.8), (0.354, 0.677)],
-)
-def test_normalized_embeddings_score_by_their_cosine(
-    metric: Metric, cosine: float, score: float
-) -> None:
-    """(1 + cos) / 2, whatever the metric: identical 1, orthogonal 0.5, opposite 0."""
-    assert vector_score(cosine, metric) == pytest.approx(score, abs=1e-12)
-
-
-@pytest.mark.parametrize("cosine", [1.0, 0.0, -1.0, 0.6])
-def test_cosine_scores_alike_without_normalization(cosine: float) -> None:
-    """The cosine does not depend on lengths, so neither does its score."""
-    assert vector_score(cosine, Metric.COSINE, normalized=False) == vector_score(cosine)
+COSINES = {1.0: 1.0, 0.0: 0.5, -1.0: 0.0, 0.5: 0.75, -0.5: 0.25, 0.6: 0.8, 0.354: 0.677}
+DISTANCES = {0.0: 1.0, 1.0: 0.5, 3.0: 0.25, 0.25: 0.8, 99.0: 0.01}
+LOG_3 = math.log(3.0)
+PRODUCTS = {0.0: 0.5, LOG_3: 0.75, -LOG_3: 0.25, 2.0: 1 / (1 + math.exp(-2.0))}
 
 
 @pytest.mark.parametrize(
-    ("distance", "score"), [(0.0, 1.0), (1.0, 0.5), (3.0, 0.25), (0.25, 0.8), (99.0, 0.01)]
+    ("metric", "normalized", "raw", "score"),
+    [
+        *((metric, True, cosine, score) for metric in Metric for cosine, score in COSINES.items()),
+        *((Metric.COSINE, False, cosine, score) for cosine, score in COSINES.items()),
+        *((Metric.L2, False, -distance, score) for distance, score in DISTANCES.items()),
+        *((Metric.DOT, False, product, score) for product, score in PRODUCTS.items()),
+    ],
 )
-def test_l2_of_raw_embeddings(distance: float, score: float) -> None:
-    """1 / (1 + d): 1 at distance 0, a half at 1, never 0."""
-    raw = -distance
-    assert vector_score(raw, Metric.L2, normalized=False) == pytest.approx(score, abs=1e-12)
+def test_vector_score(metric: Metric, normalized: bool, raw: float, score: float) -> None:
+    """(1 + cos) / 2 if normalized, whatever the metric, and for cosine in any case.
 
-
-@pytest.mark.parametrize(
-    ("product", "score"),
-    [(0.0, 0.5), (math.log(3.0), 0.75), (-math.log(3.0), 0.25), (2.0, 1 / (1 + math.exp(-2.0)))],
-)
-def test_dot_of_raw_embeddings(product: float, score: float) -> None:
-    """The logistic function of the inner product: 0.5 at 0."""
-    assert vector_score(product, Metric.DOT, normalized=False) == pytest.approx(score, abs=1e-12)
+    Else 1 / (1 + d), which is 1 at distance 0 and never 0, and the logistic function of the inner
+    product, 0.5 at 0.
+    """
+    assert vector_score(raw, metric, normalized=normalized) == pytest.approx(score, abs=1e-12)
 
 
 def test_a_cosine_that_rounding_keeps_from_1_is_1() -> None:

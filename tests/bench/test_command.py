@@ -230,6 +230,7 @@ def test_a_tuning_has_a_whole_report(tmp_path: Path) -> None:
     [section] = report.tune
     [data] = report.data_sets
     assert (data.name, report.embedding_model) == (section.data_set, "hashing")
+    assert data.kind == "miniature"
     assert (report.embedding_dimension or 0) > 0
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert data.sha256

@@ -35,6 +35,8 @@ T = TypeVar("T")
 Json = dict[str, Any]
 JSON = {"content-type": "application/json"}
 DIMENSION = 256
+START_SECONDS = 120
+"""Longest start of a process: it imports all of Corral, beside whatever else runs."""
 
 
 def run_config(*, dimension: int = DIMENSION, **sections: Any) -> RunConfig:
@@ -208,7 +210,7 @@ class ServerProcess:
             )
         with ExitStack() as failed:
             failed.callback(self.kill)
-            wait_until(lambda: self._address() is not None)
+            wait_until(lambda: self._address() is not None, START_SECONDS)
             failed.pop_all()
         self.url = self._address() or ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +16,21 @@ QUERY = "/v1/vector-io/query"
 RAG_INSERT = "/v1/tool-runtime/rag-tool/insert"
 RAG_QUERY = "/v1/tool-runtime/rag-tool/query"
 INVOKE = "/v1/tool-runtime/invoke"
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    """Yield one app, with two empty vector DBs, for all requests that must change nothing."""
+    with InProcess(tmp_path_factory.mktemp("refusing")) as app:
+        app.register()
+        app.register("nulid")
+        yield app
+
+
+def assert_unchanged(app: InProcess) -> None:
+    """Assert that no refused request stored or registered anything."""
+    assert [db["identifier"] for db in app.ok("GET", REGISTER)["data"]] == ["db", "nulid"]
+    assert app.contents("fox") == app.contents("fox", "nulid") == []
 
 
 def registration(**settings: Any) -> Json:
@@ -49,9 +65,19 @@ def documents(*contents: Any, **fields: Any) -> Json:
     }
 
 
-def comparison(**fields: Any) -> Json:
+def ranked(**fields: Any) -> Json:
+    """Return a query with this ranker."""
+    return params(ranker=fields)
+
+
+def nested(**fields: Any) -> Json:
     """Return a filter with a good comparison, then this one."""
     return {"type": "and", "filters": [{"type": "eq", "key": "a", "value": 1}, fields]}
+
+
+def compared(**fields: Any) -> Json:
+    """Return a query with that filter."""
+    return params(filters=nested(**fields))
 
 
 def deep_filter(depth: int) -> Json:
@@ -61,6 +87,8 @@ def deep_filter(depth: int) -> Json:
         inner = {"type": "or", "filters": [inner]}
     return inner
 
+
+RANKER, NESTED = "params.ranker", "params.filters.filters[1]"
 
 # (route, body, param, what the message has to say)
 TABLE: list[tuple[str, Json, str | None, list[str]]] = [
@@ -76,53 +104,35 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     (QUERY, params(mode=7), "params.mode", ["got 7"]),
     (RAG_QUERY, config(mode="magic"), "query_config.mode", ["'magic'", "hybrid"]),
     (REGISTER, registration(ranker={"type": "x"}), "ranker", ["'x'", "'rrf', 'weighted', 'max'"]),
-    (QUERY, params(ranker={"type": "x"}), "params.ranker", ["'x'", "'rrf', 'weighted', 'max'"]),
-    (QUERY, params(ranker={}), "params.ranker", ["'type'"]),
-    (QUERY, params(ranker="rrf"), "params.ranker", ["object"]),
-    (
-        QUERY,
-        params(ranker={"type": "weighted", "alpha": 1.5}),
-        "params.ranker.alpha",
-        ["must be <= 1", "got 1.5"],
-    ),
-    (
-        QUERY,
-        params(ranker={"type": "rrf", "alpha": 1}),
-        "params.ranker.alpha",
-        ["not a known key", "rank_constant"],
+    (QUERY, ranked(type="x"), RANKER, ["'x'", "'rrf', 'weighted', 'max'"]),
+    (QUERY, ranked(), RANKER, ["'type'"]),
+    (QUERY, params(ranker="rrf"), RANKER, ["object"]),
+    (QUERY, ranked(type="weighted", alpha=1.5), f"{RANKER}.alpha", ["must be <= 1", "got 1.5"]),
+    (QUERY, ranked(type="rrf", alpha=1), f"{RANKER}.alpha", ["not a known key", "rank_constant"]),
+    *(
+        (QUERY, ranked(type=kind, weights=weights), f"{RANKER}.weights{below}", parts)
+        for kind, weights, below, parts in (
+            ("weighted", {"dense": 2}, ".dense", ["not a known key", "vector, keyword"]),
+            ("weighted", {"vector": -1}, ".vector", [">= 0"]),
+            ("weighted", {"vector": 0, "keyword": 0}, "", ["vector or keyword", "above 0"]),
+            ("weighted", [1, 1], "", ["must be an object"]),
+            ("rrf", {"vector": 0, "keyword": 0}, "", ["at least one weight"]),
+        )
     ),
     *(
-        (
-            QUERY,
-            params(ranker={"type": "weighted", "weights": weights}),
-            f"params.ranker.{at}",
-            said,
-        )
-        for weights, at, said in (
-            ({"vector": 1, "dense": 2}, "weights.dense", ["not a known key", "vector, keyword"]),
-            ({"vector": -1}, "weights.vector", [">= 0"]),
-            ({"vector": 0, "keyword": 0}, "weights", ["vector or keyword", "above 0"]),
-            ([1, 1], "weights", ["must be an object"]),
+        (QUERY, {"vector_db_id": "db", "query": ["x", item]}, "query", [part])
+        for item, part in (
+            (1, "item 1 must be a string"),
+            ({"type": "text", "text": 5}, "item 1.text must be a string (got 5)"),
+            ({"type": "text"}, "item 1.text is missing"),
         )
     ),
-    (
-        QUERY,
-        params(ranker={"type": "rrf", "weights": {"vector": 0, "keyword": 0}}),
-        "params.ranker.weights",
-        ["at least one weight"],
-    ),
-    (QUERY, {"vector_db_id": "db", "query": ["x", 1]}, "query", ["item 1 must be a string"]),
-    (
-        QUERY,
-        {"vector_db_id": "db", "query": ["x", {"type": "text", "text": 5}]},
-        "query",
-        ["item 1.text must be a string (got 5)"],
-    ),
-    (
-        QUERY,
-        {"vector_db_id": "db", "query": ["x", {"type": "text"}]},
-        "query",
-        ["item 1.text is missing"],
+    *(
+        (QUERY, params(ranking_options=one, **again), "params", ["ranking_options"])
+        for one, again in (
+            ({"alpha": 0.5}, {"ranker": {"type": "rrf"}}),
+            ({"score_threshold": 0.5}, {"score_threshold": 0.1}),
+        )
     ),
     (QUERY, params(max_chunks=[1]), "params.max_chunks", ["an integer or 'auto' (got a list)"]),
     (QUERY, params(explane=True), "params.explane", ["Did you mean explain?"]),
@@ -156,37 +166,16 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     (QUERY, params(score_threshold=1.5), "params.score_threshold", ["got 1.5"]),
     (QUERY, params(score_threshold="high"), "params.score_threshold", ["number"]),
     (RAG_INSERT, {**documents("x"), "chunk_size_in_tokens": 0}, "chunk_size_in_tokens", ["0"]),
-    # a boolean is no number
+    *(
+        (INSERT, {**chunk(), "ttl_seconds": n}, "ttl_seconds", [f"{n}"])
+        for n in (0, -1, 1.5, 10**12)
+    ),
+    *((QUERY, params(min_confidence=n), "params.min_confidence", [f"{n}"]) for n in (-1, 2)),
+    (REGISTER, registration(min_confidence=2), "min_confidence", ["<= 1", "got 2"]),
+    # a boolean is no number; test_wire_numbers.py has the rest
     (INSERT, {**chunk(), "ttl_seconds": True}, "ttl_seconds", ["number", "got true"]),
     (INSERT, chunk(embedding=[True] * DIMENSION), "chunks[1].embedding[0]", ["number", "true"]),
     (INSERT, chunk(chunk_metadata={"page": True}), "chunks[1].chunk_metadata.page", ["number"]),
-    (QUERY, params(max_chunks=True), "params.max_chunks", ["number", "got true"]),
-    (QUERY, params(score_threshold=True), "params.score_threshold", ["number", "got true"]),
-    (
-        QUERY,
-        params(ranker={"type": "weighted", "alpha": False}),
-        "params.ranker.alpha",
-        ["got false"],
-    ),
-    (
-        RAG_QUERY,
-        config(max_tokens_in_context=True),
-        "query_config.max_tokens_in_context",
-        ["number", "got true"],
-    ),
-    (
-        RAG_QUERY,
-        config(vector_db_weights={"db": True}),
-        "query_config.vector_db_weights.db",
-        ["number", "got true"],
-    ),
-    (REGISTER, registration(embedding_dimension=True), "embedding_dimension", ["got true"]),
-    (
-        RAG_INSERT,
-        {**documents("x"), "chunk_size_in_tokens": True},
-        "chunk_size_in_tokens",
-        ["number"],
-    ),
     (
         RAG_INSERT,
         {**documents("x"), "chunk_size_in_tokens": 10, "overlap_in_tokens": 10},
@@ -197,31 +186,11 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     # filters
     (QUERY, params(filters=[]), "params.filters", ["object", "an array"]),
     (QUERY, params(filters={}), "params.filters.type", ["Valid types: eq"]),
-    (QUERY, params(filters=comparison()), "params.filters.filters[1].type", ["Valid types"]),
-    (
-        QUERY,
-        params(filters=comparison(type="like", key="a", value="%")),
-        "params.filters.filters[1].type",
-        ["'like'", "eq, ne"],
-    ),
-    (
-        QUERY,
-        params(filters=comparison(type="eq", key="", value=1)),
-        "params.filters.filters[1].key",
-        ["got an empty string", "metadata key"],
-    ),
-    (
-        QUERY,
-        params(filters=comparison(type="in", key="a", value=3)),
-        "params.filters.filters[1].value",
-        ["a list of values"],
-    ),
-    (
-        QUERY,
-        params(filters=comparison(type="eq", key="a", value={"x": 1})),
-        "params.filters.filters[1].value",
-        ["string, number or boolean"],
-    ),
+    (QUERY, compared(), f"{NESTED}.type", ["Valid types"]),
+    (QUERY, compared(type="like", key="a", value="%"), f"{NESTED}.type", ["'like'", "eq, ne"]),
+    (QUERY, compared(type="eq", key="", value=1), NESTED, ["got an empty string", "metadata key"]),
+    (QUERY, compared(type="in", key="a", value=3), f"{NESTED}.value", ["a list of values"]),
+    (QUERY, compared(type="eq", key="a", value={}), f"{NESTED}.value", ["string, number or bool"]),
     (
         QUERY,
         params(filters={"type": "and", "filters": []}),
@@ -231,7 +200,7 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     (QUERY, params(filters=deep_filter(20)), None, ["nested more than"]),
     (
         RAG_QUERY,
-        config(filters=comparison(type="eq", key=5, value=1)),
+        config(filters=nested(type="eq", key=5, value=1)),
         "query_config.filters.filters[1].key",
         ["int"],
     ),
@@ -269,6 +238,8 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     (INSERT, chunk(chunk_metadata={"document_id": ""}), "chunks[1]", ["1 to 255"]),
     (REGISTER, registration(vector_db_id="x" * 256), "vector_db_id", ["255"]),
     (REGISTER, {}, "vector_db_id", ["vector_db_id is missing"]),
+    (REGISTER, registration(vector_db_id=""), "vector_db_id", ["1 to 255"]),
+    (INSERT, {**chunk(), "vector_db_id": ""}, "vector_db_id", ["1 to 255"]),
 ]
 
 
@@ -276,14 +247,13 @@ TABLE: list[tuple[str, Json, str | None, list[str]]] = [
     ("path", "body", "param", "said"), TABLE, ids=[f"{n}-{row[2]}" for n, row in enumerate(TABLE)]
 )
 def test_bad_input_is_a_400_that_helps(
-    app: InProcess, path: str, body: Json, param: str | None, said: list[str]
+    refusing: InProcess, path: str, body: Json, param: str | None, said: list[str]
 ) -> None:
     """The refusal names the field as the sender wrote it and says what to do; nothing is stored.
 
     If this fails: a caller has to guess, or half of a refused insert is in the vector DB.
     """
-    app.register()
-    response = app.send("POST", path, body)
+    response = refusing.send("POST", path, body)
     assert response.status_code == 400, response.text
     message = message_of(response)
     for part in said:
@@ -294,8 +264,7 @@ def test_bad_input_is_a_400_that_helps(
         assert found.startswith(param)
     for internal in ("function-", "Input", "Value error", "type=", "pydantic", "loc"):
         assert internal not in message
-    assert app.contents("fox") == []
-    assert len(app.ok("GET", REGISTER)["data"]) == 1
+    assert_unchanged(refusing)
 
 
 def insert_with(literal: str) -> bytes:
@@ -335,14 +304,13 @@ RAW: list[tuple[str, bytes]] = [
 
 
 @pytest.mark.parametrize(("name", "raw"), RAW, ids=[name for name, _ in RAW])
-def test_a_body_that_is_no_usable_json_is_a_400(app: InProcess, name: str, raw: bytes) -> None:
+def test_a_body_that_is_no_usable_json_is_a_400(refusing: InProcess, name: str, raw: bytes) -> None:
     """No byte string is a failure of the server; each is refused shortly, in the common form."""
-    app.register()
-    response = app.send("POST", INSERT, content=raw, headers=JSON)
+    response = refusing.send("POST", INSERT, content=raw, headers=JSON)
     assert response.status_code == 400, response.text
     message_of(response)
     assert len(response.content) < 5000
-    assert app.contents("fox") == []
+    assert_unchanged(refusing)
 
 
 @pytest.mark.parametrize(
@@ -358,19 +326,18 @@ def test_a_body_that_is_no_usable_json_is_a_400(app: InProcess, name: str, raw: 
     ],
 )
 def test_a_body_has_to_call_itself_json_once(
-    app: InProcess, headers: list[tuple[str, str]]
+    refusing: InProcess, headers: list[tuple[str, str]]
 ) -> None:
     """Without exactly one JSON content type a body is refused.
 
     If this fails: any web page can make its reader's browser write to a server on localhost, since
     browsers send text/plain across origins without asking.
     """
-    app.register()
     body = json.dumps(chunk()).encode()
-    response = app.send("POST", INSERT, content=body, headers=headers)
+    response = refusing.send("POST", INSERT, content=body, headers=headers)
     assert response.status_code == 400
     assert "content-type: application/json" in message_of(response)
-    assert app.contents("fox") == []
+    assert_unchanged(refusing)
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "APPLICATION/JSON"])
@@ -422,30 +389,26 @@ NUL_ID = "nul\0id"
     ],
 )
 def test_a_nul_in_an_id_is_refused_at_every_door(
-    app: InProcess, path: str, body: Json, field: str
+    refusing: InProcess, path: str, body: Json, field: str
 ) -> None:
     """An id with a NUL is refused by name, wherever one is taken, and changes nothing.
 
     If this fails: dropping the NUL makes one id of two, and one document replaces the other.
     """
-    app.register()
-    app.register("nulid")
-    response = app.send("POST", path, body)
+    response = refusing.send("POST", path, body)
     assert response.status_code == 400
     assert field in message_of(response)
     assert "NUL" in message_of(response)
-    assert app.contents("fox") == app.contents("fox", "nulid") == []
-    assert [db["identifier"] for db in app.ok("GET", REGISTER)["data"]] == ["db", "nulid"]
+    assert_unchanged(refusing)
 
 
-def test_nothing_of_a_failed_insert_remains(app: InProcess) -> None:
+def test_nothing_of_a_failed_insert_remains(refusing: InProcess) -> None:
     """One bad embedding among a thousand chunks: none of them is stored."""
-    app.register()
     chunks: list[Json] = [{"content": f"fox {n}"} for n in range(1000)]
     chunks[-1]["embedding"] = [0.0] * DIMENSION
-    response = app.send("POST", INSERT, {"vector_db_id": "db", "chunks": chunks})
+    response = refusing.send("POST", INSERT, {"vector_db_id": "db", "chunks": chunks})
     assert response.status_code == 400
-    assert app.contents("fox") == []
+    assert_unchanged(refusing)
 
 
 @pytest.mark.parametrize(
@@ -458,18 +421,16 @@ def test_nothing_of_a_failed_insert_remains(app: InProcess) -> None:
         params(max_chunks="s" * 1_000_000),
     ],
 )
-def test_a_refusal_is_small_whatever_was_sent(app: InProcess, body: Json) -> None:
+def test_a_refusal_is_small_whatever_was_sent(refusing: InProcess, body: Json) -> None:
     """A refusal does not echo the input, only a little of it, and keeps its hint."""
-    app.register()
-    response = app.send("POST", QUERY, body)
+    response = refusing.send("POST", QUERY, body)
     assert response.status_code == 400
     message_of(response)
     assert len(response.content) < 5000
 
 
-def test_texts_are_not_quoted_in_refusals(app: InProcess) -> None:
+def test_texts_are_not_quoted_in_refusals(refusing: InProcess) -> None:
     """Neither a question nor a document's text appears in a refusal."""
-    app.register()
     secret = "top secret words"
     bodies: list[tuple[str, Json]] = [
         (QUERY, {**params(max_chunks=0), "query": secret}),
@@ -480,6 +441,6 @@ def test_texts_are_not_quoted_in_refusals(app: InProcess) -> None:
         (RAG_QUERY, {"content": secret, "vector_db_ids": "db"}),
     ]
     for path, body in bodies:
-        response = app.send("POST", path, body)
+        response = refusing.send("POST", path, body)
         assert response.status_code == 400
         assert secret not in response.text

@@ -18,7 +18,7 @@ import uvicorn
 from corral.server.app import create_app
 from corral.server.connection import Connection
 
-from .harness import JSON, ServerProcess, run_config, wait_until
+from .harness import JSON, START_SECONDS, ServerProcess, run_config, wait_until
 
 
 def test_an_accepted_connection_sends_at_once(tmp_path: Path) -> None:
@@ -66,7 +66,8 @@ def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServerPro
     workers: int = request.param
     running = ServerProcess(tmp_path, workers=workers)
     try:
-        wait_until(lambda: running.log.read_text().count("startup complete") >= workers, 120)
+        ready = "startup complete"
+        wait_until(lambda: running.log.read_text().count(ready) >= workers, START_SECONDS)
         yield running
     finally:
         running.stop()  # killed, it would leave its processes behind

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -60,6 +59,13 @@ def test_everything_is_there_after_a_restart(tmp_path: Path, servers: list[Serve
     question = {"vector_db_id": db, "query": "rev nummer 3", "params": {"explain": True}}
     answer = call(first, "POST", "/v1/vector-io/query", question)
     assert answer["chunks"]
+    # Equal hits of two vector DBs: the next process hashes strings to other numbers.
+    call(first, "POST", "/v1/vector-dbs", {**REGISTRATION, "vector_db_id": "twin"})
+    call(first, "POST", "/v1/vector-io/insert", {"vector_db_id": "twin", "chunks": chunks})
+    config = {"max_chunks": 18, "deduplicate": False}
+    both = {"content": "rev", "vector_db_ids": ["twin", db], "query_config": config}
+    context = call(first, "POST", "/v1/tool-runtime/rag-tool/query", both)
+    assert len(set(context["metadata"]["vector_db_ids"])) == 2
     assert "Application shutdown complete" in first.stop()
 
     servers.append(ServerProcess(tmp_path))
@@ -68,6 +74,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path, servers: list[Serve
         **registered, "vector_db_id": db, "ranker": (),
     }  # fmt: skip
     assert call(servers[1], "POST", "/v1/vector-io/query", question) == answer
+    assert call(servers[1], "POST", "/v1/tool-runtime/rag-tool/query", both) == context
     assert call(servers[1], "POST", "/v1/vector-dbs", REGISTRATION) == registered
 
 
@@ -90,9 +97,8 @@ def stored(server: ServerProcess, number: int, db: str) -> list[str]:
     return sorted(chunk["content"] for chunk in found["chunks"])
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.01])
 def test_kill_9_during_inserts_leaves_whole_documents(
-    tmp_path: Path, servers: list[ServerProcess], delay: float
+    tmp_path: Path, servers: list[ServerProcess]
 ) -> None:
     """After a kill the server starts, every acknowledged document is there, and each is whole.
 
@@ -112,7 +118,6 @@ def test_kill_9_during_inserts_leaves_whole_documents(
     writer = threading.Thread(target=write)
     writer.start()
     wait_until(lambda: len(acknowledged) >= 2)
-    time.sleep(delay)
     first.kill()
     writer.join(timeout=60)
 
@@ -124,13 +129,6 @@ def test_kill_9_during_inserts_leaves_whole_documents(
         whole = stored(second, number, "w")
         assert len(whole) > 50
         assert stored(second, number, "db") in ([whole] if number in acknowledged else [[], whole])
-
-
-def test_the_server_stops_with_a_client_connected(servers: list[ServerProcess]) -> None:
-    """An idle connection does not keep the server from stopping."""
-    with httpx.Client(base_url=servers[0].url) as client:
-        assert client.get("/v1/health").json() == {"status": "OK"}
-        assert "Application shutdown complete" in servers[0].stop()
 
 
 def test_a_configuration_that_cannot_work_is_an_error_before_anything_listens(

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from corral.bench.tuning.confidence import proposal
-
-from .test_tuning import filled, lines, run, text_of
 
 
 def test_no_proposal_where_confidence_tells_nothing() -> None:
@@ -23,15 +19,3 @@ def test_a_proposal_refuses_few_of_the_answered() -> None:
     assert proposal(answered, [0.01, 0.02, 0.5, 0.6]).startswith(
         "min_confidence 0.05 refuses 4% of these questions, and 50% of them"
     )
-
-
-async def test_a_tuning_proposes_a_least_confidence(tmp_path: Path) -> None:
-    """For judged questions, in a note and among the settings that it recommends."""
-    await filled(tmp_path)
-    rows = [{"query": text_of(n), "relevant": [f"c{n}"]} for n in range(40)]
-    section = await run(tmp_path, queries=lines(tmp_path / "q.jsonl", *rows))
-    [said] = [note for note in section.notes if note.startswith("min_confidence ")]
-    assert "min_confidence" not in section.registration
-    least = section.settings["min_confidence"]
-    assert said.startswith(f"min_confidence {least:g} refuses ")
-    assert 0 < least < 1

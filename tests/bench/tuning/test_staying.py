@@ -55,11 +55,10 @@ async def tuned(
     "settings",
     [
         {},
-        {"search_mode": "keyword"},
         {"ranker": {"type": "rrf", "rank_constant": 33.0}},
         {"rerank": {"type": "mmr", "lambda": 0.99}},
     ],
-    ids=["default", "keyword", "a fusion of its own", "re-ranked"],
+    ids=["default", "a fusion of its own", "re-ranked"],
 )
 async def test_no_resolvable_gain_recommends_to_stay(tmp_path: Path, settings: Any) -> None:
     """If nothing gains more than its interval, the registered search is recommended, and kept.

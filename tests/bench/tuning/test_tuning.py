@@ -181,8 +181,13 @@ def test_every_trial_is_another_registration() -> None:
 
 
 async def test_a_tuning_recommends_what_it_chose_and_says_what_for(tmp_path: Path) -> None:
-    """Known items under a hashing embedder: keyword search, and the note on such questions."""
+    """Known items under a hashing embedder: keyword search, and the note on such questions.
+
+    `apply` registers the recommended mode and nothing else: the chunks are as they were, and
+    questions that copy their chunk do not decide whom a vector DB refuses an answer.
+    """
     await filled(tmp_path)
+    before = await stored(tmp_path)
     section = await run(tmp_path, generate=40)
     assert (section.n_train, section.n_held_out, section.generated) == (20, 20, True)
     assert section.chosen in {trial.label for trial in section.trials}
@@ -195,17 +200,19 @@ async def test_a_tuning_recommends_what_it_chose_and_says_what_for(tmp_path: Pat
     assert "held out" in section.statement
     assert "by Holm" in section.statement
     assert any("known items" in note for note in section.notes)
-    assert section == await run(tmp_path, generate=40), "equal seeds, equal tunings"
-    assert (await stored(tmp_path)).search_mode is SearchMode.HYBRID, "nothing changes unasked"
+    assert any(note.startswith("min_confidence ") for note in section.notes)
+    assert any("have less confidence" in note for note in section.notes)
+    assert section.min_confidence is None
+    assert await stored(tmp_path) == before, "nothing changes unasked"
+    assert before.search_mode is SearchMode.HYBRID
 
-
-async def test_applying_changes_how_it_is_searched_and_nothing_else(tmp_path: Path) -> None:
-    """The registration has the recommended mode; the chunks are as they were."""
-    await filled(tmp_path)
-    before = await stored(tmp_path)
-    section = await run(tmp_path, generate=40, apply=True)
+    applied = await run(tmp_path, generate=40, apply=True)
+    assert applied.trials == section.trials, "equal seeds, equal tunings"
     after = await stored(tmp_path)
-    assert str(after.search_mode) == section.registration["search_mode"]
+    assert (
+        str(after.search_mode) == applied.registration["search_mode"] == section.chosen.split()[0]
+    )
+    assert after.min_confidence == 0
     keep = {"search_mode", "ranker", "rerank"}
     assert after.model_dump(exclude=keep) == before.model_dump(exclude=keep)
 
@@ -220,7 +227,10 @@ async def test_applying_registers_the_least_confidence(tmp_path: Path) -> None:
     rows = [{"query": text_of(n), "relevant": [f"c{n}"]} for n in range(40)]
     asked = {"queries": lines(tmp_path / "q.jsonl", *rows), "apply": True}
     section = await run(tmp_path, **asked)
+    [note] = [note for note in section.notes if note.startswith("min_confidence ")]
+    assert "min_confidence" not in section.registration
     least = section.settings["min_confidence"]
+    assert note.startswith(f"min_confidence {least:g} refuses ")
     assert 0 < least < 1
     assert (await stored(tmp_path)).min_confidence == least
     stack = Stack(CONFIG, tmp_path)
@@ -229,19 +239,6 @@ async def test_applying_registers_the_least_confidence(tmp_path: Path) -> None:
     again = await run(tmp_path, **asked)
     assert again == section
     assert (await stored(tmp_path)).min_confidence == least
-
-
-async def test_made_questions_propose_a_least_confidence_and_register_none(tmp_path: Path) -> None:
-    """A note says the number, and that questions in other words have less confidence.
-
-    If this fails: questions that copy their chunk decide whom a vector DB refuses an answer.
-    """
-    await filled(tmp_path)
-    section = await run(tmp_path, generate=40, apply=True)
-    assert any(note.startswith("min_confidence ") for note in section.notes)
-    assert any("have less confidence" in note for note in section.notes)
-    assert section.min_confidence is None
-    assert (await stored(tmp_path)).min_confidence == 0
 
 
 async def test_document_ids_are_judged_too(tmp_path: Path) -> None:
@@ -293,18 +290,15 @@ async def test_a_tuning_says_on_what_data(tmp_path: Path) -> None:
     rows = [{"query": text_of(n), "relevant": [f"c{n}"]} for n in range(20)]
     path = lines(tmp_path / "q.jsonl", *rows)
     plans = [
-        *[TunePlan(CONFIG, tmp_path, db="db", queries=path)] * 2,
+        TunePlan(CONFIG, tmp_path, db="db", queries=path),
         TunePlan(CONFIG, tmp_path, db="db", generate=20),
-        TunePlan(CONFIG, tmp_path, data="miniature"),
     ]
-    given, again, made, judged = [(await run_tune(plan)).data for plan in plans]
-    assert given == again
+    given, made = [(await run_tune(plan)).data for plan in plans]
     assert (given.name, given.kind, given.documents, given.queries) == ("db", "vector_db", 60, 20)
     assert given.sha256.keys() == {"chunk ids", "q.jsonl"}
     assert given.sha256["q.jsonl"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert made.sha256["chunk ids"] == given.sha256["chunk ids"]
     assert not given.query_texts
-    assert judged.kind == "miniature"
 
 
 HOLD = """

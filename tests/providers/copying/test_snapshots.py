@@ -17,7 +17,7 @@ import pytest
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.engine_index import EngineIndex
-from corral.api.errors import Conflict, CorralError, InvalidRequest, Unavailable
+from corral.api.errors import CorralError, InvalidRequest, Unavailable
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.copying.snapshot_file import Details
 from corral.providers.copying.snapshot_writer import CHUNKS_AT_ONCE, snapshot_of
@@ -358,17 +358,6 @@ async def test_an_import_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.M
         assert await stack.orphans("sqlite") == []
         assert len(list(tmp_path.rglob("sqlite/**/*.db"))) == 1
         assert (await imported(stack, file, provider_id="sqlite")).chunks == number
-
-
-async def test_an_existing_vector_db_is_left_alone(tmp_path: Path) -> None:
-    """Its id is taken; the hint says to choose another."""
-    async with opened(tmp_path) as stack:
-        await filled(stack)
-        file = await exported(stack)
-        before = await stored(stack, "source")
-        with pytest.raises(Conflict, match="exists"):
-            await imported(stack, file, vector_db_id=None)
-        assert_equal(await stored(stack, "source"), before)
 
 
 def test_the_providers_of_the_journeys_are_all() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from corral.api.errors import ConfigError, InvalidRequest, NotFound, ProviderError, TooLarge
+from corral.api.errors import ConfigError, InvalidRequest, ProviderError, TooLarge
 from corral.providers.base.config import RunConfig
 from corral.providers.files.store import FileStore, StoredFile
 from corral.providers.stack.stack import Stack
@@ -61,23 +60,6 @@ async def add(store: FileStore, data: bytes = b"text", **given: object) -> Store
     return await store.add(pieces(data), **options)  # type: ignore[arg-type]
 
 
-async def test_a_file_comes_back_as_it_was_sent(store: FileStore, clock: Clock) -> None:
-    """Every field is as given or computed, and the blob holds the very bytes.
-
-    If this fails: uploads are mangled, or a field is lost in the table.
-    """
-    data = os.urandom(3_000_000)
-    file = await add(store, data, filename="Wörter (1).pdf", tenant="t")
-    assert file == await store.get(file.file_id)
-    assert store.path(file).read_bytes() == data
-    digest = hashlib.sha256(data).hexdigest()
-    assert file.file_id.startswith("file-")
-    assert len(file.file_id) == 29
-    expected = ("Wörter (1).pdf", len(data), digest, "assistants", int(clock.now), None, "t")
-    found = (file.filename, file.bytes, file.sha256, file.purpose, file.created_at)
-    assert (*found, file.expires_at, file.tenant) == expected
-
-
 async def test_equal_content_is_stored_once(store: FileStore, tmp_path: Path) -> None:
     """Two files of one content share a blob, which goes with the last of them.
 
@@ -90,18 +72,6 @@ async def test_equal_content_is_stored_once(store: FileStore, tmp_path: Path) ->
     assert store.path(second).read_bytes() == b"text"
     await store.delete(second.file_id)
     assert not blobs(tmp_path)
-
-
-@pytest.mark.parametrize("data", [b"", b"x" * (MOST + 1)])
-async def test_empty_and_too_large_files_leave_nothing(
-    store: FileStore, tmp_path: Path, data: bytes
-) -> None:
-    """A refused upload stores neither a row nor a byte; a file of exactly the limit is taken."""
-    with pytest.raises(TooLarge if data else InvalidRequest, match=r"files\.max_mib|empty"):
-        await add(store, data)
-    assert not blobs(tmp_path)
-    assert await store.page() == ([], False)
-    assert (await add(store, b"x" * MOST)).bytes == MOST
 
 
 async def test_the_rest_of_a_too_large_file_is_not_read(store: FileStore) -> None:
@@ -151,25 +121,6 @@ async def test_bad_file_names_are_refused(store: FileStore, name: str) -> None:
     outside = await add(store, filename="../../etc/passwd")
     assert outside.filename == "../../etc/passwd"
     assert store.path(outside).name == outside.sha256
-
-
-async def test_an_expired_file_is_not_found_and_the_sweep_deletes_it(
-    store: FileStore, clock: Clock, tmp_path: Path
-) -> None:
-    """From `expires_at` on nothing finds the file, swept or not; the sweep frees its bytes."""
-    short, kept = await add(store, b"a", expires_after_seconds=60), await add(store, b"b")
-    assert short.expires_at == int(clock.now) + 60
-    clock.now += 59
-    assert await store.expire() == 0
-    assert await store.get(short.file_id) == short
-    clock.now += 1
-    with pytest.raises(NotFound, match=short.file_id):
-        await store.get(short.file_id)
-    with pytest.raises(NotFound):
-        await store.delete(short.file_id)
-    assert await store.page() == ([kept], False)
-    assert await store.expire() == 1
-    assert blobs(tmp_path) == {kept.sha256}
 
 
 async def test_pages_cover_all_files_once(store: FileStore) -> None:

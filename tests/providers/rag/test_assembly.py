@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.api.errors import InvalidRequest, NotFound
 from corral.api.rag import URL, RAGDocument, RAGQueryConfig, RAGQueryResult
 from corral.providers.base.config import Limits
 from corral.providers.rag.tool import RagTool
@@ -164,21 +163,6 @@ async def test_neighbors_are_fetched_once_a_step() -> None:
     ]
 
 
-async def test_the_registration_expands_and_the_request_goes_before_it() -> None:
-    """Each vector DB in its own way; 0 in the request turns it off."""
-    library = library_of(expand=1)
-    library.register("plain", search_mode="keyword", chunking=library.vector_dbs["db"].chunking)
-    for name in ("db", "plain"):
-        await insert(library, name, **{f"{name} guide": GUIDE})
-    both = (await ask(library, "hay", "db", "plain", deduplicate=False)).metadata
-    shown = dict(zip(both["vector_db_ids"], both["chunks"], strict=True))
-    assert shown == {"db": " ".join(FIELDS[1:4]), "plain": FIELDS[2]}
-    assert (await ask(library, "hay", expand=0)).metadata["chunks"] == [FIELDS[2]]
-    assert (await ask(library, "hay", "plain", expand=1)).metadata["chunks"] == [
-        " ".join(FIELDS[1:4])
-    ]
-
-
 # --- duplicates and caps ---------------------------------------------------------------------
 
 
@@ -275,14 +259,6 @@ async def test_without_duplicates_one_search_is_enough() -> None:
     assert len(library.engines["db"].queries) == 2
 
 
-async def test_a_cap_can_be_registered() -> None:
-    """The request goes before it."""
-    library = library_of(max_chunks_per_document=1)
-    await insert(library, guide=GUIDE)
-    assert len((await ask(library, "in hay")).metadata["chunks"]) == 1
-    assert len((await ask(library, "in hay", max_chunks_per_document=3)).metadata["chunks"]) == 3
-
-
 # --- citations -------------------------------------------------------------------------------
 
 
@@ -370,38 +346,6 @@ async def test_the_budget_can_be_counted_by_the_embedder() -> None:
     assert result.metadata["token_count"] == cost
     tight = await ask(library, "hay eggs", tokenizer="embedder", max_tokens_in_context=cost - 1)
     assert len(tight.metadata["chunks"]) == 1
-
-
-async def test_a_model_without_a_tokenizer_is_refused() -> None:
-    """The error names the model and what works; so it does where there are two models."""
-    library = library_of()
-    with pytest.raises(InvalidRequest, match=r"'words' has no tokenizer.*cl100k") as caught:
-        await ask(library, "hay", tokenizer="embedder")
-    assert caught.value.field == "query_config.tokenizer"
-    library.register("second", embedding_model="others")
-    with pytest.raises(InvalidRequest, match="2 embedding models"):
-        await ask(library, "hay", "db", "second", tokenizer="embedder")
-
-
-async def test_weights_decide_between_vector_dbs() -> None:
-    """The heavier one comes first; 1 where nothing is said."""
-    library = library_of("a", "b")
-    await insert(library, "a", x="hay one")
-    await insert(library, "b", y="hay two")
-    for name, first in (("a", "a"), ("b", "b")):
-        metadata = (await ask(library, "hay", "a", "b", vector_db_weights={name: 3.0})).metadata
-        assert metadata["vector_db_ids"][0] == first
-
-
-async def test_weights_of_others_are_refused() -> None:
-    """The error says which vector DBs are asked; nothing is searched."""
-    library = library_of("a", "b")
-    with pytest.raises(InvalidRequest, match=r"'c', which is not searched.*\['a', 'b'\]") as caught:
-        await ask(library, "hay", "a", "b", vector_db_weights={"a": 1, "c": 2})
-    assert caught.value.field == "query_config.vector_db_weights"
-    assert library.engines["a"].queries == []
-    with pytest.raises(NotFound):
-        await ask(library, "hay", "nowhere")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,9 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import InvalidRequest
-from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.search import Retrieval
-from corral.providers.rag.tool import RagTool
 from corral.providers.vector_io.memory.provider import memory_engine
 
 from .fake_library import DIMENSION, FakeLibrary
@@ -65,35 +63,6 @@ async def test_an_unlikely_answer_is_none() -> None:
     assert known.confidence > 0.5 > unknown.confidence
     [step] = [step for step in unknown.steps if step.name == "min_confidence"]
     assert (step.kept, step.removed) == (0, 4)
-
-
-async def test_without_a_least_confidence_everything_stays() -> None:
-    """The default refuses nothing: the confidence is told, the hits are there."""
-    found = await Retrieval(await library()).search("db", UNKNOWN)
-    assert (len(found.hits), found.reason) == (4, None)
-    assert found.confidence is not None
-
-
-async def test_the_request_wins_over_the_registration() -> None:
-    """A registered least confidence holds unless the request says another, 0 included."""
-    retrieval = Retrieval(await library(min_confidence=0.5))
-    assert (await retrieval.search("db", UNKNOWN)).hits == []
-    assert (await retrieval.search("db", UNKNOWN, min_confidence=0.0)).hits
-    assert (await retrieval.search("db", KNOWN, min_confidence=1.0)).hits == []
-
-
-async def test_a_context_of_nothing() -> None:
-    """The RAG tool returns no content, the reason and the confidence; no error."""
-    tool = RagTool(await library(min_confidence=0.5))
-    answer = await tool.query(UNKNOWN, ["db"], RAGQueryConfig())
-    assert answer.content is None
-    assert answer.metadata["reason"] == "nothing_relevant"
-    assert answer.metadata["confidence"] < 0.5
-    answer = await tool.query(KNOWN, ["db"], RAGQueryConfig(explain=True))
-    assert "barn" in answer.text
-    assert "reason" not in answer.metadata
-    assert answer.metadata["confidence"] > 0.5
-    assert set(answer.metadata["evidence"]) == {"cosine", "keyword_share", "unrelated_cosine"}
 
 
 async def test_each_vector_db_is_judged_by_itself() -> None:

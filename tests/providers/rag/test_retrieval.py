@@ -138,12 +138,6 @@ async def test_documents_are_replaced_in_the_same_write() -> None:
     assert library.engines["db"].writes == 2
 
 
-async def test_storing_in_an_unknown_vector_db_is_refused() -> None:
-    """By its name."""
-    with pytest.raises(NotFound, match="nowhere"):
-        await store(FakeLibrary(), "nowhere", [chunk("a")])
-
-
 # --- search in one vector DB -----------------------------------------------------------------
 
 
@@ -315,13 +309,6 @@ async def test_an_unknown_vector_db_is_named_before_any_search() -> None:
         await Retrieval(library).search_many(["a", "nowhere", "b"], "hay", k=5)
     assert library.embedders["words"].queries == []
     assert library.engines["a"].queries == []
-
-
-async def test_no_vector_db_is_refused() -> None:
-    """An empty list is a mistake and not an empty answer."""
-    with pytest.raises(InvalidRequest) as caught:
-        await Retrieval(FakeLibrary()).search_many([], "hay", k=5)
-    assert caught.value.field == "vector_db_ids"
 
 
 async def test_searches_run_at_once_and_a_failure_ends_them() -> None:

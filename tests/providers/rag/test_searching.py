@@ -13,12 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
-from corral.api.errors import InvalidRequest, Unavailable
+from corral.api.errors import Unavailable
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.options import RankingOptions, RetrievalOptions
 from corral.api.rankers import RRFRanker, WeightedRanker
-from corral.api.reranker import MMRRerank, Reranker
+from corral.api.reranker import Reranker
 from corral.providers.ingestion.storing import store
 from corral.providers.rag.ranking import before_gap
 from corral.providers.rag.search import Retrieval, Retrieved
@@ -197,16 +197,6 @@ async def test_a_re_ranker_that_cannot_be_loaded_degrades_too() -> None:
     found = await ask(retrieval, "barn", k=3, rerank={**rerank, "on_error": "degrade"})
     assert ids(found) == ids(plain)
     assert found.notes == ["Not re-ranked: judge: model.onnx cannot be fetched."]
-
-
-async def test_a_request_goes_before_the_registration() -> None:
-    """A registered re-ranker works for every query, and `none` switches it off."""
-    library, retrieval = await filled(rerank={"type": "model", "model": "judge"})
-    library.rerankers["judge"] = judge = Backwards()
-    await ask(retrieval, "barn")
-    await ask(retrieval, "barn", rerank={"type": "none"})
-    await ask(retrieval, "barn", options=RetrievalOptions(rerank=MMRRerank()))
-    assert len(judge.asked) == 1
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword", "hybrid"])
@@ -402,33 +392,3 @@ def test_the_ranker_none_switches_re_ranking_off() -> None:
     asked = RetrievalOptions.model_validate({"ranking_options": {"ranker": "none"}})
     assert asked.rerank is not None
     assert asked.rerank.type == "none"
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"ranking_options": {"alpha": 0.5, "impact_factor": 3}},
-        {"ranking_options": {"alpha": 2}},
-        {"ranking_options": {"ranker": "best"}},
-        {"ranking_options": {"hybrid_search": {"embedding_weight": 0, "text_weight": 0}}},
-        {"ranking_options": {"alpha": 0.5}, "ranker": {"type": "rrf"}},
-        {"ranking_options": {"score_threshold": 0.5}, "score_threshold": 0.1},
-        {"cutoff": "knee"},
-        {"query_syntax": "sql"},
-        {"fuzzy": "very"},
-        {"queries": ["x"] * 9},
-        {"rerank": {"type": "mmr", "lambda": 1.5}},
-        {"rerank": {"type": "mmr", "relevance": "taste"}},
-        {"rerank": {"type": "bm25", "k1": -1}},
-        {"rerank": {"type": "model"}},
-        {"rerank": {"type": "magic"}},
-        {"surprise": 1},
-    ],
-)
-async def test_malformed_options_are_refused(bad: dict[str, Any]) -> None:
-    """As an invalid request that names the option; nothing is searched."""
-    library, retrieval = await filled()
-    with pytest.raises(InvalidRequest) as caught:
-        await ask(retrieval, "hay", **bad)
-    assert next(iter(bad)) in f"{caught.value.field} {caught.value.message}"
-    assert library.engines["db"].queries == []

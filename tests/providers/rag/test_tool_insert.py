@@ -209,15 +209,6 @@ async def test_no_address_is_fetched_by_default(uri: str) -> None:
     assert library.engines["db"].writes == 0
 
 
-async def test_a_string_that_looks_like_a_url_is_text() -> None:
-    """It is stored as it stands, unless it is one http(s) address and nothing else."""
-    library = FakeLibrary()
-    await insert(
-        library, document("a", "file:///etc/passwd"), document("b", "see http://127.0.0.1/")
-    )
-    assert contents(library) == ["file:///etc/passwd", "see http://127.0.0.1/"]
-
-
 @pytest.mark.parametrize(
     ("bad", "field"),
     [

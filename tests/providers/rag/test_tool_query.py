@@ -4,36 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from corral.api.errors import InvalidRequest
-from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
+from corral.api.rag import RAGQueryConfig
 from corral.providers.rag.tool import RagTool
-from corral.providers.text.tokens import tokenizer
 
 from .fake_library import FakeLibrary
 from .inserting import document, ingester, insert
 
 
 async def ask(
-    library: FakeLibrary, content: str | list[str], *names: str, **config: Any
+    library: FakeLibrary, content: str, *names: str, **config: Any
 ) -> tuple[list[str] | None, dict[str, Any]]:
     """Return the texts and the metadata of an answer."""
     result = await RagTool(library).query(content, names or ("db",), RAGQueryConfig(**config))
     texts = None if result.content is None else [item.text for item in result.content]
     return texts, result.metadata
-
-
-async def test_a_question_gets_a_context() -> None:
-    """The frame, the best chunk first, and metadata that says what is in it."""
-    library = FakeLibrary()
-    await insert(library, document("a", "grass grows"), document("b", "hay is dry"))
-    texts, metadata = await ask(library, "dry hay", max_chunks=1)
-    assert texts is not None
-    assert texts[0].startswith("knowledge_search tool found 1 chunks:")
-    assert texts[1] == 'Result 1\nContent: hay is dry\nMetadata: {"document_id":"b"}\n'
-    assert metadata["document_ids"] == ["b"]
-    assert metadata["token_count"] == tokenizer().count("".join(texts))
 
 
 async def test_nothing_found_is_null_and_empty() -> None:
@@ -44,13 +28,6 @@ async def test_nothing_found_is_null_and_empty() -> None:
     await insert(library, document("a", "grass"))
     content, metadata = await ask(library, "hay", mode="vector", score_threshold=1.0)
     assert (content, list(metadata)) == (None, ["confidence"])
-
-
-async def test_the_default_configuration_will_do() -> None:
-    """No configuration is the default one."""
-    library = FakeLibrary()
-    await insert(library, document("a", "grass"))
-    assert (await RagTool(library).query("grass", ["db"])).metadata["max_tokens"] == 4096
 
 
 async def test_a_registration_is_read_once_for_a_question() -> None:
@@ -66,42 +43,6 @@ async def test_a_registration_is_read_once_for_a_question() -> None:
     await ask(library, "hay", "a", "b", max_chunks="auto", rerank={"type": "mmr"})
     assert sorted(library.reads) == ["a", "b"]
     assert library.embedders["words"].queries == ["hay"]
-
-
-async def test_several_texts_are_joined_by_the_separator() -> None:
-    """As the default query generator says."""
-    library = FakeLibrary()
-    await insert(library, document("a", "grass"))
-    generator = {"type": "default", "separator": " / "}
-    texts, _ = await ask(library, ["dry", "hay"], query_generator_config=generator)
-    assert library.embedders["words"].queries == ["dry / hay"]
-    assert texts is not None
-    assert 'query: "dry / hay"' in texts[-1]
-
-
-async def test_an_llm_query_generator_is_refused() -> None:
-    """The error says what works now; nothing was searched."""
-    library = FakeLibrary()
-    generator = LLMQueryGenerator(type="llm", model="m", template="Find: {query}")
-    with pytest.raises(InvalidRequest, match=r'none is configured.*"default"') as caught:
-        await ask(library, "hay", query_generator_config=generator)
-    assert caught.value.field == "query_config.query_generator_config"
-    assert library.embedders["words"].queries == []
-
-
-async def test_an_unknown_tokenizer_is_refused_before_the_search() -> None:
-    """A mistake in the configuration costs no embedding."""
-    library = FakeLibrary()
-    with pytest.raises(InvalidRequest, match="cl100k, o200k, bytes"):
-        await ask(library, "hay", tokenizer="gpt2")
-    assert library.embedders["words"].queries == []
-
-
-async def test_too_many_vector_dbs_are_refused() -> None:
-    """The error names the setting."""
-    names = [f"db{n}" for n in range(33)]
-    with pytest.raises(InvalidRequest, match="max_vector_dbs_per_query"):
-        await ask(FakeLibrary(*names), "hay", *names)
 
 
 async def test_the_configuration_reaches_the_search_and_the_context() -> None:

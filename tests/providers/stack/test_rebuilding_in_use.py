@@ -138,8 +138,8 @@ async def test_a_query_that_the_switch_overtakes_is_answered(
 
 
 async def test_writers_and_readers_never_notice_a_rebuild(tmp_path: Path) -> None:
-    """Under writes and queries all the while, each acknowledged write is there after each of five
-    switches, and no query fails or finds nothing.
+    """Under writes and queries all the while, each acknowledged write is there after two switches,
+    and no query fails or finds nothing.
 
     If this fails: there is a moment at which a write is in neither index, or a query in none.
     """
@@ -172,7 +172,7 @@ async def test_writers_and_readers_never_notice_a_rebuild(tmp_path: Path) -> Non
             return number
 
         tasks = [asyncio.create_task(work) for work in (write(0), write(1), read())]
-        for language in ("nb", "en", "sv", "de", "fr"):
+        for language in ("nb", "sv"):
             await begin(stack, language=language)
             await steps(stack, 10)
             await switch(stack)

@@ -15,7 +15,6 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import (
     ConfigError,
-    Conflict,
     CorralError,
     InvalidRequest,
     MissingDependency,
@@ -24,7 +23,7 @@ from corral.api.errors import (
 )
 from corral.api.provider import Api, Capabilities, Health
 from corral.api.rankers import MaxRanker
-from corral.api.vector_dbs import VectorDB, VectorDBRegistration
+from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.config import ProviderEntry, Providers, RunConfig
 from corral.providers.stack import configured
 from corral.providers.stack.registry import build_provider, find_spec
@@ -70,37 +69,6 @@ def files(home: Path) -> list[Path]:
     return sorted(home.rglob("sqlite/**/*.db"))
 
 
-async def test_a_registration_lasts(tmp_path: Path) -> None:
-    """What was registered, every setting of it, is there after a restart."""
-    asked = registration(search_mode="keyword", language="nb", field_weights={"content": 2.0})
-    stored = await run(tmp_path, lambda stack: stack.register(asked))
-    assert (stored.search_mode, stored.language) == ("keyword", "norwegian")
-    assert stored.embedding_dimension == 256
-
-    async def work(stack: Stack) -> VectorDB:
-        return await stack.vector_db("db")
-
-    assert await run(tmp_path, work) == stored
-
-
-async def test_registering_again_returns_the_stored_one_or_says_what_differs(
-    tmp_path: Path,
-) -> None:
-    """Equal registrations are one; another search mode under the same id is a conflict."""
-
-    async def work(stack: Stack) -> None:
-        first = await stack.register(registration())
-        assert await stack.register(registration()) == first
-        assert await stack.register(registration(language="en")) == first
-        with pytest.raises(Conflict, match="another search_mode"):
-            await stack.register(registration(search_mode="vector"))
-        with pytest.raises(Conflict, match="another provider_id"):
-            await stack.register(registration(provider_id="second"))
-        assert await stack.vector_dbs() == [first]
-
-    await run(tmp_path, work)
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -121,17 +89,6 @@ async def test_a_refused_registration_leaves_nothing(
 
     await run(tmp_path, work)
     assert files(tmp_path) == []
-
-
-async def test_an_unknown_model_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    """Models come from the configuration; an unknown one is answered with those that exist."""
-
-    async def work(stack: Stack) -> None:
-        asked = VectorDBRegistration(vector_db_id="db", embedding_model="gpt-9")
-        with pytest.raises(NotFound, match=r"'gpt-9'.*Known: .*hashing"):
-            await stack.register(asked)
-
-    await run(tmp_path, work)
 
 
 async def test_a_provider_is_asked_only_for_what_it_can(

@@ -220,6 +220,7 @@ def test_expired_files_go(app: ClockedApp, clock: Clock, expiry: dict[str, str])
     assert file["expires_at"] == clock.now + 3600
     clock.forward(3600)
     assert app.refused(404, "GET", f"/v1/files/{file['id']}")["param"] == "file_id"
+    assert app.ok("GET", "/v1/files")["data"] == []
     app.sweep()
     assert not [path for path in (app.home / "blobs").rglob("*") if path.is_file()]
 

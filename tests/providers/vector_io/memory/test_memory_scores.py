@@ -1,9 +1,7 @@
-"""inline::memory answers by the definitions, of every state that writes leave behind."""
+"""inline::memory finds by vector what double precision would find, whatever writes leave behind."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,6 @@ from ..registrations import registration
 
 DIMENSION = 24
 STEPS = 6
-NO_VECTOR = np.ones(DIMENSION, dtype=np.float32)
 
 
 async def opened(metric: Metric = Metric.DOT) -> EmbeddingIndex:
@@ -40,23 +37,6 @@ async def opened(metric: Metric = Metric.DOT) -> EmbeddingIndex:
 def best(scores: dict[str, float], k: int) -> list[tuple[str, float]]:
     """Return the k best by a full sort, ties by id."""
     return sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:k]
-
-
-def plain_bm25(texts: dict[str, str], query: str) -> dict[str, float]:
-    """Return BM25 (k1 1.2, b 0.75) of every text that holds a word of the query, in plain loops."""
-    counts = {chunk_id: Counter(text.split()) for chunk_id, text in texts.items()}
-    average = sum(sum(count.values()) for count in counts.values()) / len(counts)
-    found: dict[str, float] = {}
-    for term, times in sorted(Counter(query.split()).items()):
-        n = sum(term in count for count in counts.values())
-        idf = math.log(1 + (len(counts) - n + 0.5) / (n + 0.5))
-        for chunk_id, count in counts.items():
-            if f := count[term]:
-                norm = 0.25 + 0.75 * sum(count.values()) / average
-                found[chunk_id] = found.get(chunk_id, 0.0) + times * idf * f * 2.2 / (
-                    f + 1.2 * norm
-                )
-    return found
 
 
 @pytest.mark.parametrize("length", [1e-12, 1.0, 1e12])
@@ -86,41 +66,3 @@ async def test_vector_hits_are_the_best_by_double_precision(metric: Metric, leng
         assert [
             (h.chunk.chunk_id, h.explanation.legs["vector"].raw_score) for h in hits
         ] == expected
-
-
-async def check_keywords(index: EmbeddingIndex, texts: dict[str, str]) -> None:
-    """Check all hits of some queries, and the best of them, against the plain loops."""
-    for query in ("w1", "w3 w2 w3", "w11 absent w0"):
-        hits = (await index.query(None, query, 1000, mode="keyword")).hits
-        scores = {h.chunk.chunk_id: h.explanation.legs["keyword"].raw_score for h in hits}
-        assert scores == pytest.approx(plain_bm25(texts, query))
-        assert list(scores.items()) == best(scores, 1000)
-        few = (await index.query(None, query, 7, mode="keyword")).hits
-        assert [hit.chunk.chunk_id for hit in few] == list(scores)[:7]
-        for hit in few:
-            held = set(query.split()) & set(texts[hit.chunk.chunk_id].split())
-            assert hit.explanation.matched_terms == tuple(sorted(held))
-
-
-async def test_keyword_hits_are_bm25_of_the_chunks_that_are_there() -> None:
-    """After every write all weights are those of the new state: counts, lengths and average.
-
-    If this fails: weights of an earlier state are kept, or a chunk took a removed one's place and
-    something of the old one stayed.
-    """
-    rng = np.random.default_rng(3)
-    index, texts = await opened(), dict[str, str]()
-    words = [f"w{n}" for n in range(12)]
-    for step in range(STEPS):
-        for n in rng.permutation(150)[: 60 if step < 2 else 10]:
-            texts[f"c{n}"] = " ".join(rng.choice(words, rng.integers(1, 9)))
-        chunks = [Chunk(chunk_id=i, content=text) for i, text in texts.items()]
-        await index.add_chunks(chunks, [NO_VECTOR] * len(chunks))
-        await check_keywords(index, texts)
-        texts[f"new{step}"] = "w1 w2"
-        await index.add_chunks([Chunk(chunk_id=f"new{step}", content="w1 w2")], [NO_VECTOR])
-        await check_keywords(index, texts)
-        gone = sorted({f"c{n}" for n in rng.permutation(150)[:20]} & set(texts))
-        await index.delete_chunks(gone)
-        texts = {i: text for i, text in texts.items() if i not in gone}
-        await check_keywords(index, texts)

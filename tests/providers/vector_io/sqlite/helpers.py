@@ -1,7 +1,4 @@
-"""What the tests of inline::sqlite share.
-
-Their second processes import it by its bare name, so nothing here is imported relatively.
-"""
+"""What the tests of inline::sqlite share."""
 
 from __future__ import annotations
 

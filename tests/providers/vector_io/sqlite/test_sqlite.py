@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,36 +13,13 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, CorralError, NotFound, ProviderError, Unavailable
-from corral.providers.vector_io.store import engine as engine_module
 from corral.providers.vector_io.store import schema
 from corral.providers.vector_io.store.connections import connect
 from corral.providers.vector_io.store.filters import FilterCache
 from corral.providers.vector_io.store.postings import KeywordIndex
 from corral.providers.vector_io.store.provider import file_name
 
-from .helpers import found, open_index, provider, some_chunks, vector_db, vectors
-
-
-async def test_another_process_sees_what_was_written_and_deleted(tmp_path: Path) -> None:
-    """A second index on the file, memory copy and all, follows the first one's writes at once."""
-
-    first, second = await open_index(tmp_path), await open_index(tmp_path)
-    query = vectors(1)[0]
-    for step in range(6):
-        await first.add_chunks(some_chunks(20, f"doc{step}"), vectors(20, seed=step))
-        await first.delete_chunks([f"doc{step}-{n:04d}" for n in range(step)])
-        answers = [
-            found(await index.query(query, "grazes", k=100, mode=mode))
-            for mode in ("vector", "keyword", "hybrid")
-            for index in (first, second)
-        ]
-        assert answers[0] == answers[1]
-        assert answers[2] == answers[3]
-        assert answers[4] == answers[5]
-        assert await second.count() == await first.count()
-        assert len(answers[0]) == min(100, await first.count())
-    await first.close()
-    await second.close()
+from .helpers import open_index, provider, some_chunks, vector_db, vectors
 
 
 async def test_nothing_of_a_deleted_chunk_stays_in_the_file(tmp_path: Path) -> None:
@@ -61,71 +33,6 @@ async def test_nothing_of_a_deleted_chunk_stays_in_the_file(tmp_path: Path) -> N
     for table in ("chunks", "embeddings", "attributes", "lexical_terms"):
         assert connection.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)], table
     connection.close()
-
-
-WRITER = """
-import asyncio, sys
-import numpy as np
-from pathlib import Path
-sys.path.insert(0, {here!r})
-from helpers import open_index, some_chunks, vectors
-
-async def main():
-    index = await open_index(Path({folder!r}))
-    for number in range({start}, {stop}):
-        await index.add_chunks(some_chunks(20, f"doc{{number}}"), vectors(20, seed=number),
-                               replace_documents={{f"doc{{number}}"}})
-        print(number, flush=True)
-    await index.close()
-
-asyncio.run(main())
-"""
-
-
-def writer(folder: Path, start: int, stop: int) -> subprocess.Popen[str]:
-    """Start a process that writes documents of 20 chunks and prints the number of each."""
-    code = WRITER.format(
-        here=str(Path(__file__).parent), folder=str(folder), start=start, stop=stop
-    )
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-
-
-async def test_two_processes_write_and_nothing_is_lost(tmp_path: Path) -> None:
-    """Two processes writing to one vector DB at once: every acknowledged chunk is there."""
-    processes = [writer(tmp_path, 0, 15), writer(tmp_path, 100, 115)]
-    for process in processes:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
-
-    index = await open_index(tmp_path)
-    assert await index.count() == 600
-    answer = await index.query(vectors(1)[0], k=1000, mode="vector")
-    assert len(answer.hits) == 600
-    await index.close()
-
-
-async def test_kill_9_leaves_whole_documents_only(tmp_path: Path) -> None:
-    """A process killed while writing leaves a file that opens, with whole calls only, none lost."""
-    process = writer(tmp_path, 0, 10_000)
-    assert process.stdout is not None
-    acknowledged = -1
-    deadline = time.monotonic() + 30
-    while acknowledged < 5 and time.monotonic() < deadline:
-        acknowledged = int(process.stdout.readline())
-    os.kill(process.pid, signal.SIGKILL)
-    rest = process.stdout.read().split()
-    acknowledged = int(rest[-1]) if rest else acknowledged
-    process.wait()
-    process.stdout.close()
-
-    index = await open_index(tmp_path)
-    count = await index.count()
-    assert count % 20 == 0
-    assert count >= 20 * (acknowledged + 1)
-    for mode in ("vector", "keyword"):
-        answer = await index.query(vectors(1)[0], "herd", k=1000, mode=mode)
-        assert len(answer.hits) == min(count, 1000)
-    await index.close()
 
 
 @pytest.mark.parametrize("mode", ["vector", "keyword"])
@@ -318,26 +225,6 @@ async def test_a_damaged_file_is_a_provider_error(tmp_path: Path) -> None:
     (tmp_path / file_name(vector_db())).write_bytes(b"this is no database" * 500)
     with pytest.raises(ProviderError, match="sqlite: SQLite failed"):
         await open_index(tmp_path)
-
-
-async def test_a_failing_write_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An error in the middle of a write undoes all of it, and the index goes on working."""
-
-    index = await open_index(tmp_path)
-    await index.add_chunks(some_chunks(5), vectors(5))
-
-    def explode(*_: object) -> None:
-        raise RuntimeError("in the middle")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(engine_module, "count_up", explode)
-        with pytest.raises(RuntimeError, match="in the middle"):
-            await index.add_chunks(some_chunks(9, "other"), vectors(9), replace_documents={"d"})
-    assert await index.count() == 5
-    assert len((await index.query(None, "herd", k=50, mode="keyword")).hits) == 5
-    await index.close()
 
 
 def test_threads_share_an_index(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from corral.api.chunks import Chunk
 from corral.api.hits import QueryChunksResponse
 from corral.api.scoring import Metric
 from corral.providers.vector_io.kit import codes as codes_module
@@ -121,38 +120,6 @@ async def test_a_boolean_filter_is_not_answered_from_the_memory_of_a_number(tmp_
             vectors(1)[0], mode="vector", filters={"type": "eq", "key": "odd", "value": value}
         )
         assert len(answer.hits) == expected, value
-    await index.close()
-
-
-async def test_many_deletions_compact_the_memory_copy(tmp_path: Path) -> None:
-    """Deleting most chunks, in parts, leaves exactly the others searchable."""
-
-    index = await open_index(tmp_path)
-    await index.add_chunks(some_chunks(200), vectors(200))
-    for start in range(0, 180, 30):
-        await index.delete_chunks([f"d-{n:04d}" for n in range(start, start + 30)])
-        answer = await index.query(vectors(1)[0], k=300, mode="vector")
-        left = {f"d-{n:04d}" for n in range(start + 30, 200)}
-        assert {c.chunk_id for c in answer.chunks} == left
-    await index.add_chunks(some_chunks(5, "new"), vectors(5, seed=9))
-    answer = await index.query(vectors(5, seed=9)[2], k=1, mode="vector")
-    assert answer.chunks[0].chunk_id == "new-0002"
-    await index.close()
-
-
-async def test_field_weights_count_in_keyword_mode(tmp_path: Path) -> None:
-    """A word in a field of larger weight outranks the same word in one of smaller weight."""
-
-    index = await open_index(tmp_path, field_weights={"content": 1.0, "title": 4.0, "tags": 8.0})
-    chunks = [
-        Chunk(content="saddle word word", chunk_id="in content", metadata={"title": "word"}),
-        Chunk(content="word word word", chunk_id="in title", metadata={"title": "saddle"}),
-        Chunk(content="word word", chunk_id="in tags",
-              metadata={"title": "word", "tags": ["saddle", 7, True, None]}),
-    ]  # fmt: skip
-    await index.add_chunks(chunks, vectors(3))
-    answer = await index.query(None, "saddles", mode="keyword")
-    assert [c.chunk_id for c in answer.chunks] == ["in tags", "in title", "in content"]
     await index.close()
 
 

@@ -97,22 +97,6 @@ class Herd:
         return scores
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 60])
-@pytest.mark.parametrize(
-    "query", ["word0", "word0 word1 word2", "word39 word5 word5 nothing", "nothing", ""]
-)
-def test_scores_equal_the_definition(count: int, query: str) -> None:
-    """Scores are BM25 with Lucene's idf, field weights and repeated words, to 9 digits.
-
-    If this fails: FTS5's own idf, which is next to nothing for common words, shows through.
-    """
-    herd = Herd(count)
-    expected = herd.defined(query)
-    hits = herd.search(query, 1000)
-    assert {hit.row: hit.score for hit in hits} == pytest.approx(expected, rel=1e-9)
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-
-
 def test_scores_follow_additions_and_deletions() -> None:
     """Statistics are those of what is stored now; nothing of a deleted chunk counts."""
     herd = Herd(30)
@@ -199,24 +183,6 @@ def test_the_memory_of_postings_changes_nothing() -> None:
         answers.append([herd.search(query, 10) for query in queries * 2])
     assert answers[0] == answers[1] == answers[2]
     assert answers[0][:3] == answers[0][3:]
-
-
-def test_only_allowed_rows_are_returned_and_the_top_k_is_taken_of_them() -> None:
-    """A filter narrows before the top k, and does not change the scores."""
-    herd = Herd(60)
-    everything = {hit.row: hit.score for hit in herd.search("word0", 1000)}
-    allowed = RowSet(np.array(sorted(everything)[-5:], dtype=np.int64))
-    hits = herd.search("word0", 5, allowed)
-    assert {hit.row for hit in hits} == set(allowed.rows.tolist())
-    assert all(hit.score == everything[hit.row] for hit in hits)
-
-
-def test_hits_say_which_terms_matched() -> None:
-    """Matched terms are the query's terms that the row holds, no others."""
-    herd = Herd(1)
-    herd.add({7: Chunk(content="grass grows", metadata={"title": "green"})})
-    (hit,) = herd.search("green grass withers", 5)
-    assert (hit.row, hit.terms) == (7, ("grass", "green"))
 
 
 def test_sparse_and_dense_sums_agree() -> None:
