@@ -21,8 +21,8 @@ import pytest
 
 from corral.providers.stack.registry import provider_specs
 
-from .question_path import QuestionPath
 from .server.harness import InProcess
+from .text_path import TextPath
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("api", "providers", "server", "bench")
@@ -396,12 +396,12 @@ MAX_ROOMS = 9
 def test_a_question_enters_each_module_once(tmp_path: Path) -> None:
     """POST /v1/tool-runtime/rag-tool/query leads through at most `MAX_ROOMS` modules of ours.
 
-    `QuestionPath` says what counts: coroutine functions with the question among their arguments,
+    `TextPath` says what counts: coroutine functions with the question among their arguments,
     called by another module, from the body of the request to the engine of `inline::sqlite`.
 
     If this fails: two modules call each other; merge them, or let one return a value.
     """
-    path = QuestionPath("barnacle")
+    path = TextPath("barnacle")
     with InProcess(tmp_path) as app:
         app.register("db")
         app.insert("a barn", "a fence", db="db")
@@ -411,6 +411,29 @@ def test_a_question_enters_each_module_once(tmp_path: Path) -> None:
     assert {"corral.server.bodies", "corral.api.engine_index"} <= set(path.modules)
     assert len(path.modules) == len(set(path.modules)), path.modules
     assert len(path.modules) <= MAX_ROOMS, path.modules
+
+
+MAX_DOCUMENT_ROOMS = 12
+"""Modules that a document enters before its engine; lower it, never raise it."""
+
+
+def test_a_document_enters_each_module_once(tmp_path: Path) -> None:
+    """POST /v1/tool-runtime/rag-tool/insert leads through at most `MAX_DOCUMENT_ROOMS` modules.
+
+    `TextPath` says what counts, from the body of the request to the engine of `inline::sqlite`.
+
+    If this fails: two modules call each other; merge them, or let one return a value.
+    """
+    path = TextPath("barnacle")
+    with InProcess(tmp_path) as app:
+        app.register("db")
+        app.rag_insert({"document_id": "a", "content": "a barn"})  # loads what is loaded once
+        with path.recording():
+            app.rag_insert({"document_id": "b", "content": "a barn with a barnacle"})
+    ends = {"corral.server.bodies", "corral.providers.ingestion.ingest", "corral.api.engine_index"}
+    assert ends <= set(path.modules)
+    assert len(path.modules) == len(set(path.modules)), path.modules
+    assert len(path.modules) <= MAX_DOCUMENT_ROOMS, path.modules
 
 
 def test_a_query_option_is_added_in_two_files(tmp_path: Path) -> None:

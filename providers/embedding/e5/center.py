@@ -4,7 +4,7 @@ The model puts all texts into a narrow cone: unrelated ones have a cosine of 0.7
 is near every other short one. Taking a common vector off each embedding spreads them, as Mu and
 Viswanath 2018 ("All-but-the-Top", section 2) do with words. Theirs is the mean of the embeddings
 that a person has; ours is made of the model's own vocabulary, so it is the same for everybody, and
-no stored embedding changes when others come. `measuring.py` has made it.
+no stored embedding changes when others come. `lab/e5_center.py` makes it.
 """
 
 from __future__ import annotations

@@ -19,10 +19,10 @@ from corral.providers.embedding.e5 import weights
 from corral.providers.embedding.e5.center import common_vector
 from corral.providers.embedding.e5.config import E5Config
 from corral.providers.embedding.e5.embedder import create
-from corral.providers.embedding.e5.measuring import measured, neutral_texts
 from corral.providers.embedding.e5.model import Model
 from corral.providers.embedding.e5.token_weights import token_weights
 from corral.providers.embedding.e5.weights import FILE_NAME, SHA256, model_file, read_model
+from lab.e5_center import measured, neutral_texts
 
 MODEL = "multilingual-e5-small"
 TEXTS = [

@@ -1,6 +1,6 @@
-"""Measure the vector that `center.py` takes off each embedding.
+"""Measure the vector that `center.py` of e5 subtracts from each embedding.
 
-python -m corral.providers.embedding.e5.measuring    # writes center.npy again
+python -m lab.e5_center    # writes center.npy again
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def neutral_texts(pieces: Sequence[tuple[str, float]]) -> tuple[list[str], list[
     Args:
         pieces: The vocabulary, text and score; a word begins with U+2581.
     """
-    chance = random.Random(0)  # noqa: S311 - seeded, so the texts are always the same
+    chance = random.Random(0)
     words = [piece[1:] for piece, _ in pieces if piece.startswith("\u2581") and len(piece) >= 4]
     alone = chance.sample(words, 500)
     return alone, [" ".join(chance.choices(words, k=chance.randint(5, 60))) for _ in range(100)]

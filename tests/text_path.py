@@ -1,4 +1,4 @@
-"""Records the modules that a question enters on its way to an engine."""
+"""Records the modules that a question or a document enters on its way to an engine."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from pydantic import BaseModel
 
 ENGINES = "corral.providers.vector_io."
 DEPTH = 3
-"""Levels of items and fields of an argument that are searched for the question."""
+"""Levels of items and fields of an argument that are searched for the text."""
 
 
-class QuestionPath:
-    """The modules that a question enters, in order, from the route to the engine.
+class TextPath:
+    """The modules that a text enters, in order, from the route to the engine.
 
-    A question enters a module if another module calls a coroutine function there with the question
-    among the arguments: in a text, or in the bytes of the body, or at most `DEPTH` levels deep in
+    A text enters a module if another module calls a coroutine function there with the text
+    among the arguments: in a string, or in the bytes of the body, or at most `DEPTH` levels deep in
     lists, mappings, dataclasses and models. What does not count:
 
     * synchronous functions, which return a value at once, such as a check, a parser or a span;
-    * `self`, so a method of an object that holds the question counts only by its arguments;
+    * `self`, so a method of an object that holds the text counts only by its arguments;
     * modules outside the package, and tests;
     * everything after the first call of a function of `providers/vector_io/`;
     * middlewares, which pass a request on before its body is read;
-    * a call without a caller that has the question, such as a task's, if its module was entered.
+    * a call without a caller that has the text, such as a task's, if its module was entered.
 
     Args:
-        question: A text that occurs nowhere else.
+        text: A text that occurs nowhere else; a question, or a part of a document.
     """
 
-    def __init__(self, question: str) -> None:
+    def __init__(self, text: str) -> None:
         self.modules: list[str] = []
-        self._texts = question, question.encode()
+        self._texts = text, text.encode()
         self._calls: dict[FrameType, str] = {}
         self._has_arrived = False
 
@@ -71,7 +71,7 @@ class QuestionPath:
             self.modules.append(module)
 
     def _caller(self, frame: FrameType) -> str | None:
-        """Return the module of the nearest call with the question that is running."""
+        """Return the module of the nearest call with the text that is running."""
         above = frame.f_back
         while above is not None and above not in self._calls:
             above = above.f_back
