@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeVar
@@ -341,26 +341,17 @@ class ServerReads:
     async def chunk_ids(self, after: str, limit: int) -> list[str]:
         """Return the first chunk ids that follow one. Qdrant orders no texts: all are read."""
         first: list[str] = []
-        offset: Any = None
-        while True:
-            records, offset = await self._call(
-                self._client.scroll, limit=self._page, offset=offset, with_payload=["chunk_id"]
-            )
+        async for records in self._pages(None, ["chunk_id"]):
             ids = ((record.payload or {})["chunk_id"] for record in records)
             first = sorted(chain(first, (i for i in ids if i > after)))[:limit]
-            if offset is None:
-                return first
+        return first
 
     @property
     def _page(self) -> int:
         """How many points without their vectors are read at once."""
         return min(SCROLL_BATCH, self._limits.max_query_limit or UNLIMITED)
 
-    async def count(self) -> int:
-        """Return the number of points."""
-        return await self._counted(None, exact=self._limits.search_allow_exact is not False)
-
-    async def count_passing(self, filter_: Json) -> int:
+    async def count(self, filter_: Json | None = None) -> int:
         """Return the number of points that pass."""
         return await self._counted(filter_, exact=self._limits.search_allow_exact is not False)
 
@@ -414,7 +405,13 @@ class ServerReads:
 
     async def _passing(self, filter_: Json) -> list[str]:
         """Return the ids of the points that pass."""
-        ids: list[str] = []
+        pages = self._pages(filter_, False)
+        return [str(record.id) async for records in pages for record in records]
+
+    async def _pages(
+        self, filter_: Json | None, fields: list[str] | bool
+    ) -> AsyncIterator[list[models.Record]]:
+        """Yield the points that pass, without their vectors, a page at a time."""
         offset: Any = None
         while True:
             records, offset = await self._call(
@@ -422,11 +419,11 @@ class ServerReads:
                 scroll_filter=_filter(filter_),
                 limit=self._page,
                 offset=offset,
-                with_payload=False,
+                with_payload=fields,
             )
-            ids += [str(record.id) for record in records]
+            yield records
             if offset is None:
-                return ids
+                return
 
     async def _call(self, method: Callable[..., Awaitable[T]], **arguments: Any) -> T:
         return await self._server.call(

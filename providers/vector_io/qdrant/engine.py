@@ -206,7 +206,7 @@ class QdrantEngine(Engine):
     async def count_passing(self, filters: Filter) -> int:
         if has_orderings(filters):  # which are only narrowed down
             return await super().count_passing(filters)
-        return await self._collection.count_passing(native.translate(filters))
+        return await self._collection.count(native.translate(filters))
 
     @override
     async def drop(self) -> None:
