@@ -1,9 +1,10 @@
-"""How code and tests are written: short modules, no constant patched, no time asserted."""
+"""How code and tests are written: short modules, pinned versions, no constant patched."""
 
 from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,3 +63,17 @@ def test_tests_patch_no_constant() -> None:
         and any(name.strip("_").isupper() for name in patched_names(call))
     ]
     assert patched == []
+
+
+def test_versions_are_pinned_and_no_index_is_named() -> None:
+    """constraints.txt pins exact versions by name and holds no address."""
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[\w.!+]+", line) for line in pins)
+    pinned = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in pins}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *(name for extra in extras for name in extra)]
+    for requirement in wanted:
+        name = re.sub(r"[-_.]+", "-", re.split(r"[\[<>=! ;]", requirement)[0]).lower()
+        assert name == "corral-rag" or name in pinned, f"{requirement} is not pinned"

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -489,17 +488,3 @@ def test_a_query_option_is_added_in_two_files(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     row = next(line for line in page.splitlines() if "Where is a query option added?" in line)
     assert re.findall(r"`([\w/]+\.py)`", row) == list(edits)
-
-
-def test_versions_are_pinned_and_no_index_is_named() -> None:
-    """constraints.txt pins exact versions by name and holds no address."""
-    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
-    pins = [line for line in lines if line and not line.startswith("#")]
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[\w.!+]+", line) for line in pins)
-    pinned = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in pins}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    extras = project["optional-dependencies"].values()
-    wanted = [*project["dependencies"], *(name for extra in extras for name in extra)]
-    for requirement in wanted:
-        name = re.sub(r"[-_.]+", "-", re.split(r"[\[<>=! ;]", requirement)[0]).lower()
-        assert name == "corral-rag" or name in pinned, f"{requirement} is not pinned"
