@@ -54,6 +54,7 @@ class Tuning:
         max_loaded: Chunks of a load that are compared one by one before an HNSW index is built all
             the same; or four times the number in the index, if that is more.
         quiet_seconds: Pause between writes that ends a load.
+        reindex_rows: Rows that are read at once if the keyword index is built again.
     """
 
     block_rows: int = 1024
@@ -68,6 +69,7 @@ class Tuning:
     cheap_numbers: int = 2_000_000
     max_loaded: int = 100_000
     quiet_seconds: float = QUIET_SECONDS
+    reindex_rows: int = 1000
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode  # `dumps` would make one for each text

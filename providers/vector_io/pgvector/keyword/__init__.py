@@ -13,8 +13,6 @@ from corral.providers.text.fields import ChunkTerms
 from corral.providers.vector_io.pgvector.connections import Connection, Statement
 from corral.providers.vector_io.pgvector.records import Tables, chunk_of
 
-REINDEX_BATCH = 1000
-
 _DROP_KEYWORDS = """
 DROP TABLE IF EXISTS {postings}, {terms};
 ALTER TABLE {chunks} DROP COLUMN IF EXISTS text_search;
@@ -124,7 +122,8 @@ async def _reindex(connection: Connection, tables: Tables, keyword: KeywordIndex
         " ORDER BY row LIMIT %s"
     )
     last, length = -1, 0
-    while batch := await (await connection.execute(query, (last, REINDEX_BATCH))).fetchall():
+    limit = tables.tuning.reindex_rows
+    while batch := await (await connection.execute(query, (last, limit))).fetchall():
         rows = [row for row, *_ in batch]
         chunks = [chunk_of(("", *texts, None)) for _, *texts in batch]
         entries = await asyncio.to_thread(list, map(keyword.analyze, chunks))

@@ -248,7 +248,7 @@ async def test_an_index_of_an_older_analyzer_is_made_anew(server: Server) -> Non
         f'UPDATE corral."{name}_state" SET analyzer = 0, length = 7;'
         f' DELETE FROM corral."{name}_postings"',
     )
-    async with opened(server, db, **settings) as index:
+    async with opened(server, db, tuning=Tuning(reindex_rows=7), **settings) as index:
         assert found(await index.query(None, "grazing", k=40, mode="keyword")) == right
         assert len(right) == 20
         await index.delete_chunks([one for one, _ in right])
