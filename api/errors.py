@@ -15,7 +15,9 @@
     │   ├── UnknownProvider       no such provider; names the nearest one              400
     │   └── MissingDependency     a package or model is missing; how to install it     424
     ├── ProviderError             the backend answered with an error                   502
+    │   ├── Refused               a service refuses the request as it stands           502
     │   ├── Unavailable           the backend cannot be reached (retryable)            503
+    │   │   └── Overloaded        it asks for a pause (retryable)                      503
     │   └── ProviderTimeout       the backend did not answer in time (retryable)       504
     └── ContractViolation         a provider broke the contract: a defect              500
 
@@ -133,10 +135,26 @@ class ProviderError(CorralError):
     """A backend answered with an error. The message names the provider and contains no data."""
 
 
+class Refused(ProviderError):
+    """A service refuses the request as it stands.
+
+    Args:
+        code: The service's name for the reason; "" if it names none.
+    """
+
+    def __init__(self, message: str, *, code: str = "", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+
+
 class Unavailable(ProviderError):
     """A backend cannot be reached."""
 
     retryable = True
+
+
+class Overloaded(Unavailable):
+    """A backend has too many requests, and asks for a pause."""
 
 
 class ProviderTimeout(ProviderError):

@@ -7,7 +7,8 @@ built-in providers do. Listing specs imports no engine.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
@@ -22,6 +23,13 @@ from corral.api.reranker import Reranker
 from corral.api.vector_dbs import VectorDB
 
 ENTRY_POINT_GROUP = "corral.providers"
+
+
+ChatRequest: TypeAlias = Mapping[str, Any]
+"""The body of OpenAI's `POST /v1/chat/completions`: `model`, `messages`, and optional fields."""
+
+ChatChunk: TypeAlias = Mapping[str, Any]
+"""OpenAI's object `chat.completion.chunk`: a piece of an answer."""
 
 
 class Api(StrEnum):
@@ -259,24 +267,51 @@ class RerankProvider(Provider):
 
 
 class InferenceProvider(Provider):
-    """Serves language models, which rewrite questions for queries that request it."""
+    """Serves language models, which answer, and rewrite questions for queries that request it."""
 
     @abstractmethod
     def models(self) -> list[str]:
         """Return the names of the models that the operator configured, without loading them."""
 
     @abstractmethod
-    async def chat(self, model: str, prompt: str) -> str:
-        """Return the answer of a model of `models()` to a prompt, as unchecked text.
+    def chat(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
+        """Stream the answer of a model of `models()`. Ending the iteration ends the model's work.
 
         Args:
-            prompt: One user message.
+            request: `stream` and `stream_options` have no effect.
 
-        Returns:
-            The unmodified answer, possibly empty, up to the length that the operator configured.
+        Yields:
+            Objects `chat.completion.chunk`. The last one has `usage` if the model counts tokens.
 
         Raises:
             NotFound: The model is not configured.
             Unavailable, ProviderTimeout: The model cannot be reached, or not in time.
-            ProviderError: The model refused, or did not answer with text.
+            ProviderError: The model refused, or did not answer with such objects.
         """
+
+    async def complete(self, model: str, prompt: str, *, max_tokens: int = 128) -> str:
+        """Return a model's answer to one user message at temperature 0, as unchecked text.
+
+        Args:
+            max_tokens: Longest answer; the default suits a rewritten question.
+
+        Returns:
+            The unmodified answer, possibly empty.
+
+        Raises:
+            NotFound, ProviderError: See `chat`.
+        """
+        request = {
+            "model": model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": max_tokens,
+            "temperature": 0,
+        }
+        async with aclosing(self.chat(request)) as chunks:
+            return "".join([delta_text(chunk) async for chunk in chunks])
+
+
+def delta_text(chunk: ChatChunk) -> str:
+    """Return the text that a chunk adds to the first choice; "" if it adds none."""
+    choices = chunk.get("choices") or [{}]
+    return (choices[0].get("delta") or {}).get("content") or ""

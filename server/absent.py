@@ -7,12 +7,11 @@ import re
 from fastapi import Request
 from starlette.routing import Match
 
-_CONTEXT = (
-    "Ask your model's server for that, with the context that POST /v1/tool-runtime/rag-tool/query "
-    "returns, or with the tools of GET /v1/tools/openai or /mcp."
+_CHAT = (
+    "Send messages to POST /v1/chat/completions, with the context that POST "
+    "/v1/tool-runtime/rag-tool/query returns, or with the tools of GET /v1/tools/openai or /mcp."
 )
-_NO_MODEL = f"Corral retrieves; it answers with no language model. {_CONTEXT}"
-_NO_CONVERSATION = f"Corral retrieves; it keeps no conversations. {_CONTEXT}"
+_NO_CONVERSATION = f"Corral keeps no conversations. {_CHAT}"
 _INGEST = (
     "To add documents, use POST /v1/tool-runtime/rag-tool/insert, POST /v1/jobs, or POST /v1/files "
     "and POST /v1/vector_stores/{vector_store_id}/files."
@@ -34,11 +33,10 @@ _NOT_SERVED = "Corral retrieves, and serves vector stores, files, embeddings and
 
 INSTEAD: dict[str, str] = {
     # OpenAI, and Llama Stack (OGX) under the same names
-    "/v1/responses": _NO_MODEL,
-    "/v1/chat": _NO_MODEL,
-    "/v1/completions": _NO_MODEL,
-    "/v1/messages": _NO_MODEL,
-    "/v1/realtime": _NO_MODEL,
+    "/v1/responses": _CHAT,
+    "/v1/completions": _CHAT,
+    "/v1/messages": _CHAT,
+    "/v1/realtime": _CHAT,
     "/v1/conversations": _NO_CONVERSATION,
     "/v1/assistants": _NO_CONVERSATION,
     "/v1/threads": _NO_CONVERSATION,
@@ -56,7 +54,7 @@ INSTEAD: dict[str, str] = {
     "/v1/agents": _NO_CONVERSATION,
     "/v1/inference/embeddings": _EMBED,
     "/v1/inference/rerank": _RERANK,
-    "/v1/inference": _NO_MODEL,
+    "/v1/inference": _CHAT,
     "/v1/toolgroups": _TOOLS,
     "/v1/tools": _TOOLS,
     "/v1/tool-runtime": _TOOLS,
@@ -75,17 +73,17 @@ INSTEAD: dict[str, str] = {
     "/v1/prompts": _NOT_SERVED,
     "/v1/telemetry": "For metrics, use GET /metrics; server.tracing in run.yaml sends traces.",
     # Ollama
-    "/api/chat": _NO_MODEL,
-    "/api/generate": _NO_MODEL,
+    "/api/chat": _CHAT,
+    "/api/generate": _CHAT,
     "/api/embed": _EMBED,
     "/api/embeddings": _EMBED,
     "/api/tags": _MODELS,
     # Cohere, Text Embeddings Inference
     "/v1/embed": _EMBED,
     "/v2/embed": _EMBED,
-    "/v2/chat": _NO_MODEL,
+    "/v2/chat": _CHAT,
     "/embed": _EMBED,
-    "/generate": _NO_MODEL,
+    "/generate": _CHAT,
     "/info": "See GET /v1/version and GET /v1/models.",
     # Vector databases
     "/api/v1/collections": _VECTOR_DBS,

@@ -112,6 +112,7 @@ TAGS = [
     },
     {"name": "Files", "description": "OpenAI's API for uploaded files."},
     {"name": "Embeddings", "description": "OpenAI's API for the configured embedding models."},
+    {"name": "Answers", "description": "OpenAI's API for the configured language models."},
     {"name": "Agents", "description": "Tools for agents, over MCP and as functions."},
     {"name": "Jobs", "description": "Ingest documents in the background."},
     {"name": "Models", "description": "Re-ranking as a service."},

@@ -49,7 +49,9 @@ STATUSES: dict[type[errors.CorralError], tuple[int, str]] = {
     errors.UnknownProvider: (400, "unknown_provider"),
     errors.MissingDependency: (424, "missing_dependency"),
     errors.ProviderError: (502, "provider_error"),
+    errors.Refused: (502, "provider_error"),
     errors.Unavailable: (503, "unavailable"),
+    errors.Overloaded: (503, "unavailable"),
     errors.ProviderTimeout: (504, "provider_timeout"),
     errors.ContractViolation: (500, "internal_error"),
 }
@@ -103,8 +105,34 @@ MAX_MESSAGE_CHARACTERS = 1000
 _CODES = {404: "no_such_route"}
 
 
+class WireError(errors.CorralError):
+    """A refusal with the status and the code that clients of its wire expect.
+
+    Args:
+        status: HTTP status, 4xx or 5xx.
+        code: A stable error name for programs.
+        retryable: True if the same request may succeed later.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        hint: str = "",
+        field: str | None = None,
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message, hint=hint, field=field)
+        self.status, self.code = status, code
+        self.retryable = retryable
+
+
 def status_of(error: errors.CorralError) -> tuple[int, str]:
     """Return the HTTP status and the code of an error."""
+    if isinstance(error, WireError):
+        return error.status, error.code
     row = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), None)
     return row or (500, "internal_error")
 

@@ -11,15 +11,16 @@ import json
 import math
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import httpx
 from pydantic import AfterValidator, Field, SecretStr
 
-from corral.api.errors import ProviderError, ProviderTimeout, Unavailable
+from corral.api.errors import Overloaded, ProviderError, ProviderTimeout, Refused, Unavailable
 from corral.api.provider import Health, ProviderConfig
 from corral.api.wire import encodable
 
@@ -27,6 +28,8 @@ LONGEST_DELAY_SECONDS = 8.0
 HEALTH_TIMEOUT_SECONDS = 3.0
 OVERLOADED = frozenset({429, 502, 503, 504})
 """Statuses of a service that is there but cannot serve now."""
+REFUSED = frozenset({400, 413, 422})
+"""Statuses of a service that does not accept what it was sent."""
 
 _HINTS = {
     400: "Often a text longer than the model reads: split into smaller chunks.",
@@ -34,6 +37,8 @@ _HINTS = {
     403: "Check api_key.",
     404: "Check base_url and the model's name.",
 }
+
+T = TypeVar("T")
 
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -121,14 +126,36 @@ class HttpService:
             ProviderTimeout: It did not answer in time.
             ProviderError: It refused.
         """
+        with self._in_time():
+            async with asyncio.timeout(self._config.timeout_seconds) as bound:
+                return await self._attempts(
+                    lambda: self._answered(path, request), bound.when() or 0.0
+                )
+
+    async def stream(self, path: str, request: dict[str, Any]) -> AsyncGenerator[str, None]:
+        """Send a request and yield the lines of its answer as they come.
+
+        `timeout_seconds` bounds the wait for the answer to begin, attempts and pauses included,
+        and then the wait for each further piece.
+
+        Raises:
+            Unavailable, ProviderTimeout, ProviderError: As `post` says, also in the middle.
+        """
         seconds = self._config.timeout_seconds
-        try:
-            async with asyncio.timeout(seconds) as bound:
-                return await self._attempts(path, request, deadline=bound.when() or 0.0)
-        except TimeoutError:
-            raise ProviderTimeout(
-                f"{self.name} did not answer within {seconds:g} seconds.", hint=self._slow_hint
-            ) from None
+        async with AsyncExitStack() as stack:
+            with self._in_time():
+                async with asyncio.timeout(seconds) as bound:
+                    response = await self._attempts(
+                        lambda: self._begun(path, request, stack), bound.when() or 0.0
+                    )
+            lines = response.aiter_lines()
+            while True:
+                with self._in_time():
+                    async with asyncio.timeout(seconds):
+                        line = await self._next_line(lines)
+                if line is None:
+                    return
+                yield line
 
     async def health(self, path: str) -> Health:
         """Ask for a path; any answer but a refusal or a failure is well.
@@ -148,11 +175,21 @@ class HttpService:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _attempts(self, path: str, request: dict[str, Any], deadline: float) -> bytes:
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            raise ProviderTimeout(
+                f"{self.name} did not answer within {self._config.timeout_seconds:g} seconds.",
+                hint=self._slow_hint,
+            ) from None
+
+    async def _attempts(self, attempt_once: Callable[[], Awaitable[T]], deadline: float) -> T:
         """Retry until it works, the attempts are used up, or the next pause would end too late."""
         for attempt in range(self._config.max_retries + 1):
             try:
-                return await self._attempt(path, request)
+                return await attempt_once()
             except _TryAgain as again:
                 failure = again.failure
                 pause = self._backoff(attempt) if again.seconds is None else again.seconds
@@ -162,20 +199,45 @@ class HttpService:
                 await asyncio.sleep(pause)
         raise failure
 
-    async def _attempt(self, path: str, request: dict[str, Any]) -> bytes:
-        try:
-            response = await self._http.post(f"{self._config.base_url}{path}", json=request)
-        except httpx.TransportError as error:
-            raise _TryAgain(self._unreachable(error)) from error
-        except httpx.DecodingError as error:
-            raise ProviderError(f"{self.name} answered in a broken encoding.") from error
-        if response.is_success:
-            return response.content
+    async def _answered(self, path: str, request: dict[str, Any]) -> bytes:
+        async with AsyncExitStack() as stack:
+            response = await self._begun(path, request, stack)
+            with self._broken_off():
+                return await response.aread()
+
+    async def _begun(
+        self, path: str, request: dict[str, Any], stack: AsyncExitStack
+    ) -> httpx.Response:
+        """Return a successful response whose body is not read yet; `stack` closes it."""
+        with self._broken_off():
+            response = await stack.enter_async_context(
+                self._http.stream("POST", f"{self._config.base_url}{path}", json=request)
+            )
+            if response.is_success:
+                return response
+            await response.aread()
         failure = self._refusal(response)
         busy = response.status_code == 429 or response.status_code >= 500
         if busy and self._retry_busy:
             raise _TryAgain(failure, retry_after_seconds(response.headers))
         raise failure
+
+    async def _next_line(self, lines: AsyncIterator[str]) -> str | None:
+        try:
+            with self._broken_off():
+                return await anext(lines, None)
+        except _TryAgain as again:  # Too late: a part of the answer is used.
+            raise again.failure from None
+
+    @contextmanager
+    def _broken_off(self) -> Iterator[None]:
+        """Translate the failures of a connection."""
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise _TryAgain(self._unreachable(error)) from error
+        except httpx.DecodingError as error:
+            raise ProviderError(f"{self.name} answered in a broken encoding.") from error
 
     def _backoff(self, attempt: int) -> float:
         """Exponential, with jitter over its upper half so that clients do not return together."""
@@ -193,8 +255,12 @@ class HttpService:
         code = error_code(response.content)
         message = f"{self.name} answered {status}{f' ({code})' if code else ''}."
         if status in OVERLOADED:
-            return Unavailable(message, hint="The service is overloaded or still starting.")
-        return ProviderError(message, hint=self._hints.get(status, ""))
+            kind = Overloaded if status == 429 else Unavailable
+            return kind(message, hint="The service is overloaded or still starting.")
+        hint = self._hints.get(status, "")
+        if status in REFUSED:
+            return Refused(message, code=code, hint=hint)
+        return ProviderError(message, hint=hint)
 
 
 class _TryAgain(Exception):

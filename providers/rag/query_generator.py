@@ -35,8 +35,8 @@ class LanguageModels(Protocol):
     def inference_models(self) -> list[tuple[str, str]]:
         """Return (provider_id, model) for every language model of the configuration."""
 
-    async def chat(self, model: str, prompt: str) -> str:
-        """Return a model's answer to a prompt."""
+    async def complete(self, model: str, prompt: str) -> str:
+        """Return a model's short answer to a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ async def generate_query(
     question = check_query_text(joined(texts, "\n"))
     if not question.strip():
         return Question(question, question)
-    answer = await models.chat(generator.model, fill(generator.template, question))
+    answer = await models.complete(generator.model, fill(generator.template, question))
     query = query_of(answer)
     if not query:
         raise ProviderError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from corral.api.errors import (
 from corral.api.provider import (
     Api,
     Capabilities,
+    ChatChunk,
+    ChatRequest,
     EmbeddingProvider,
     Health,
     InferenceProvider,
@@ -188,16 +191,25 @@ class ConfiguredProviders:
         """Return (provider_id, model) for every language model, as `models` does."""
         return self._model_names(Api.INFERENCE)
 
-    async def chat(self, model: str, prompt: str) -> str:
-        """Return a language model's answer; see `InferenceProvider.chat`.
+    def chat(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
+        """Stream a language model's answer; see `InferenceProvider.chat`.
 
         Raises:
             InvalidRequest: No configured provider serves it; the message lists the known models.
-            ProviderError: The service failed.
+        """
+        provider: InferenceProvider = self._serving(Api.INFERENCE, request["model"], "model")
+        return provider.chat(request)
+
+    async def complete(self, model: str, prompt: str) -> str:
+        """Return a language model's short answer; see `InferenceProvider.complete`.
+
+        Raises:
+            InvalidRequest: No configured provider serves it; the message lists the known models.
+            ProviderError: The model failed.
         """
         field = "query_config.query_generator_config.model"
         provider: InferenceProvider = self._serving(Api.INFERENCE, model, field)
-        return await provider.chat(model, prompt)
+        return await provider.complete(model, prompt)
 
     # --- providers ---------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from corral.providers.ingestion.jobs.jobs import Job
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.openai import (
+    chat,
     embeddings,
     file_batches,
     files,
@@ -66,6 +67,7 @@ SHARED = (
     files.router,
     embeddings.router,
     models.router,
+    chat.router,
 )
 
 router = APIRouter(route_class=OpenAIRoute, responses=ERRORS, include_in_schema=False)

@@ -1,4 +1,4 @@
-"""The embedding models, as OpenAI's and Llama Stack's clients list them."""
+"""The models, as OpenAI's and Llama Stack's clients list them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/models", tags=["Inspect"], route_class=OpenAIRout
 
 
 class Model(BaseModel):
-    """An embedding model that vector DBs can be registered with.
+    """An embedding model that vector DBs can be registered with, or a language model.
 
     Llama Stack and OpenAI use the same path; their clients ignore each other's fields.
     """
@@ -30,28 +30,32 @@ class Model(BaseModel):
     provider_resource_id: str
     provider_id: str
     type: Literal["model"] = "model"
-    model_type: Literal["embedding"] = "embedding"
+    model_type: Literal["embedding", "llm"]
     metadata: dict[str, Any] = Field(
-        description="`embedding_dimension`, `max_tokens` and whether it is the `default`."
+        description="Of an embedding model: `embedding_dimension`, `max_tokens` and whether it is "
+        "the `default`."
+    )
+    custom_metadata: dict[str, Any] = Field(
+        description="The same with the model's type and provider, where OGX's clients read it."
     )
 
 
 class ModelList(BaseModel):
-    """The embedding models."""
+    """The embedding models and the language models."""
 
     object: Literal["list"] = "list"
     data: list[Model]
 
 
-@router.get("", summary="List the embedding models")
+@router.get("", summary="List the models")
 async def list_models(stack: StackOf) -> ModelList:
-    """Return the models that vector DBs can be registered with."""
+    """Return the embedding models, then the language models."""
     return ModelList(data=_models(stack))
 
 
-@router.get("/{model_id:id}", summary="Show an embedding model")
+@router.get("/{model_id:id}", summary="Show a model")
 async def retrieve_model(model_id: PathId, stack: StackOf) -> Model:
-    """Return a model that vector DBs can be registered with."""
+    """Return an embedding model or a language model."""
     known_models = _models(stack)
     for model in known_models:
         if model.identifier == model_id:
@@ -62,18 +66,35 @@ async def retrieve_model(model_id: PathId, stack: StackOf) -> Model:
 
 def _models(stack: Stack) -> list[Model]:
     default = stack.default_model()
-    return [
-        Model(
-            id=info.model,
-            owned_by=provider_id,
-            identifier=info.model,
-            provider_resource_id=info.model,
-            provider_id=provider_id,
-            metadata={
-                "embedding_dimension": info.dimension,
-                "max_tokens": info.max_tokens,
-                "default": info.model == default,
-            },
+    embedding = [
+        _model(
+            provider_id,
+            info.model,
+            "embedding",
+            embedding_dimension=info.dimension,
+            max_tokens=info.max_tokens,
+            default=info.model == default,
         )
         for provider_id, info in stack.models()
     ]
+    return [*embedding, *(_model(*each, "llm") for each in stack.inference_models())]
+
+
+def _model(
+    provider_id: str, name: str, model_type: Literal["embedding", "llm"], **metadata: Any
+) -> Model:
+    return Model(
+        id=name,
+        owned_by=provider_id,
+        identifier=name,
+        provider_resource_id=name,
+        provider_id=provider_id,
+        model_type=model_type,
+        metadata=metadata,
+        custom_metadata={
+            "model_type": model_type,
+            "provider_id": provider_id,
+            "provider_resource_id": name,
+            **metadata,
+        },
+    )

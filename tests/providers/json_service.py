@@ -31,7 +31,7 @@ class Service:
 
     Attributes:
         url: Its address.
-        answer: The proper answer to a request.
+        answer: The proper answer to a request; bytes are a stream of events.
         requests: The bodies that it got; GETs are not among them.
         paths: The paths of these.
         headers: Their headers, names in lower case.
@@ -54,6 +54,13 @@ class Service:
             return self.replies.pop(0) if self.replies else self.always
 
 
+def _proper(answer: Any) -> Reply:
+    """Return an answer as JSON; an answer of bytes is a stream of events."""
+    if isinstance(answer, bytes):
+        return Reply(body=answer, headers={"content-type": "text/event-stream"})
+    return Reply(body=json.dumps(answer).encode())
+
+
 def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -73,7 +80,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
                 service.paths.append(self.path)
                 service.headers.append({k.lower(): v for k, v in self.headers.items()})
             reply = service.take()
-            self._send(reply or Reply(body=json.dumps(service.answer(request)).encode()))
+            self._send(reply or _proper(service.answer(request)))
 
         def _send(self, reply: Reply) -> None:
             service.released.wait(reply.delay_seconds)

@@ -67,6 +67,7 @@ ROUTES = {
     "/v1/files/{file_id}": {"get", "delete"},
     "/v1/files/{file_id}/content": {"get"},
     "/v1/embeddings": {"post"},
+    "/v1/chat/completions": {"post"},
     "/v1/models": {"get"},
     "/v1/models/{model_id}": {"get"},
     "/v1/tools/openai": {"get"},

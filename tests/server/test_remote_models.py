@@ -14,6 +14,7 @@ import yaml
 from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
 from corral.providers.base.config import RunConfig
 
+from ..chat_service import events, piece
 from ..providers.json_service import KEY, Reply, Service, closed_port, running_service
 from .harness import InProcess, message_of, run_config
 
@@ -27,7 +28,7 @@ SETTINGS = [
 def answer(request: dict[str, Any]) -> Any:
     """Prefer long texts, and rewrite every question to `fox`."""
     if "messages" in request:
-        return {"choices": [{"message": {"content": "fox"}}]}
+        return events(piece("fox", "stop"))
     return [{"index": i, "score": len(text) / 1000} for i, text in enumerate(request["texts"])]
 
 

@@ -15,12 +15,12 @@ class ChatConfig(ServiceConfig):
 
     Attributes:
         base_url: The part before `/chat/completions`, as OpenAI clients take it.
-        models: At least one; what a query may name.
-        max_output_tokens: Longest answer; default 128, since a rewritten question is short.
+        models: At least one; what a request may name.
+        max_output_tokens: Longest rewritten question; default 128. A chat has its own bound.
         reasoning: For OpenAI's models that think first: the bound is sent as
             `max_completion_tokens`, and no temperature, which they refuse. Their thoughts count:
             raise `max_output_tokens`. Default off: `max_tokens`, and temperature 0.
-        timeout_seconds: Bound of one answer; default 30.
+        timeout_seconds: Longest wait for an answer to begin, and then for each piece; default 30.
         max_retries: Further attempts where a connection fails; default 1. An answer of any status
             is not tried again.
         retry_delay_seconds: Default 0.2.

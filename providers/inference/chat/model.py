@@ -1,15 +1,20 @@
-"""remote::chat: one prompt to a language model behind /v1/chat/completions."""
+"""remote::chat: language models behind an OpenAI-compatible /v1/chat/completions."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+from typing_extensions import override
+
 from corral.api.errors import ProviderError
-from corral.api.provider import Health, InferenceProvider
+from corral.api.provider import ChatChunk, ChatRequest, Health, InferenceProvider
 from corral.providers.inference.chat.config import ChatConfig
-from corral.providers.models.http_service import HttpService, sendable
+from corral.providers.models.http_service import HttpService, error_code, sendable
 from corral.providers.models.names import not_served
 
 
@@ -30,25 +35,30 @@ class ChatProvider(InferenceProvider):
         """Return the configured models, in their order."""
         return list(self._config.models)
 
-    async def chat(self, model: str, prompt: str) -> str:
-        """Return what a configured model answers, at temperature 0; see `InferenceProvider.chat`.
-
-        Raises:
-            NotFound: The model is not configured.
-            Unavailable: The service cannot be reached, or is overloaded.
-            ProviderTimeout: It did not answer within `timeout_seconds`.
-            ProviderError: It refused, or answered with something else than a text.
-        """
+    @override
+    async def chat(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
+        model = str(request["model"])
         if model not in self._config.models:
             raise not_served(self.provider_id, "language", model, self._config.models)
-        body = await self._service.post("/chat/completions", self._request(model, prompt))
-        try:
-            return _text(body)
-        except ValueError as error:
-            raise ProviderError(
-                f"{self._service.name} answered {model!r} with {error}.",
-                hint="Check base_url and the model's name.",
-            ) from None
+        has_ended = False
+        async with aclosing(
+            self._service.stream("/chat/completions", self._sent(request))
+        ) as lines:
+            async for line in lines:
+                data = _data(line)
+                if data == "[DONE]":
+                    break
+                if data is not None:
+                    chunk = self._chunk(data, model)
+                    has_ended |= any(each.get("finish_reason") for each in chunk["choices"])
+                    yield chunk
+        if not has_ended:
+            raise self._unexpected(model)
+
+    @override
+    async def complete(self, model: str, prompt: str, *, max_tokens: int | None = None) -> str:
+        most = self._config.max_output_tokens if max_tokens is None else max_tokens
+        return await super().complete(model, sendable(prompt), max_tokens=most)
 
     async def health(self) -> Health:
         """Return OK if the service answers within 3 seconds."""
@@ -58,23 +68,78 @@ class ChatProvider(InferenceProvider):
         """Close the connections."""
         await self._service.close()
 
-    def _request(self, model: str, prompt: str) -> dict[str, Any]:
-        message = {"role": "user", "content": sendable(prompt)}
-        bounds: dict[str, Any] = {
-            "max_tokens": self._config.max_output_tokens,
-            "temperature": 0,
-        }
+    def _sent(self, request: ChatRequest) -> dict[str, Any]:
+        """Return the request as the service takes it: streamed, with the tokens counted."""
+        sent = {**request, "stream": True, "stream_options": {"include_usage": True}}
         if self._config.reasoning:
-            bounds = {"max_completion_tokens": self._config.max_output_tokens}
-        return {"model": model, "messages": [message], "stream": False, **bounds}
+            sent.pop("temperature", None)
+            if (most := sent.pop("max_tokens", None)) is not None:
+                sent.setdefault("max_completion_tokens", most)
+        return sent
+
+    def _chunk(self, data: str, model: str) -> ChatChunk:
+        """Return the chunk of an event; one that is an error is raised.
+
+        Raises:
+            ProviderError: It is an error, or no chunk.
+        """
+        try:
+            chunk: dict[str, Any] = json.loads(data)
+            if not chunk.get("error"):
+                _Chunk.model_validate(chunk)
+                return chunk
+        except (ValueError, AttributeError, RecursionError, ValidationError):
+            raise self._unexpected(model) from None
+        code = error_code(data.encode())
+        raise ProviderError(f"{self._service.name} failed{f' ({code})' if code else ''}.")
+
+    def _unexpected(self, model: str) -> ProviderError:
+        return ProviderError(
+            f"{self._service.name} answered {model!r} with something other than a chat completion.",
+            hint="Check base_url and the model's name.",
+        )
 
 
-def _text(body: bytes) -> str:
-    """Return the first choice's text; null, as models answer that only thought, is none."""
-    try:
-        content = json.loads(body)["choices"][0]["message"]["content"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        raise ValueError("something other than a chat completion") from None
-    if not isinstance(content, str | None):
-        raise ValueError("a message that is not text")
-    return content or ""
+class _Shape(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Function(_Shape):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(_Shape):
+    index: int
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(_Shape):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(_Shape):
+    index: int = 0
+    delta: _Delta
+    finish_reason: str | None = None
+
+
+class _Usage(_Shape):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Chunk(_Shape):
+    """What Corral reads of a chunk; other fields are passed on."""
+
+    choices: list[_Choice]
+    usage: _Usage | None = None
+
+
+def _data(line: str) -> str | None:
+    """Return the data of a line of server-sent events; None if it has none."""
+    name, _, value = line.partition(":")
+    return value.strip() if name == "data" else None

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from ...chat_service import USAGE, events, piece
 from ..json_service import Service, running_service
 
 
-def echo(request: dict[str, Any]) -> Any:
-    """Answer with the prompt in upper case."""
-    content = request["messages"][0]["content"].upper()
-    message = {"role": "assistant", "content": content}
-    return {"id": "x", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+def echo(request: dict[str, Any]) -> bytes:
+    """Answer with the prompt in upper case, in two pieces."""
+    text = request["messages"][0]["content"].upper()
+    counted = {"choices": [], "usage": USAGE}
+    return events(piece(text[:2]), piece(text[2:], "stop"), counted)
 
 
 @pytest.fixture

@@ -5,17 +5,26 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from pydantic import ValidationError
 
-from corral.api.errors import NotFound, ProviderError, ProviderTimeout, Unavailable
-from corral.api.provider import Health
+from corral.api.errors import (
+    NotFound,
+    Overloaded,
+    ProviderError,
+    ProviderTimeout,
+    Refused,
+    Unavailable,
+)
+from corral.api.provider import ChatChunk, Health, delta_text
 from corral.providers.inference.chat.config import ChatConfig
 from corral.providers.inference.chat.model import ChatProvider, create
 
+from ...chat_service import USAGE, events, piece
 from ..json_service import KEY, Reply, Service, closed_port
 
 T = TypeVar("T")
@@ -37,55 +46,97 @@ async def with_provider(config: ChatConfig, work: Callable[[ChatProvider], Await
         await provider.close()
 
 
-async def chat(config: ChatConfig, prompt: str = "hello") -> str:
-    """Return what the model answers."""
-    return await with_provider(config, lambda provider: provider.chat("tiny", prompt))
+async def complete(config: ChatConfig, prompt: str = "hello") -> str:
+    """Return what the model answers to one prompt."""
+    return await with_provider(config, lambda provider: provider.complete("tiny", prompt))
 
 
-def completion(content: Any) -> bytes:
-    """Return a chat completion of that content."""
-    return json.dumps({"choices": [{"message": {"content": content}}]}).encode()
+async def chunks(config: ChatConfig, **request: Any) -> list[ChatChunk]:
+    """Return the chunks of an answer."""
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], **request}
+
+    async def collected(provider: ChatProvider) -> list[ChatChunk]:
+        return [chunk async for chunk in provider.chat(body)]
+
+    return await with_provider(config, collected)
 
 
 async def test_a_prompt_is_answered(service: Service) -> None:
     """The request is what every compatible service takes: one message, bounded, temperature 0."""
-    assert await chat(configured(service.url)) == "HELLO"
+    assert await complete(configured(service.url)) == "HELLO"
     assert service.paths == ["/v1/chat/completions"]
     assert service.headers[0]["authorization"] == f"Bearer {KEY}"
     assert service.requests == [
         {
             "model": "tiny",
             "messages": [{"role": "user", "content": "hello"}],
-            "stream": False,
             "max_tokens": 128,
             "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
         }
     ]
 
 
+async def test_a_chat_is_passed_on(service: Service) -> None:
+    """The service gets the fields that it was sent; its chunks come back as they are.
+
+    If this fails: a service's own options or fields are lost on the way.
+    """
+    said = {**piece("hi", "stop"), "system_fingerprint": "f"}
+    service.always = Reply(body=events(said))
+    assert await chunks(configured(service.url), top_k=7, max_tokens=3) == [said]
+    sent = service.requests[0]
+    assert (sent["top_k"], sent["max_tokens"], sent["stream"]) == (7, 3, True)
+
+
+async def test_the_last_chunk_has_the_usage(service: Service) -> None:
+    """The tokens are asked for, and passed on."""
+    assert (await chunks(configured(service.url)))[-1]["usage"] == USAGE
+
+
+async def test_an_answer_that_is_left_ends_the_request(service: Service) -> None:
+    """A caller that stops reading closes the connection; the next request is served.
+
+    If this fails: a model goes on for somebody who has left.
+    """
+
+    async def first_piece(provider: ChatProvider) -> str:
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}]}
+        async with aclosing(provider.chat(body)) as stream:
+            async for chunk in stream:
+                return delta_text(chunk)
+        return ""
+
+    async def twice(provider: ChatProvider) -> list[str]:
+        return [await first_piece(provider), await first_piece(provider)]
+
+    assert await with_provider(configured(service.url), twice) == ["HE", "HE"]
+
+
 async def test_a_model_that_thinks_gets_its_own_bound(service: Service) -> None:
     """OpenAI's reasoning models refuse `max_tokens` and any temperature; neither is sent."""
-    await chat(configured(service.url, reasoning=True, max_output_tokens=2000))
+    await complete(configured(service.url, reasoning=True, max_output_tokens=2000))
     assert service.requests[0]["max_completion_tokens"] == 2000
     assert not {"max_tokens", "temperature"} & set(service.requests[0])
 
 
 async def test_lone_surrogates_are_made_harmless(service: Service) -> None:
     """What is no character is sent as a question mark."""
-    assert await chat(configured(service.url), "a\ud800") == "A?"
+    assert await complete(configured(service.url), "a\ud800") == "A?"
 
 
 async def test_no_text_is_an_empty_answer(service: Service) -> None:
     """A null, as of a model that only thought, is an empty text; the caller decides what it is."""
-    service.always = Reply(body=completion(None))
-    assert await chat(configured(service.url)) == ""
+    service.always = Reply(body=events(piece(None, "stop")))
+    assert await complete(configured(service.url)) == ""
 
 
 async def test_only_configured_models_are_asked(service: Service) -> None:
     """An unknown model is refused with the known ones; nothing is sent."""
     with pytest.raises(NotFound, match="tiny"):
         await with_provider(
-            configured(service.url), lambda provider: provider.chat("other", "hello")
+            configured(service.url), lambda provider: provider.complete("other", "hello")
         )
     assert service.requests == []
 
@@ -95,27 +146,29 @@ async def test_only_configured_models_are_asked(service: Service) -> None:
     [
         b"",
         b"<html>",
-        b"null",
-        b"[]",
-        b"7",
-        b"[" * 100_000,
-        b"{}",
-        b'{"choices": []}',
-        b'{"choices": null}',
-        b'{"choices": [{"text": "old style"}]}',
-        b'{"choices": [{"message": "text"}]}',
-        b'{"choices": [{"message": {}}]}',
-        completion(7),
-        completion(["text"]),
-        completion({"text": "x"}),
+        b'{"choices": [{"message": {"content": "not a stream"}}]}',
+        b"data: null",
+        b"data: []",
+        b"data: 7",
+        b"data: {",
+        b"data: " + b"[" * 100_000,
+        events({}),
+        events({"choices": None}),
+        events({"choices": [{"text": "old style"}]}),
+        events({"choices": [{"delta": "text"}]}),
+        events(piece(7)),
+        events(piece(["text"])),
+        events(piece("cut off"), end=False),
+        events({"error": {"message": "my secret", "code": "model_crashed"}}),
     ],
 )
 async def test_garbage_is_a_provider_error(service: Service, body: bytes) -> None:
-    """Whatever is no chat completion with a text is refused, and quotes nothing."""
+    """Whatever is no whole stream of chat chunks is refused, and quotes nothing."""
     service.always = Reply(body=body)
     with pytest.raises(ProviderError, match=r"llm \(remote::chat\)") as caught:
-        await chat(configured(service.url))
+        await complete(configured(service.url))
     assert type(caught.value) is ProviderError
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +177,8 @@ async def test_garbage_is_a_provider_error(service: Service, body: bytes) -> Non
         (Reply(status=401), ProviderError, 1),
         (Reply(status=500), ProviderError, 1),
         (Reply(status=503), Unavailable, 1),
-        (Reply(status=429, headers={"retry-after": "1"}), Unavailable, 1),
+        (Reply(status=429, headers={"retry-after": "1"}), Overloaded, 1),
+        (Reply(status=400), Refused, 1),
         (Reply(hang_up=True), Unavailable, 3),
     ],
 )
@@ -134,7 +188,7 @@ async def test_only_connections_are_tried_again(
     """Somebody waits: what a service has answered is not asked for twice."""
     service.always = reply
     with pytest.raises(ProviderError) as caught:
-        await chat(configured(service.url, max_retries=2))
+        await complete(configured(service.url, max_retries=2))
     assert type(caught.value) is kind
     assert len(service.requests) == requests
 
@@ -143,7 +197,7 @@ async def test_a_slow_service_times_out(service: Service) -> None:
     """No answer within `timeout_seconds` gives ProviderTimeout."""
     service.always = Reply(delay_seconds=30)
     with pytest.raises(ProviderTimeout, match=r"0\.2 seconds"):
-        await chat(configured(service.url, timeout_seconds=0.2))
+        await complete(configured(service.url, timeout_seconds=0.2))
 
 
 async def test_health(service: Service) -> None:
@@ -164,7 +218,7 @@ async def test_neither_text_nor_key_leaks(
     quote = {"error": {"message": "bad prompt: my secret", "code": "context_length_exceeded"}}
     service.always = Reply(status=400, body=json.dumps(quote).encode())
     with pytest.raises(ProviderError, match="context_length_exceeded") as caught:
-        await chat(configured(service.url), "my secret")
+        await complete(configured(service.url), "my secret")
     assert "secret" not in str(caught.value)
     corral = [record for record in caplog.records if record.name.startswith("corral")]
     assert not [record for record in corral if "secret" in record.getMessage()]

@@ -35,7 +35,7 @@ class ChattyLibrary(FakeLibrary):
     def inference_models(self) -> list[tuple[str, str]]:
         return [("llm", "tiny"), ("llm", "large")]
 
-    async def chat(self, model: str, prompt: str) -> str:
+    async def complete(self, model: str, prompt: str) -> str:
         self.prompts.append(prompt)
         if isinstance(self.answer, Exception):
             raise self.answer
