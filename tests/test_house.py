@@ -241,8 +241,8 @@ def lines_of(place: Path) -> int:
 def test_remote_engines_hold_the_same_files_and_stay_small(engine: str) -> None:
     """A remote engine has all common files, and neither it nor its searcher grows.
 
-    If this fails: move what other engines need, too, to kit/; if there are fewer lines or files,
-    write that into `MAX_LINES` or `OWN_FILES`.
+    If this fails: move what other engines need, too, to kit/. Write fewer lines into `MAX_LINES`,
+    and a file that went into `OWN_FILES`.
     """
     folder = ROOT / "providers" / "vector_io" / engine
     names = {path.name for path in folder.iterdir()}
@@ -252,7 +252,7 @@ def test_remote_engines_hold_the_same_files_and_stay_small(engine: str) -> None:
     assert names - COMMON == OWN_FILES[engine]
     searcher = lines_of(folder / SEARCHERS[engine]) if engine in SEARCHERS else 0
     assert searcher <= MAX_SEARCHER_LINES
-    assert lines_of(folder) - searcher == MAX_LINES[engine]
+    assert lines_of(folder) - searcher <= MAX_LINES[engine]
 
 
 def classes() -> dict[str, list[str]]:

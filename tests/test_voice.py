@@ -184,9 +184,9 @@ def odd_names(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("room", CEILINGS)
 def test_code_speaks_more_plainly_each_time(room: str) -> None:
-    """A room has no more dialect phrases and odd names than before; fewer lower the ceiling.
+    """A room has no more dialect phrases and odd names than before.
 
-    If this fails: say it in the field's words, or write the smaller number into `CEILINGS`.
+    If this fails: say it in the field's words. Write a smaller number into `CEILINGS`.
     """
     phrases = names = 0
     for path in sorted((ROOT / room).rglob("*.py")):
@@ -194,4 +194,6 @@ def test_code_speaks_more_plainly_each_time(room: str) -> None:
         for text in prose(source):
             phrases += sum(len(re.findall(rf"\b{phrase}\b", text)) for phrase in DIALECT)
         names += len(list(odd_names(source)))
-    assert (phrases, names) == CEILINGS[room]
+    most_phrases, most_names = CEILINGS[room]
+    assert phrases <= most_phrases
+    assert names <= most_names
