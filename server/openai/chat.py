@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.requests import ClientDisconnect
 
 from corral.api.errors import (
@@ -23,6 +23,7 @@ from corral.api.errors import (
     Refused,
 )
 from corral.api.provider import ChatChunk
+from corral.api.wire_numbers import ExactNumbers
 from corral.providers.stack.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS, WireError, log_failure
@@ -38,13 +39,13 @@ HEADERS = {"cache-control": "no-cache"}
 T = TypeVar("T")
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(ExactNumbers):
     """Options of a stream."""
 
     include_usage: bool = Field(default=False, description="Send a last chunk with the tokens.")
 
 
-class ChatCompletionRequest(BaseModel):
+class ChatCompletionRequest(ExactNumbers):
     """A conversation to continue. Fields that are not listed go to the model's service as sent."""
 
     model_config = ConfigDict(extra="allow")

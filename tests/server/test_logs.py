@@ -105,6 +105,11 @@ def requests() -> list[tuple[str, str, Any]]:
         ("GET", "/v1/providers", None),
         ("GET", f"/v1/providers/{SECRET}", None),
         ("GET", "/v1/models", None),
+        (
+            "POST",
+            "/v1/chat/completions",
+            {"model": SECRET, "messages": [{"role": "user", "content": SECRET}]},
+        ),
         ("GET", f"/v1/models/{SECRET}", None),
         ("POST", "/mcp", {**rpc, "params": search}),
         ("POST", "/mcp", {**rpc, "params": lost}),

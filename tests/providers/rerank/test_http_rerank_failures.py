@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from corral.api.errors import ProviderError, Unavailable
+from corral.api.errors import Overloaded, ProviderError, Refused, Unavailable
 from corral.providers.rerank.http.config import HTTPRerankConfig
 
 from ..json_service import Reply, Service
@@ -46,10 +46,10 @@ async def test_a_broken_connection_is_tried_again(service: Service) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (429, Unavailable),
+        (429, Overloaded),
         (503, Unavailable),
         (500, ProviderError),
-        (400, ProviderError),
+        (400, Refused),
     ],
 )
 async def test_an_answer_is_not_asked_for_twice(

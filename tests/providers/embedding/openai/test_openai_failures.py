@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corral.api.errors import ProviderError, ProviderTimeout, Unavailable
+from corral.api.errors import Overloaded, ProviderError, ProviderTimeout, Refused, Unavailable
 from corral.providers.embedding.openai.config import OpenAIConfig
 
 from .embedding_service import Reply, Service, configured, embed, response
@@ -54,7 +54,7 @@ def test_passing_failures_are_retried(service: Service, failure: Reply) -> None:
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [
-        (Reply(status=429), Unavailable),
+        (Reply(status=429), Overloaded),
         (Reply(status=503), Unavailable),
         (Reply(status=500), ProviderError),
         (Reply(hang_up=True), Unavailable),
@@ -67,11 +67,17 @@ def test_attempts_are_counted(service: Service, reply: Reply, kind: type[Provide
     assert len(service.requests) == 3
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422, 307])
-def test_refusals_are_not_retried(service: Service, status: int) -> None:
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        *((status, Refused) for status in (400, 413, 422)),
+        *((status, ProviderError) for status in (401, 403, 404, 307)),
+    ],
+)
+def test_refusals_are_not_retried(service: Service, status: int, kind: type[ProviderError]) -> None:
     """A request that is wrong is sent once, and a redirect is not followed."""
     service.always = Reply(status=status, headers={"location": f"{service.url}/elsewhere"})
-    assert str(status) in refused(configured(service.url), ProviderError)
+    assert str(status) in refused(configured(service.url), kind)
     assert len(service.requests) == 1
 
 
@@ -124,7 +130,7 @@ def test_a_pause_beyond_the_timeout_is_not_begun(service: Service) -> None:
     """Asked to wait longer than the time that is left, the call fails at once."""
     service.always = Reply(status=429, headers={"retry-after": "3600"})
     began = time.monotonic()
-    refused(configured(service.url, timeout_seconds=30), Unavailable)
+    refused(configured(service.url, timeout_seconds=30), Overloaded)
     assert time.monotonic() - began < 10
     assert len(service.requests) == 1
 
@@ -217,4 +223,4 @@ def test_neither_text_nor_key_leaks(service: Service, caplog: pytest.LogCaptureF
 def test_odd_error_bodies_are_not_quoted(service: Service, error: Any) -> None:
     """An error code that is no short name is left out."""
     service.always = Reply(status=400, body=json.dumps({"error": error}).encode())
-    assert "answered 400." in refused(configured(service.url), ProviderError)
+    assert "answered 400." in refused(configured(service.url), Refused)
