@@ -120,7 +120,7 @@ class MicroBatcher(Generic[A, R]):
             return
         try:
             results = await self._run(self._work, [question for question, _ in batch])
-        except Exception as error:  # noqa: BLE001 - its caller raises it
+        except Exception as error:  # noqa: BLE001 - raised again in the caller
             if len(batch) > 1:
                 await asyncio.gather(*(self._answer([each]) for each in batch))
             elif not batch[0][1].done():

@@ -7,8 +7,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from .providers.json_service import served
 
 USAGE = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
@@ -30,7 +32,7 @@ class Pause:
     """The stream stands still until it is released.
 
     Attributes:
-        is_silent: False to send comments meanwhile, which show whether somebody listens.
+        is_silent: False to send comments until then; a write fails once the client has left.
     """
 
     is_silent: bool = False
@@ -130,14 +132,5 @@ def _handler(service: ChatService) -> type[BaseHTTPRequestHandler]:
 def running_chat() -> Iterator[ChatService]:
     """Run a service on a free port."""
     service = ChatService()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(service))
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that left
-    service.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with served(_handler(service)) as service.url:
         yield service
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

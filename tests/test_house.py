@@ -227,7 +227,7 @@ SEARCHERS = {"chroma": "search.py", "qdrant": "edge"}
 """The searcher of an engine that also runs in this process: a module or a folder."""
 
 MAX_SEARCHER_LINES = 600
-MAX_LINES = {"chroma": 1730, "milvus": 1990, "qdrant": 1635, "weaviate": 1761}
+MAX_LINES = {"chroma": 1730, "milvus": 1987, "qdrant": 1635, "weaviate": 1761}
 """Lines of a remote engine without its searcher. They may only become fewer, down to 1,400."""
 
 

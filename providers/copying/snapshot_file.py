@@ -158,7 +158,7 @@ class Snapshot:
             raise _damaged(f"it has no {name}")
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > MOST_MEMBER_BYTES:
             raise _damaged(f"{name} is compressed, or larger than {MOST_MEMBER_BYTES >> 20} MiB")
-        try:
+        try:  # zipfile raises RuntimeError for encryption, NotImplementedError for its kinds
             return self._zip.read(info)
         except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError):
             raise _damaged(f"{name} cannot be read") from None

@@ -6,12 +6,12 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from pydantic import ConfigDict, Field
 from starlette.requests import ClientDisconnect
 
@@ -64,11 +64,12 @@ async def create(request: ChatCompletionRequest, http: Request, stack: StackOf) 
     if request.stream:
         options = request.stream_options
         usage = options is not None and options.include_usage
-        first = await while_connected(http, begun(chunks))
+        first = await while_connected(http, anext(chunks, None))  # errors have a status yet
         return StreamingResponse(
             _events(first, chunks, with_usage=usage), media_type=EVENTS, headers=HEADERS
         )
-    return JSONResponse(await while_connected(http, completion(chunks)))
+    whole = await while_connected(http, completion(chunks))
+    return Response(json.dumps(whole), media_type="application/json")
 
 
 def check_model(stack: Stack, model: str) -> None:
@@ -125,12 +126,7 @@ def model_failure(error: ProviderError) -> WireError:
     )
 
 
-async def begun(chunks: AsyncIterator[T]) -> T | None:
-    """Return the first chunk; None if there is none. Its errors still have an HTTP status."""
-    return await anext(chunks, None)
-
-
-async def while_connected(http: Request, work: Coroutine[Any, Any, T]) -> T:
+async def while_connected(http: Request, work: Awaitable[T]) -> T:
     """Return the result of work, which is cancelled if the client leaves.
 
     Raises:
@@ -179,7 +175,7 @@ async def _events(
 
 
 def _event(data: Mapping[str, Any]) -> str:
-    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
+    return f"data: {json.dumps(data)}\n\n"  # ASCII, since a model may write half a character
 
 
 def _shown(chunk: Mapping[str, Any], with_usage: bool) -> dict[str, Any]:

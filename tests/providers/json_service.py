@@ -99,21 +99,29 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def running_service(answer: Callable[[dict[str, Any]], Any]) -> Iterator[Service]:
-    """Run a service on a free port of 127.0.0.1."""
-    service = Service(answer)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(service))
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Run a server on a free port of 127.0.0.1, and yield its address with `/v1`."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that left
-    service.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield service
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
     finally:
-        service.released.set()
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def running_service(answer: Callable[[dict[str, Any]], Any]) -> Iterator[Service]:
+    """Run a service that answers so."""
+    service = Service(answer)
+    with served(_handler(service)) as service.url:
+        try:
+            yield service
+        finally:
+            service.released.set()
 
 
 def closed_port() -> str:

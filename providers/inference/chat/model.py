@@ -84,7 +84,7 @@ class ChatProvider(InferenceProvider):
             ProviderError: It is an error, or no chunk.
         """
         try:
-            chunk: dict[str, Any] = json.loads(data)
+            chunk: dict[str, Any] = json.loads(data, parse_constant=_not_json)
             if not chunk.get("error"):
                 _Chunk.model_validate(chunk)
                 return chunk
@@ -137,6 +137,11 @@ class _Chunk(_Shape):
 
     choices: list[_Choice]
     usage: _Usage | None = None
+
+
+def _not_json(constant: str) -> None:
+    """Refuse NaN and infinity, which Python reads and other clients cannot."""
+    raise ValueError(constant)
 
 
 def _data(line: str) -> str | None:

@@ -65,14 +65,8 @@ class MilvusProvider(VectorIOProvider):
 
     def _open(self, vector_db: VectorDB, create: bool) -> MilvusEngine:
         name = stored_name(vector_db, self._prefix)
-        collection = Collection(
-            self._connection,
-            name,
-            vector_db,
-            self._layout,
-            self._vectors,
-            self._unflushed_terms,
-        )
+        stored = self._layout, self._vectors, self._unflushed_terms
+        collection = Collection(self._connection, name, vector_db, *stored)
         with self._connection.client.using():
             is_new = not collection.exists()
             if is_new and not create:
@@ -127,8 +121,10 @@ class MilvusProvider(VectorIOProvider):
         await asyncio.to_thread(self._connection.client.close)
 
 
-def create(provider_id: str, config: MilvusConfig, home: Path, **options: Any) -> MilvusProvider:
-    """Build inline::milvus (its spec's factory); `options` are those of the class."""
+def create(
+    provider_id: str, config: MilvusConfig, home: Path, unflushed_terms: int = UNFLUSHED_TERMS
+) -> MilvusProvider:
+    """Build inline::milvus (its spec's factory)."""
     folder = config.folder or provider_folder(provider_id, "milvus", home)
     path = str((folder / "milvus.db").absolute())
 
@@ -152,11 +148,12 @@ def create(provider_id: str, config: MilvusConfig, home: Path, **options: Any) -
     connection = Connection(
         provider_id, connect, timeout_seconds=_LITE_TIMEOUT_SECONDS, embedded=True
     )
-    return MilvusProvider(provider_id, connection, LITE, VectorIndex(), "corral_", **options)
+    lite = LITE, VectorIndex(), "corral_"
+    return MilvusProvider(provider_id, connection, *lite, unflushed_terms=unflushed_terms)
 
 
 def create_remote(
-    provider_id: str, config: RemoteMilvusConfig, home: Path, **more: Any
+    provider_id: str, config: RemoteMilvusConfig, home: Path, unflushed_terms: int = UNFLUSHED_TERMS
 ) -> MilvusProvider:
     """Build remote::milvus (its spec's factory). `home` has its write-ahead log."""
     channel = {**channel_options(config.timeout_seconds), "grpc.use_local_subchannel_pool": 1}
@@ -185,5 +182,5 @@ def create_remote(
         embedded=False,
     )
     max_age = config.statistics_max_age_seconds
-    prefix = config.collection_prefix
-    return MilvusProvider(provider_id, connection, SERVER, vectors, prefix, max_age, home, **more)
+    far = SERVER, vectors, config.collection_prefix, max_age, home
+    return MilvusProvider(provider_id, connection, *far, unflushed_terms=unflushed_terms)

@@ -3,7 +3,7 @@
 Everything of a vector DB is in one collection, so that one request, which Milvus applies whole or
 not at all, can write chunks, remove others and announce the change. A writer's row counts the
 writes of its process and goes into the request of each of them. A process that finds other rows
-than before counts anew. An embedded Milvus, which one process uses, has none.
+than before counts again. An embedded Milvus, which only one process uses, has none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WIDEST_WALK = 32_768
 IDLE_SECONDS = 3600
 """After which a process that writes again takes a new row: the old one may go at any moment."""
 ENDED_SECONDS = 7 * 86_400
-"""Age at which nobody writes a row any more; so much longer, since clocks differ."""
+"""Age after which a writer's row is treated as abandoned; much longer, because clocks differ."""
 
 _PAST = "past-"
 
@@ -303,9 +303,9 @@ class VectorIndex:
     def efforts(self, limit: int, *, filtered: bool) -> list[dict[str, Any]]:
         """Return the parameters of a search for so many rows, and of further attempts.
 
-        A walk through a graph may miss, or not even meet, rows that pass a filter, and is wider for
-        one. At 20,000 rows, of which half pass and none near the query, Milvus Lite finds 0.935 of
-        the true ten at `ef_search`, and all of them at eight times that.
+        A graph search can miss rows that pass a filter, so a filtered one is wider. With 20,000
+        rows, half of them passing and none of these near the query, Milvus Lite finds 0.935 of the
+        true ten at `ef_search`, and all of them at eight times that.
         """
         if self.kind != "HNSW":
             return [{}]
@@ -377,7 +377,7 @@ class Writers:
         self._wrote_at = 0.0
 
     def others(self) -> dict[str, str]:
-        """Return how often each other process has written, as text, by its row's key."""
+        """Return the write counts of the other processes, as text, by row key."""
         return {pk: payload for pk, payload in self._all().items() if pk != self._own}
 
     def announcement(self) -> Row:

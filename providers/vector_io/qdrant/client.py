@@ -137,7 +137,7 @@ class Server:
         self._is_new_enough = True
 
     async def _missing(self, collection: str) -> CorralError:
-        """Return what a 404 means: the collection is gone only if the server says so."""
+        """Return the error for a 404: NotFound only if the server says the collection is gone."""
         try:
             gone = not await self._send(lambda: self.client.collection_exists(collection))
         except FAILURES as error:
@@ -255,7 +255,7 @@ class ServerReads:
         self._rewriting = False  # when `counts` last asked
 
     async def _info(self) -> models.CollectionInfo:
-        """Return what the server says of the collection, and keep its limits in mind."""
+        """Return the server's description of the collection, and record its limits."""
         info = await self._call(self._client.get_collection)
         strict = info.config.strict_mode_config
         self._limits = strict if strict and strict.enabled else models.StrictModeConfigOutput()
@@ -359,8 +359,8 @@ class ServerReads:
         """Return the number of points that pass, for each filter of one condition.
 
         An index knows the number of points with a value, so one that is not exact is as right and
-        costs nothing; only while a segment is rewritten the server estimates what was deleted from
-        it meanwhile. Then the points are counted, where strict mode allows it.
+        costs nothing. While a segment is rewritten, the server only estimates how many of its
+        points were deleted; then the points are counted if strict mode allows it.
         """
         found: list[int] | None = None
         if self._rewriting:

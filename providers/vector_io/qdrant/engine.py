@@ -379,7 +379,7 @@ def _indexes(version: int) -> dict[str, Any]:
 
 
 def _has_graph(wanted: Any, found: models.PayloadIndexInfo) -> bool:
-    """Return True if an index takes part in the graph that shall not; to be made anew then."""
+    """Return True if an index is part of the graph and must not be, so it must be rebuilt."""
     without = getattr(wanted, "enable_hnsw", None) is False
     return without and getattr(found.params, "enable_hnsw", None) is not False
 

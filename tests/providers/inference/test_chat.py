@@ -47,7 +47,7 @@ async def with_provider(config: ChatConfig, work: Callable[[ChatProvider], Await
 
 
 async def complete(config: ChatConfig, prompt: str = "hello") -> str:
-    """Return what the model answers to one prompt."""
+    """Return the model's answer to one prompt."""
     return await with_provider(config, lambda provider: provider.complete("tiny", prompt))
 
 
@@ -98,7 +98,7 @@ async def test_the_last_chunk_has_the_usage(service: Service) -> None:
 async def test_an_answer_that_is_left_ends_the_request(service: Service) -> None:
     """A caller that stops reading closes the connection; the next request is served.
 
-    If this fails: a model goes on for somebody who has left.
+    If this fails: a model keeps generating for a client that has left.
     """
 
     async def first_piece(provider: ChatProvider) -> str:

@@ -135,6 +135,7 @@ def test_models_are_listed_with_their_type(client: openai.OpenAI) -> None:
             "too_long",
         ),
         (Script(["data: garbage\n\n"]), 502, "upstream_error"),
+        (Script([piece("a") | {"created": float("nan")}]), 502, "upstream_error"),
         (Script([], is_cut=True), 502, "upstream_error"),
     ],
 )
@@ -157,6 +158,22 @@ def test_a_service_that_fails_at_once(
     body: Any = caught.value.body
     assert (caught.value.status_code, body["code"]) == (status, code)
     assert "secret" not in str(body)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_half_a_character_is_passed_on(
+    service: ChatService, client: openai.OpenAI, stream: bool
+) -> None:
+    """A model may write half of a surrogate pair, which no encoding of Unicode can hold.
+
+    If this fails: the request ends as an internal error, or the stream in the middle.
+    """
+    service.scripts = [said("a\ud800", "b")]
+    body = {"model": "tiny", "messages": ASKED, "stream": stream}
+    answer = client.post(PATH.removeprefix("/v1"), cast_to=httpx.Response, body=body)
+    assert answer.status_code == 200
+    assert "a\\ud800" in answer.text
+    assert answer.text.rstrip().endswith("[DONE]" if stream else "}")
 
 
 def test_a_stream_that_breaks_off_is_an_error(service: ChatService, client: openai.OpenAI) -> None:
@@ -196,7 +213,7 @@ def test_a_slow_service(service: ChatService, tmp_path: Path) -> None:
 def test_a_client_that_leaves_ends_the_call(service: ChatService, client: openai.OpenAI) -> None:
     """A client that closes a stream, or gives up waiting, closes the connection to the service.
 
-    If this fails: a model goes on writing for nobody.
+    If this fails: a model keeps generating for a client that has left.
     """
     service.scripts = [Script([piece("Hel"), Pause()])]
     with client.chat.completions.create(model="tiny", messages=ASKED, stream=True) as stream:

@@ -8,12 +8,14 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, TypeVar
 
 from corral.providers.embedding.openai.config import OpenAIConfig
 from corral.providers.embedding.openai.embedder import OpenAIProvider, create
+
+from ...json_service import served
 
 T = TypeVar("T")
 KEY = "sk-very-secret"
@@ -117,18 +119,11 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
 def running_service() -> Iterator[Service]:
     """Run a service on a free port of 127.0.0.1."""
     service = Service()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(service))
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that left
-    service.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield service
-    finally:
-        service.released.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(_handler(service)) as service.url:
+        try:
+            yield service
+        finally:
+            service.released.set()
 
 
 def configured(url: str, **settings: Any) -> OpenAIConfig:
