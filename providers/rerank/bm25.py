@@ -56,7 +56,7 @@ def candidate_bm25(
         b: Discount of long texts, in [0, 1].
 
     Returns:
-        Cost: linear in the text. 100 chunks of 200 words take 3 ms on one 2 GHz core; a word that
+        Cost: linear in the text. 100 chunks of 200 words take 10 ms on one 2 GHz core; a word that
         the process has not analyzed before costs up to 10 microseconds more.
     """
     words = analyzer(vector_db.language)
