@@ -7,7 +7,7 @@ built-in providers do. Listing specs imports no engine.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
+from corral.api.errors import InvalidRequest
 from corral.api.filters import COMPARISONS, COMPOUNDS
 from corral.api.rankers import MaxRanker, RRFRanker, WeightedRanker
 from corral.api.reranker import Reranker
@@ -309,6 +310,71 @@ class InferenceProvider(Provider):
         }
         async with aclosing(self.chat(request)) as chunks:
             return "".join([delta_text(chunk) async for chunk in chunks])
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedText:
+    """A text that a model can quote.
+
+    Attributes:
+        text: A passage, as a context shows it.
+        language: Its vector DB's, by English name.
+        score: Of its best chunk, in [0, 1].
+        embedder: Its vector DB's; None if that searches by words alone.
+    """
+
+    text: str
+    score: float
+    language: str
+    embedder: Embedder | None
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A sentence of a text.
+
+    Attributes:
+        text: The place of the text in the call, from 0.
+        start, end: Characters of the text.
+    """
+
+    text: int
+    start: int
+    end: int
+
+
+class QuotingProvider(InferenceProvider):
+    """Serves models that write no word of their own: they answer with sentences of the sources."""
+
+    @abstractmethod
+    async def quote(
+        self, question: str, texts: Sequence[QuotedText], confidence: float | None
+    ) -> list[Quote]:
+        """Return the sentences that answer a question, in the order of the texts.
+
+        Args:
+            question: As the user asked it.
+            texts: The passages that were found, best first.
+            confidence: Of the search, in [0, 1]; None if unknown.
+
+        Returns:
+            None of them if no text answers the question.
+
+        Raises:
+            ProviderError: An embedder failed.
+        """
+
+    def chat(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
+        """Refuse a chat without sources.
+
+        Raises:
+            InvalidRequest: Always.
+        """
+        raise InvalidRequest(
+            f"The model {request['model']!r} quotes the sources of a search, and there is none.",
+            hint="Name a vector DB: the model corral/ID, or the tool file_search.",
+            field="model",
+        )
 
 
 def delta_text(chunk: ChatChunk) -> str:

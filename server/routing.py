@@ -30,6 +30,7 @@ from corral.api.principal import Principal
 from corral.api.provider import Api
 from corral.api.spans import span
 from corral.providers.base.config import Limits
+from corral.providers.rag.answer import Answerer
 from corral.providers.rag.search import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack.stack import Stack
@@ -265,6 +266,10 @@ async def _retrieval(request: Request) -> Retrieval:
     return (await _rag_tool(request)).retrieval
 
 
+async def _answerer(request: Request) -> Answerer:
+    return Answerer(await _rag_tool(request), stack_of(request.scope))
+
+
 async def _limits(request: Request) -> Limits:
     return cast(Limits, request.app.state.limits)
 
@@ -281,5 +286,6 @@ PrincipalOf = Annotated[Principal, Depends(_principal)]
 StackOf = Annotated[Stack, Depends(_stack)]
 RetrievalOf = Annotated[Retrieval, Depends(_retrieval)]
 RagToolOf = Annotated[RagTool, Depends(_rag_tool)]
+AnswererOf = Annotated[Answerer, Depends(_answerer)]
 LimitsOf = Annotated[Limits, Depends(_limits)]
 BaseUrlOf = Annotated[str, Depends(_base_url)]

@@ -90,7 +90,11 @@ class Providers(Section):
     )
     embedding: list[ProviderEntry] = Field(default_factory=_installed_models)
     rerank: list[ProviderEntry] = Field(default_factory=list)
-    inference: list[ProviderEntry] = Field(default_factory=list)
+    inference: list[ProviderEntry] = Field(
+        default_factory=lambda: [
+            ProviderEntry(provider_id="extractive", provider_type="inline::extractive")
+        ],
+    )
 
     @model_validator(mode="after")
     def _unique(self) -> Providers:
@@ -229,6 +233,34 @@ class RagSettings(Section):
     )
 
 
+class AnswerSettings(Section):
+    """Answers with citations."""
+
+    model: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="The language model behind `corral/ID` and `corral ask`. null: the first of "
+        "`providers.inference`.",
+    )
+    file_search: Literal["auto", "always"] = Field(
+        default="auto",
+        description="Of /v1/responses with the tool file_search: auto: the model decides when to "
+        "search. always: search once, before its first call, for models that call no functions.",
+    )
+    numbered_sources: bool = Field(
+        default=True,
+        description="Whether `corral/ID` writes the numbers of its sources in its text, and the "
+        "sources below, for clients that show only text. It has annotations in any case.",
+    )
+    retention_days: float = Field(
+        default=30,
+        gt=0,
+        le=36_500,
+        description="How long responses are kept, and conversations after their last change.",
+    )
+
+
 class FileSettings(Section):
     """Limits of uploaded files."""
 
@@ -275,6 +307,7 @@ class RunConfig(Section):
     )
     server: ServerSettings = ServerSettings()
     rag: RagSettings = RagSettings()
+    answers: AnswerSettings = AnswerSettings()
     files: FileSettings = FileSettings()
     ingestion: IngestionSettings = IngestionSettings()
 

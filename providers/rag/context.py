@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any
 
 from corral.api.rag import RAGQueryConfig
-from corral.providers.base.document_names import cited_name
 from corral.providers.rag.costs import Costs
 from corral.providers.rag.frame import (
     FOOTER,
@@ -58,6 +57,7 @@ def assemble(
     config: RAGQueryConfig,
     tokenizer: Tokenizer,
     neighbors: Neighbors | None = None,
+    first_marker: int | None = None,
 ) -> Context:
     """Return the context of a query, at most `config.max_tokens_in_context` tokens.
 
@@ -68,6 +68,8 @@ def assemble(
         config: Budget, template, order, citations, and optional metadata.
         tokenizer: Counts the budget.
         neighbors: Chunks adjacent to the hits; None joins no chunks.
+        first_marker: Number of the first item, for a context that an answer is written from: then
+            no text of a chunk has a citation marker. None counts from 1.
 
     Returns:
         The items, and as metadata the parallel lists `document_ids`, `chunks` (their texts),
@@ -79,7 +81,7 @@ def assemble(
     """
     if not selection.hits:
         return Context()
-    assembly = _Assembly(query, config, tokenizer)
+    assembly = _Assembly(query, config, tokenizer, first_marker)
     items = passages(selection.hits, neighbors or {})
     if config.deduplicate and neighbors:
         selection, items = _distinct(selection, items)
@@ -107,12 +109,17 @@ def _distinct(selection: Selection, items: Sequence[Passage]) -> tuple[Selection
 class _Assembly:
     """The state of one assembly: the frame, the budget and the items so far."""
 
-    def __init__(self, query: str, config: RAGQueryConfig, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, query: str, config: RAGQueryConfig, tokenizer: Tokenizer, first_marker: int | None
+    ) -> None:
         self.config = config
         self.budget = config.max_tokens_in_context
         self.tokenizer = tokenizer
         self.costs = Costs(tokenizer)
-        self.template: ItemTemplate = item_template(config.chunk_template, config.citations)
+        self.first = 1 if first_marker is None else first_marker
+        self.template: ItemTemplate = item_template(
+            config.chunk_template, config.citations, first_marker is None
+        )
         line = one_line(query)
         shown = self._shorten(line)
         self.query_shortened = shown != line
@@ -135,7 +142,7 @@ class _Assembly:
         position = 0
         while True:
             while position < len(queue):
-                cost = self._cost_within(len(chosen) + 1, queue[position], room)
+                cost = self._cost_within(self.first + len(chosen), queue[position], room)
                 parts = [] if cost is not None else queue[position].split_up()
                 if parts:
                     queue[position : position + 1] = parts
@@ -145,7 +152,7 @@ class _Assembly:
                     room -= cost
                 position += 1
             shown = arranged([queue[place] for place, _ in chosen], self.config.order)
-            self.items = [self._item(index, each) for index, each in enumerate(shown, 1)]
+            self.items = [self._item(index, each) for index, each in enumerate(shown, self.first)]
             excess = self._cost_of(self.items) - self.budget
             if excess <= 0 or not chosen:
                 return shown
@@ -167,12 +174,13 @@ class _Assembly:
         return None
 
     def _cut(self, content: str, metadata: str, source: str) -> str | None:
-        bare_cost = self._cost_of([self.template.fill(1, TRUNCATED, metadata, source)])
+        bare_cost = self._cost_of([self.template.fill(self.first, TRUNCATED, metadata, source)])
         allowed = (self.budget - bare_cost) // self.template.contents
         while allowed > 0:
             text = self.tokenizer.cut(content, allowed).rstrip()
             mark = TRUNCATED if len(text) < len(content) else ""
-            item = self.template.fill(1, self.template.quote(text) + mark, metadata, source)
+            quoted = self.template.quote(text) + mark
+            item = self.template.fill(self.first, quoted, metadata, source)
             excess = self._cost_of([item]) - self.budget
             if text and excess <= 0:
                 self.items = [item]
@@ -193,7 +201,7 @@ class _Assembly:
         if truncated:
             metadata["truncated"] = shown[0].best.hit.chunk.chunk_id
         if self.config.citations:
-            metadata["citations"] = citations(shown, contents)
+            metadata["citations"] = citations(shown, contents, self.first)
         return Context(["".join(parts) for parts in self._framed(self.items)], metadata)
 
     def empty(self, selection: Selection) -> Context:
@@ -230,11 +238,7 @@ class _Assembly:
     def _source(self, passage: Passage) -> str:
         if not self.config.citations:
             return ""
-        chunk, where = passage.best.hit.chunk, place(passage)
-        headings = where.get("heading_path") or []
-        if headings[:1] == [chunk.metadata.get("title")]:  # The line already has the title.
-            where["heading_path"] = headings[1:]
-        return self.template.cite(cited_name(chunk), where)
+        return self.template.cite(passage.best.hit.chunk, place(passage))
 
     def _framed(self, items: Sequence[list[str]]) -> list[list[str]]:
         return [[header(len(items))], *items, [FOOTER], [self.closing]]

@@ -17,7 +17,8 @@ strings of its metadata. Case, spacing, punctuation, accents and width of letter
 difference; similar letters of other scripts are not recognized.
 
 With citations, each item begins with a line `[1] Source: ...`, and lines that begin with such a
-marker or with `Source:` are quoted, too.
+marker or with `Source:` are quoted, too. Elsewhere in a line a text may have `[1]`; where an answer
+is written from the context, it becomes `(1)`, since a model that copies it would cite another item.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from corral.api.chunks import Chunk
 from corral.api.invisible import clean_text
 from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, template_parts
 from corral.api.wire import encodable
+from corral.providers.base.document_names import cited_name
 from corral.providers.rag.digest_cache import DigestCache
 from corral.providers.text.tokens import tokenizer
 
@@ -54,6 +57,7 @@ _CITATION = (
     re.compile(r"^[^\w\n]*?[\[\u3010\u3014\u2045\u27e6\u301a][^\S\n]*+\d", re.MULTILINE),
     re.compile(r"^(?:[^\w\n]|_)*+source(?:[^\w\n:]|_)*+:", re.MULTILINE),
 )
+_MARKER = re.compile(r"[\[\u3010](?=\s*\d)[\s\d,;]{1,100}[\]\u3011]")
 # Possessive quantifiers (`*+`) keep the search linear.
 _GAP = r"(?:[^\w\n]|_)*+"
 _SPACE = r"[^\S\n]*+"
@@ -92,9 +96,9 @@ def one_line(query: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def item_template(template: str, citations: bool = False) -> ItemTemplate:
+def item_template(template: str, citations: bool = False, own_markers: bool = True) -> ItemTemplate:
     """Return the compiled template, the same object for the same text."""
-    return ItemTemplate(template, citations)
+    return ItemTemplate(template, citations, own_markers)
 
 
 class ItemTemplate:
@@ -103,15 +107,18 @@ class ItemTemplate:
     Args:
         template: A template that `check_template` (corral.api.rag) returned.
         citations: True if items begin with a line that cites their source.
+        own_markers: False to write `[1]` in a chunk's text as `(1)`.
     """
 
-    def __init__(self, template: str, citations: bool = False) -> None:
+    def __init__(self, template: str, citations: bool = False, own_markers: bool = True) -> None:
         if citations and not template.endswith("\n"):
             template += "\n"  # The next marker must begin a line.
         parts = template_parts(encodable(template))
         hint, exact = _index_line(parts)
         cited = _CITATION if citations else ()
         self._hints, self._forged = (*_FRAME, hint, *cited), (*_FRAME, exact, *cited)
+        self._own_markers = own_markers
+        self._hints += () if own_markers else (_MARKER,)
         self._sections = _sections(parts)
         self._citations = citations
         self._harmless: DigestCache[bool] = DigestCache()
@@ -133,30 +140,21 @@ class ItemTemplate:
         ]
         return [f"{marker(index)} Source: {source}\n", *item] if self._citations else item
 
-    def cite(self, source: str, place: Mapping[str, Any]) -> str:
+    def cite(self, chunk: Chunk, place: Mapping[str, Any]) -> str:
         """Return the source of an item and its place there, for the line of a citation.
 
         Args:
-            source: A name or an address.
+            chunk: Its best chunk.
             place: Can have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
         """
-        parts = [
-            self._shortened(source),
-            _range("page", place.get("page"), place.get("page_end")),
-            _range("line", place.get("line_start"), place.get("line_end")),
-            self._shortened(" > ".join(place.get("heading_path") or ())),
-        ]
-        return ", ".join(filter(None, parts))
-
-    def _shortened(self, text: str) -> str:
-        line = self.quote(one_line(text))
-        return line if len(line) <= MAX_SOURCE_LENGTH else line[:MAX_SOURCE_LENGTH] + "\u2026"
+        return source_line(chunk, place, self.quote)
 
     def quote(self, text: str) -> str:
         """Return a text without invisible characters; quote lines that imitate the frame."""
         if self._harmless.of(text, self._is_harmless):
             return text
-        return "\n".join(map(self._quoted_line, clean_text(text).split("\n")))
+        lines = "\n".join(map(self._quoted_line, clean_text(text).split("\n")))
+        return lines if self._own_markers else _MARKER.sub(_in_parentheses, lines)
 
     def render(self, metadata: Mapping[str, Any]) -> str:
         r"""Return metadata for the field `{metadata}`: compact JSON on one line.
@@ -185,6 +183,35 @@ class ItemTemplate:
     def _quoted_line(self, line: str) -> str:
         is_quoted = line.lstrip().startswith(">")
         return line if is_quoted or not _matches(self._forged, line) else f"> {line}"
+
+
+def _in_parentheses(marker: re.Match[str]) -> str:
+    return f"({marker[0][1:-1]})"
+
+
+def source_line(
+    chunk: Chunk, place: Mapping[str, Any], quote: Callable[[str], str] = clean_text
+) -> str:
+    """Return the name of a source and the place of a passage there, on one line.
+
+    Args:
+        place: Can have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
+        quote: Makes the texts of the document harmless.
+    """
+    headings = place.get("heading_path") or []
+    if headings[:1] == [chunk.metadata.get("title")]:  # The name already has the title.
+        headings = headings[1:]
+    parts = [
+        _shortened(quote(one_line(cited_name(chunk)))),
+        _range("page", place.get("page"), place.get("page_end")),
+        _range("line", place.get("line_start"), place.get("line_end")),
+        _shortened(quote(one_line(" > ".join(headings)))),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= MAX_SOURCE_LENGTH else line[:MAX_SOURCE_LENGTH] + "\u2026"
 
 
 def _range(what: str, first: int | None, last: int | None) -> str:

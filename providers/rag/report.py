@@ -46,7 +46,9 @@ def report(
     return metadata
 
 
-def citations(shown: Sequence[Passage], contents: Sequence[str]) -> list[dict[str, Any]]:
+def citations(
+    shown: Sequence[Passage], contents: Sequence[str], first: int = 1
+) -> list[dict[str, Any]]:
     """Return the source of each marker, in order; a field without a value is absent.
 
     `title` is the document's name, `source` its origin, `url` its address if it is on the web.
@@ -63,7 +65,7 @@ def citations(shown: Sequence[Passage], contents: Sequence[str]) -> list[dict[st
             "chunk_ids": [chunk.chunk_id for chunk in passage.chunks],
             **place(passage, content),
         }
-        for index, (passage, content) in enumerate(zip(shown, contents, strict=True), 1)
+        for index, (passage, content) in enumerate(zip(shown, contents, strict=True), first)
     ]
 
 

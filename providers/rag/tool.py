@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from corral.api.errors import InvalidRequest
@@ -16,6 +16,21 @@ from corral.api.wire import TextItem
 from corral.providers.base.config import Limits
 from corral.providers.rag.context import Context, assemble
 from corral.providers.rag.search import ContextMaterial, Retrieval
+from corral.providers.rag.selection import ContextHit
+
+
+@dataclass(frozen=True, slots=True)
+class FoundContext:
+    """A context, and the hits it was made from.
+
+    Attributes:
+        hits: The hits that could be in the context, best first; the metadata of the result says
+            which are.
+        result: The context.
+    """
+
+    hits: list[ContextHit]
+    result: RAGQueryResult
 
 
 class RagTool:
@@ -55,7 +70,21 @@ class RagTool:
                 vector DBs.
             ProviderError: An embedder, a language model or a backend failed.
         """
-        config = config or RAGQueryConfig()
+        return (await self.find(content, vector_db_ids, config or RAGQueryConfig())).result
+
+    async def find(
+        self,
+        content: str | Sequence[str],
+        vector_db_ids: Sequence[str],
+        config: RAGQueryConfig,
+        *,
+        first_marker: int | None = None,
+    ) -> FoundContext:
+        """Return a context and its hits, as `query` does.
+
+        Args:
+            first_marker: See `assemble`.
+        """
         record_question(content if isinstance(content, str) else "\n".join(content), vector_db_ids)
         limit = self._limits.max_vector_dbs_per_query
         with span("tool"):
@@ -66,17 +95,19 @@ class RagTool:
                     field="vector_db_ids",
                 )
             material = await self.retrieval.search_for_context(content, vector_db_ids, config)
-            context = await _context(material)
+            context = await _context(material, first_marker)
         for each in context.metadata.get("included_chunks", ()):
             merged = (other["chunk_id"] for other in each.get("merged", ()))
             chunk_ids = [each["chunk_id"], *merged, *each.get("expanded", ())]
             record_chunks(each["vector_db_id"], chunk_ids)
         metadata = {**context.metadata, **_search_metadata(material)}
         items = None if context.items is None else [TextItem(text=item) for item in context.items]
-        return RAGQueryResult(content=items, metadata=metadata)
+        return FoundContext(
+            material.selection.hits, RAGQueryResult(content=items, metadata=metadata)
+        )
 
 
-async def _context(material: ContextMaterial) -> Context:
+async def _context(material: ContextMaterial, first_marker: int | None) -> Context:
     plan = material.plan
     with span("context") as traced:
         context = await asyncio.to_thread(
@@ -86,6 +117,7 @@ async def _context(material: ContextMaterial) -> Context:
             plan.request,
             plan.tokenizer,
             material.neighbors,
+            first_marker,
         )
         traced["tokens"] = int(context.metadata.get("token_count", 0))
     return context

@@ -27,6 +27,7 @@ from corral.api.provider import (
     InferenceProvider,
     Provider,
     ProviderSpec,
+    QuotingProvider,
     RerankProvider,
     VectorIOProvider,
 )
@@ -187,9 +188,28 @@ class ConfiguredProviders:
         if isinstance(rerank, ModelRerank):
             self._serving(Api.RERANK, rerank.model, "rerank.model")
 
-    def inference_models(self) -> list[tuple[str, str]]:
-        """Return (provider_id, model) for every language model, as `models` does."""
-        return self._model_names(Api.INFERENCE)
+    def inference_models(self, *, that_quote: bool = False) -> list[tuple[str, str]]:
+        """Return (provider_id, model) for every language model, as `models` does.
+
+        Args:
+            that_quote: Include the models that write no word of their own.
+        """
+        providers = self._buildable(Api.INFERENCE)[0]
+        return [
+            (one.provider_id, model)
+            for one in providers
+            if that_quote or not isinstance(one, QuotingProvider)
+            for model in one.models()
+        ]
+
+    def inference(self, model: str) -> InferenceProvider:
+        """Return the provider of a language model.
+
+        Raises:
+            InvalidRequest: No configured provider serves it; the message lists the known models.
+        """
+        provider: InferenceProvider = self._serving(Api.INFERENCE, model, "model")
+        return provider
 
     def chat(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
         """Stream a language model's answer; see `InferenceProvider.chat`.
@@ -197,8 +217,7 @@ class ConfiguredProviders:
         Raises:
             InvalidRequest: No configured provider serves it; the message lists the known models.
         """
-        provider: InferenceProvider = self._serving(Api.INFERENCE, request["model"], "model")
-        return provider.chat(request)
+        return self.inference(request["model"]).chat(request)
 
     async def complete(self, model: str, prompt: str) -> str:
         """Return a language model's short answer; see `InferenceProvider.complete`.

@@ -1,4 +1,4 @@
-"""Chat completions by the configured language models."""
+"""Chat completions: by the configured language models, and by vector DBs as models."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from corral.api.wire_numbers import ExactNumbers
 from corral.providers.stack.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS, WireError, log_failure
+from corral.server.openai.answered_chat import answered, ask_of
 from corral.server.openai.routes import OpenAIRoute
-from corral.server.routing import StackOf
+from corral.server.routing import AnswererOf, StackOf
 
 router = APIRouter(prefix="/v1", tags=["Answers"], route_class=OpenAIRoute, responses=ERRORS)
 
@@ -57,10 +58,21 @@ class ChatCompletionRequest(ExactNumbers):
 
 
 @router.post("/chat/completions", summary="Continue a conversation", dependencies=[READER])
-async def create(request: ChatCompletionRequest, http: Request, stack: StackOf) -> Response:
-    """Return the answer of a language model, whole or as server-sent events."""
-    check_model(stack, request.model)
-    chunks = named(stack.chat(request.model_dump(exclude_unset=True)), request.model)
+async def create(
+    request: ChatCompletionRequest, http: Request, stack: StackOf, answerer: AnswererOf
+) -> Response:
+    """Return the answer of a language model, whole or as server-sent events.
+
+    The model `corral/ID` answers from the vector DB of that id, `corral/A+B` from several.
+    """
+    sent = request.model_dump(exclude_unset=True)
+    ask = await ask_of(sent, stack)
+    if ask is None:
+        check_model(stack, request.model)
+        chunks = named(stack.chat(sent), request.model)
+    else:
+        written = answered(answerer.answer(ask), stack.config.answers)
+        chunks = named(written, request.model)
     if request.stream:
         options = request.stream_options
         usage = options is not None and options.include_usage
@@ -78,7 +90,7 @@ def check_model(stack: Stack, model: str) -> None:
     Raises:
         WireError: 404, with the known models.
     """
-    models = [name for _, name in stack.inference_models()]
+    models = [name for _, name in stack.inference_models(that_quote=True)]
     if model not in models:
         configure = "None is configured: add one under providers.inference in run.yaml."
         raise WireError(

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from corral.api.errors import NotFound
 from corral.providers.stack.stack import Stack
 from corral.server.errors import ERRORS
+from corral.server.openai.answered_chat import PREFIX
 from corral.server.openai.routes import OpenAIRoute
 from corral.server.routing import PathId, StackOf
 
@@ -41,7 +42,7 @@ class Model(BaseModel):
 
 
 class ModelList(BaseModel):
-    """The embedding models and the language models."""
+    """The embedding models, the language models, and the vector DBs as models."""
 
     object: Literal["list"] = "list"
     data: list[Model]
@@ -49,22 +50,22 @@ class ModelList(BaseModel):
 
 @router.get("", summary="List the models")
 async def list_models(stack: StackOf) -> ModelList:
-    """Return the embedding models, then the language models."""
-    return ModelList(data=_models(stack))
+    """Return the embedding models, the language models, then a model for each vector DB."""
+    return ModelList(data=await _models(stack))
 
 
 @router.get("/{model_id:id}", summary="Show a model")
 async def retrieve_model(model_id: PathId, stack: StackOf) -> Model:
-    """Return an embedding model or a language model."""
-    known_models = _models(stack)
-    for model in known_models:
+    """Return an embedding model, a language model, or the model of a vector DB."""
+    models = await _models(stack)
+    for model in models:
         if model.identifier == model_id:
             return model
-    known = ", ".join(model.identifier for model in known_models)
+    known = ", ".join(model.identifier for model in models)
     raise NotFound(f"There is no model {model_id!r}.", hint=f"Known: {known}.", field="model_id")
 
 
-def _models(stack: Stack) -> list[Model]:
+async def _models(stack: Stack) -> list[Model]:
     default = stack.default_model()
     embedding = [
         _model(
@@ -77,7 +78,12 @@ def _models(stack: Stack) -> list[Model]:
         )
         for provider_id, info in stack.models()
     ]
-    return [*embedding, *(_model(*each, "llm") for each in stack.inference_models())]
+    language = [_model(*each, "llm") for each in stack.inference_models(that_quote=True)]
+    vector_dbs = [
+        _model(each.provider_id, f"{PREFIX}{each.identifier}", "llm", vector_db_id=each.identifier)
+        for each in (await stack.vector_dbs() if language else ())
+    ]
+    return [*embedding, *language, *vector_dbs]
 
 
 def _model(

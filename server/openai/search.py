@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from fastapi import APIRouter
 
 from corral.api.errors import InvalidRequest
@@ -16,8 +13,9 @@ from corral.providers.rag.query_generator import generate_query
 from corral.providers.stack.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
-from corral.server.openai.objects import Attributes, SearchPage, SearchResult, TextContent
-from corral.server.openai.requests import SET_BY_SERVER, SearchVectorStore
+from corral.server.openai.citing import attributes_of, file_id_of
+from corral.server.openai.objects import SearchPage, SearchResult, TextContent
+from corral.server.openai.requests import SearchVectorStore
 from corral.server.openai.routes import OpenAIRoute, StoreOf
 from corral.server.routing import RetrievalOf, StackOf
 
@@ -83,25 +81,11 @@ def _page(reply: QueryChunksResponse, queries: list[str], *, explain: bool) -> S
 
 
 def _result(hit: Hit, *, explain: bool) -> SearchResult:
-    metadata = hit.chunk.metadata
     return SearchResult(
-        file_id=str(metadata.get("file_id") or hit.chunk.document_id or hit.chunk.chunk_id),
+        file_id=file_id_of(hit.chunk),
         filename=filename_of(hit.chunk),
         score=hit.score,
-        attributes=_attributes(metadata),
+        attributes=attributes_of(hit.chunk.metadata),
         content=[TextContent(text=hit.chunk.content)],
         explanation=hit.explanation if explain else None,
     )
-
-
-def _attributes(metadata: Mapping[str, Any]) -> Attributes:
-    """Return the metadata of a chunk that can be attributes: scalars, without the server's own.
-
-    The document's id stays if the chunk is of no file, since nothing else names the document.
-    """
-    hidden = SET_BY_SERVER if "file_id" in metadata else SET_BY_SERVER - {"document_id"}
-    return {
-        name: value
-        for name, value in metadata.items()
-        if name not in hidden and isinstance(value, str | int | float)
-    }

@@ -16,7 +16,7 @@ REGISTERED = {"embedding_model": "hashing", "embedding_dimension": 256}
 def main(address: str) -> None:
     """Go through the life of a store."""
     client: Any = LlamaStackClient(base_url=address, timeout=60)  # types here are of 0.2.12
-    assert [model.id for model in client.models.list()] == ["hashing"]
+    assert [model.id for model in client.models.list()] == ["hashing", "extractive"]
     assert [one.api for one in client.providers.list()].count("files") == 1
     made = client.embeddings.create(model="hashing", input="fox")
     assert made.data[0].embedding

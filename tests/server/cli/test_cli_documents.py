@@ -161,6 +161,7 @@ def test_json_is_all_that_is_printed(corral: Corral, documents: Path) -> None:
     assert {p["kind"] for p in read(corral("providers", "--json"))["data"]} == {
         "vector_io",
         "embedding",
+        "inference",
         "files",
         "rag",
     }

@@ -93,7 +93,8 @@ def test_models_are_openais_and_llama_stacks(app: ClockedApp) -> None:
     """One list serves the clients of both APIs, which share its path."""
     listed = app.ok("GET", "/v1/models")
     assert listed["object"] == "list"
-    [model] = listed["data"]
+    model, extractive = listed["data"]
+    assert (extractive["id"], extractive["model_type"]) == ("extractive", "llm")
     assert Model.model_validate(model).id == model["identifier"] == "hashing"
     assert model["metadata"]["embedding_dimension"] == DIMENSION
     assert app.ok("GET", "/v1/models/hashing") == model

@@ -201,5 +201,5 @@ async def test_embeddings_and_models(client: Any) -> None:
     for ours, theirs in zip(packed.data, plain.data, strict=True):
         assert ours.embedding == pytest.approx(theirs.embedding, abs=1e-7)
     models = await all_of(client.models.list())
-    assert [model.id for model in models] == ["hashing"]
+    assert [model.id for model in models] == ["hashing", "extractive"]
     assert (await got(client.models.retrieve("hashing"))).id == "hashing"

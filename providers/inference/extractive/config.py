@@ -1,0 +1,21 @@
+"""Settings of inline::extractive."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from corral.api.provider import ProviderConfig
+
+
+class ExtractiveConfig(ProviderConfig):
+    """Limits of an answer.
+
+    Attributes:
+        max_sentences: Most sentences of an answer, 1 to 10; default 3.
+        min_confidence: Confidence of a search, in [0, 1], below which nothing is quoted; default
+            .5, even odds that a source answers. A search without confidence (by keywords alone) is
+            always quoted.
+    """
+
+    max_sentences: int = Field(default=3, ge=1, le=10)
+    min_confidence: float = Field(default=0.5, ge=0, le=1)

@@ -1,0 +1,220 @@
+"""Chat completions with a search: vector DBs as models, and the tool file_search."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from corral.api.errors import InvalidRequest
+from corral.api.options import checked
+from corral.api.provider import ChatChunk
+from corral.providers.base.config import AnswerSettings
+from corral.providers.rag.answer import Ask
+from corral.providers.rag.answer_events import (
+    Arguments,
+    Cited,
+    Ended,
+    Event,
+    FunctionCall,
+    Refusal,
+    Searched,
+    Source,
+    Text,
+    Usage,
+)
+from corral.providers.stack.stack import Stack
+from corral.server.errors import WireError
+from corral.server.openai.citing import annotation, numbered, search_result
+from corral.server.openai.file_search import FileSearchTool, check_stores, in_field
+
+PREFIX = "corral/"
+"""Begins the name of a model that is a vector DB."""
+
+_OWN = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
+
+
+def default_model(stack: Stack) -> str:
+    """Return the language model behind `corral/ID`.
+
+    Raises:
+        InvalidRequest: None is configured.
+    """
+    models = [name for _, name in stack.inference_models(that_quote=True)]
+    chosen = stack.config.answers.model or next(iter(models), None)
+    if chosen is None:
+        raise InvalidRequest(
+            "No language model is configured.",
+            hint="Add one under providers.inference in run.yaml, such as inline::extractive.",
+            field="model",
+        )
+    return chosen
+
+
+async def ask_of(sent: Mapping[str, Any], stack: Stack) -> Ask | None:
+    """Return a request that needs a search; None for one that a language model answers alone.
+
+    Args:
+        sent: The body of the request.
+
+    Raises:
+        InvalidRequest: The tool is malformed, or there are two.
+        WireError: 404 for an unknown vector store.
+    """
+    tools: list[Any] = sent.get("tools") or []
+    places = [
+        place
+        for place, each in enumerate(tools)
+        if isinstance(each, dict) and each.get("type") == "file_search"
+    ]
+    vector_db_ids = await _vector_dbs(sent["model"], stack)
+    if not places and vector_db_ids is None:
+        return None
+    if len(places) > 1 or (places and vector_db_ids):
+        raise InvalidRequest(
+            "A request searches with one tool file_search, or by the model corral/ID.",
+            hint="Name all vector stores in one tool.",
+            field=f"tools[{places[-1]}]",
+        )
+    shared: dict[str, Any] = {
+        "messages": sent["messages"],
+        "functions": [each for place, each in enumerate(tools) if place not in places],
+        "tool_choice": sent.get("tool_choice"),
+        "options": {name: value for name, value in sent.items() if name not in _OWN},
+    }
+    if vector_db_ids is not None:
+        model = default_model(stack)
+        return Ask(model=model, vector_db_ids=vector_db_ids, search="first", **shared)
+    field = f"tools[{places[0]}]"
+    try:
+        tool = checked(FileSearchTool, tools[places[0]])
+        config = tool.config()
+    except InvalidRequest as error:
+        raise in_field(error, field) from None
+    await check_stores(tool.vector_store_ids, stack, f"{field}.vector_store_ids")
+    always = stack.config.answers.file_search == "always"
+    return Ask(
+        model=sent["model"],
+        vector_db_ids=tool.vector_store_ids,
+        config=config,
+        search="first" if always else "auto",
+        **shared,
+    )
+
+
+async def _vector_dbs(model: str, stack: Stack) -> list[str] | None:
+    """Return the vector DBs that a model stands for; None if it is no such model.
+
+    `corral/A+B` is A and B, unless a vector DB is called `A+B`.
+    """
+    name = model.removeprefix(PREFIX)
+    if name == model:
+        return None
+    parts = [name] if await stack.registered([name]) else list(dict.fromkeys(name.split("+")))
+    registered = await stack.registered(parts)
+    unknown = [part for part in parts if part not in registered]
+    if unknown:
+        raise WireError(
+            404,
+            "model_not_found",
+            f"Model {model!r} not found. Use 'client.models.list()' to list available Models.",
+            hint=f"There is no vector DB {unknown[0]!r}.",
+            field="model",
+        )
+    await check_stores(parts, stack, "model")
+    return parts
+
+
+async def answered(
+    events: AsyncGenerator[Event, None], settings: AnswerSettings
+) -> AsyncGenerator[ChatChunk, None]:
+    """Yield the chunks of an answer.
+
+    The last ones have its sources: as annotations, and in the text if the settings say so.
+    """
+    writer = _Writer(settings.numbered_sources)
+    yield _chunk({"role": "assistant", "content": ""})
+    async with aclosing(events):
+        async for event in events:
+            if delta := writer.delta(event):
+                yield _chunk(delta)
+            if isinstance(event, Ended):
+                for chunk in writer.end(event):
+                    yield chunk
+
+
+class _Writer:
+    """What an answer has so far: its length, its citations, its function calls."""
+
+    def __init__(self, shows_numbers: bool) -> None:
+        self._shows_numbers = shows_numbers
+        self._length = 0
+        self._cited: dict[int, Source] = {}
+        self._annotations: list[dict[str, Any]] = []
+        self._results: list[dict[str, Any]] = []
+        self._calls: list[str] = []
+
+    def delta(self, event: Event) -> dict[str, Any]:
+        """Return the part of the message that an event adds; {} for none."""
+        match event:
+            case Text(text):
+                return self._text(text)
+            case Cited(source):
+                self._cited[source.number] = source
+                self._annotations.append(self._annotation(event))
+                return self._text(f" [{source.number}]") if self._shows_numbers else {}
+            case Searched(results=results):
+                self._results += map(search_result, results)
+            case Refusal(text):
+                return {"refusal": text}
+            case FunctionCall(call_id, name):
+                self._calls.append(call_id)
+                function = {"name": name, "arguments": ""}
+                return self._call(call_id, id=call_id, type="function", function=function)
+            case Arguments(call_id, text):
+                return self._call(call_id, function={"arguments": text})
+        return {}
+
+    def end(self, ended: Ended) -> list[ChatChunk]:
+        """Return the last chunks."""
+        chunks: list[ChatChunk] = []
+        if self._shows_numbers and self._cited:
+            chunks.append(_chunk(self._text(numbered(self._cited))))
+        fields = {"search_results": self._results} if self._results else {}
+        delta = {
+            **({"annotations": self._annotations} if self._annotations else {}),
+            **({"provider_specific_fields": fields} if fields else {}),
+        }
+        chunks.append(_chunk(delta, "tool_calls" if self._calls else ended.reason))
+        chunks.append({"choices": [], "usage": _usage(ended.usage)})
+        return chunks
+
+    def _text(self, text: str) -> dict[str, Any]:
+        self._length += len(text)
+        return {"content": text}
+
+    def _annotation(self, cited: Cited) -> dict[str, Any]:
+        url = cited.source.place.get("url")
+        if url is None:
+            return annotation(cited, self._length)
+        place = {"start_index": self._length, "end_index": self._length}
+        shown = {**place, "url": url, "title": cited.source.place.get("title") or url}
+        return {"type": "url_citation", "url_citation": shown}
+
+    def _call(self, call_id: str, **fields: Any) -> dict[str, Any]:
+        return {"tool_calls": [{"index": self._calls.index(call_id), **fields}]}
+
+
+def _chunk(delta: Mapping[str, Any], reason: str | None = None) -> dict[str, Any]:
+    choice = {"index": 0, "delta": dict(delta), "logprobs": None, "finish_reason": reason}
+    return {"choices": [choice]}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
