@@ -370,11 +370,16 @@ class QuotingProvider(InferenceProvider):
         Raises:
             InvalidRequest: Always.
         """
-        raise InvalidRequest(
-            f"The model {request['model']!r} quotes the sources of a search, and there is none.",
-            hint="Name a vector DB: the model corral/ID, or the tool file_search.",
-            field="model",
-        )
+        raise nothing_to_quote(request["model"])
+
+
+def nothing_to_quote(model: str) -> InvalidRequest:
+    """Return the refusal of a model that quotes, if a request searches no vector DB."""
+    return InvalidRequest(
+        f"The model {model!r} quotes the sources of a search, and the request has no search.",
+        hint="Name a vector DB: the model corral/ID, or the tool file_search.",
+        field="model",
+    )
 
 
 def delta_text(chunk: ChatChunk) -> str:

@@ -8,10 +8,10 @@ from fastapi import Request
 from starlette.routing import Match
 
 _CHAT = (
-    "Send messages to POST /v1/chat/completions, with the context that POST "
-    "/v1/tool-runtime/rag-tool/query returns, or with the tools of GET /v1/tools/openai or /mcp."
+    "For an answer, use POST /v1/responses or POST /v1/chat/completions; for a context, POST "
+    "/v1/tool-runtime/rag-tool/query; for tools, GET /v1/tools/openai or /mcp."
 )
-_NO_CONVERSATION = f"Corral keeps no conversations. {_CHAT}"
+_CONVERSATION = f"A conversation is at POST /v1/conversations. {_CHAT}"
 _INGEST = (
     "To add documents, use POST /v1/tool-runtime/rag-tool/insert, POST /v1/jobs, or POST /v1/files "
     "and POST /v1/vector_stores/{vector_store_id}/files."
@@ -33,13 +33,11 @@ _NOT_SERVED = "Corral retrieves, and serves vector stores, files, embeddings and
 
 INSTEAD: dict[str, str] = {
     # OpenAI, and Llama Stack (OGX) under the same names
-    "/v1/responses": _CHAT,
     "/v1/completions": _CHAT,
     "/v1/messages": _CHAT,
     "/v1/realtime": _CHAT,
-    "/v1/conversations": _NO_CONVERSATION,
-    "/v1/assistants": _NO_CONVERSATION,
-    "/v1/threads": _NO_CONVERSATION,
+    "/v1/assistants": _CONVERSATION,
+    "/v1/threads": _CONVERSATION,
     "/v1/uploads": _FILES,
     "/v1/batches": _BATCHES,
     "/v1/moderations": _NOT_SERVED,
@@ -51,7 +49,7 @@ INSTEAD: dict[str, str] = {
     "/v1/containers": _NOT_SERVED,
     "/v1/organization": _NOT_SERVED,
     # Llama Stack and OGX
-    "/v1/agents": _NO_CONVERSATION,
+    "/v1/agents": _CONVERSATION,
     "/v1/inference/embeddings": _EMBED,
     "/v1/inference/rerank": _RERANK,
     "/v1/inference": _CHAT,

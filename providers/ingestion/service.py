@@ -18,7 +18,7 @@ from corral.api.documents import READ_CHUNKS
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from corral.api.principal import Principal, Role
-from corral.api.rag import RAGDocument
+from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import Metadata
 from corral.api.writes import Write
@@ -29,6 +29,7 @@ from corral.providers.base.documents import (
     delete_document,
     stored_acl,
 )
+from corral.providers.files.store import StoredFile
 from corral.providers.ingestion.ingest import InsertReport
 from corral.providers.ingestion.jobs.jobs import UNFINISHED, Job, JobRequest, JobStatus, Submission
 from corral.providers.ingestion.jobs.queue import NoLongerOurs
@@ -94,6 +95,23 @@ class Ingestion:
     async def sweep(self) -> int:
         """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number."""
         return await self._workers.sweep()
+
+    async def text_of(self, source: str | StoredFile) -> str:
+        """Return the text of a document, as ingestion would read it.
+
+        Args:
+            source: Its address, which may be a `data:` URI, or an uploaded file.
+
+        Raises:
+            InvalidRequest: It is unreadable, of an unsupported type, or its address is not allowed.
+            MissingDependency: The package that reads it is not installed.
+        """
+        ingester = self._workers.ingester
+        if isinstance(source, str):
+            document = RAGDocument(document_id="input", content=URL(uri=source))
+            return (await ingester.read(document)).text
+        path = self._library.files.path(source)
+        return (await ingester.reader.read_file(path, source.filename, source.charset)).text
 
     async def insert(
         self,

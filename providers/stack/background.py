@@ -77,7 +77,7 @@ class Warmup(BackgroundWork):
 
 
 class Sweep(BackgroundWork):
-    """Deletes expired vector stores, chunks and files of all tenants, while it runs.
+    """Deletes expired vector stores, chunks, files and conversations of all tenants.
 
     The first sweep runs when data has expired. Several processes may sweep one data folder.
 
@@ -96,7 +96,7 @@ class Sweep(BackgroundWork):
             CorralError: Some data could not be deleted; the rest was.
         """
         failures: list[CorralError] = []
-        for step in (self._stores, self._chunks, self._files):
+        for step in (self._stores, self._chunks, self._files, self._conversations):
             try:
                 await step(failures)
             except CorralError as error:
@@ -137,6 +137,9 @@ class Sweep(BackgroundWork):
                 _LOG.warning("Cannot delete an expired vector store: %s", type(error).__name__)
                 failures.append(error)
         await self._table.drop_strays(registered)
+
+    async def _conversations(self, _: list[CorralError]) -> None:
+        await self._stack.expire_conversations()
 
     async def _chunks(self, failures: list[CorralError]) -> None:
         now = int(self._table.clock())

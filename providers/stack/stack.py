@@ -19,6 +19,7 @@ from corral.api.principal import UNRESTRICTED, Principal
 from corral.api.provider import Orphan
 from corral.api.vector_dbs import VectorDB, VectorDBRegistration
 from corral.providers.base.config import RunConfig
+from corral.providers.conversations.table import Conversations, ConversationTable
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ingestion.ingest import Ingester
@@ -40,7 +41,7 @@ from corral.providers.stack.registrations import (
     with_search,
 )
 from corral.providers.stack.vector_db_table import REGISTRY_NAME, Key, VectorDBTable
-from corral.providers.stack.vector_store_table import VectorStoreTable
+from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
 
 Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
 
@@ -86,6 +87,7 @@ class Stack(ConfiguredProviders):
             most = int(config.files.max_mib * 1024 * 1024)
             self.files = FileStore.open(home, max_bytes=most, clock=clock)
             self.stores = VectorStoreTable(home, clock)
+            self._conversations = ConversationTable(home, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
             ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
             self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
@@ -94,6 +96,7 @@ class Stack(ConfiguredProviders):
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
             self._open, self.rebuilds = whole._open, whole.rebuilds
             self.stores, self.embeddings = whole.stores, whole.embeddings
+            self._conversations = whole._conversations
             self.files = whole.files.of(self.principal)
             self.ingestion = whole.ingestion.on(self)
 
@@ -241,6 +244,15 @@ class Stack(ConfiguredProviders):
                 await self._vector_dbs.remove(stored)
         return ""
 
+    @property
+    def conversations(self) -> Conversations:
+        """The responses and conversations of the principal."""
+        return self._conversations.of(self.principal)
+
+    async def expire_conversations(self) -> None:
+        """Delete the responses and conversations of all principals that are past retention."""
+        await self._conversations.expire(self.config.answers.retention_days * SECONDS_A_DAY)
+
     async def installation(self) -> str:
         """Return the id of this installation: 32 hex digits, made once with the registry.
 
@@ -292,6 +304,7 @@ class Stack(ConfiguredProviders):
         await self.embeddings.close()
         await self.files.close()
         await self.stores.close()
+        await self._conversations.close()
         await self._vector_dbs.close()
 
     async def embedder_of(self, vector_db: VectorDB) -> Embedder:

@@ -22,10 +22,12 @@ from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.openai import (
     chat,
+    conversations,
     embeddings,
     file_batches,
     files,
     models,
+    responses,
     search,
     store_files,
     vector_stores,
@@ -68,6 +70,8 @@ SHARED = (
     embeddings.router,
     models.router,
     chat.router,
+    responses.router,
+    conversations.router,
 )
 
 router = APIRouter(route_class=OpenAIRoute, responses=ERRORS, include_in_schema=False)

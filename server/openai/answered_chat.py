@@ -67,7 +67,7 @@ async def ask_of(sent: Mapping[str, Any], stack: Stack) -> Ask | None:
         for place, each in enumerate(tools)
         if isinstance(each, dict) and each.get("type") == "file_search"
     ]
-    vector_db_ids = await _vector_dbs(sent["model"], stack)
+    vector_db_ids = await vector_dbs_of(sent["model"], stack)
     if not places and vector_db_ids is None:
         return None
     if len(places) > 1 or (places and vector_db_ids):
@@ -102,7 +102,7 @@ async def ask_of(sent: Mapping[str, Any], stack: Stack) -> Ask | None:
     )
 
 
-async def _vector_dbs(model: str, stack: Stack) -> list[str] | None:
+async def vector_dbs_of(model: str, stack: Stack) -> list[str] | None:
     """Return the vector DBs that a model stands for; None if it is no such model.
 
     `corral/A+B` is A and B, unless a vector DB is called `A+B`.

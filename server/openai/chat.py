@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import ConfigDict, Field
 from starlette.requests import ClientDisconnect
 
@@ -27,15 +25,14 @@ from corral.api.wire_numbers import ExactNumbers
 from corral.providers.stack.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS, WireError, log_failure
+from corral.server.openai import sse
 from corral.server.openai.answered_chat import answered, ask_of
-from corral.server.openai.routes import OpenAIRoute
+from corral.server.openai.routes import OpenAIRoute, json_response
 from corral.server.routing import AnswererOf, StackOf
 
 router = APIRouter(prefix="/v1", tags=["Answers"], route_class=OpenAIRoute, responses=ERRORS)
 
 MAX_MESSAGES = 2048
-EVENTS = "text/event-stream; charset=utf-8"
-HEADERS = {"cache-control": "no-cache"}
 
 T = TypeVar("T")
 
@@ -77,11 +74,9 @@ async def create(
         options = request.stream_options
         usage = options is not None and options.include_usage
         first = await while_connected(http, anext(chunks, None))  # errors have a status yet
-        return StreamingResponse(
-            _events(first, chunks, with_usage=usage), media_type=EVENTS, headers=HEADERS
-        )
+        return sse.stream(_events(first, chunks, with_usage=usage), named=False)
     whole = await while_connected(http, completion(chunks))
-    return Response(json.dumps(whole), media_type="application/json")
+    return json_response(whole)
 
 
 def check_model(stack: Stack, model: str) -> None:
@@ -167,27 +162,20 @@ async def _events(
     chunks: AsyncGenerator[dict[str, Any], None],
     *,
     with_usage: bool,
-) -> AsyncIterator[str]:
-    """Yield the server-sent events of a stream; an error in the middle is its last event."""
+) -> AsyncGenerator[Mapping[str, Any], None]:
+    """Yield the chunks as the client asked for them; an error in the middle is the last one."""
     async with aclosing(chunks):
         try:
             if first is not None:
-                yield _event(_shown(first, with_usage))
+                yield _shown(first, with_usage)
             async for chunk in chunks:
                 if shown := _shown(chunk, with_usage):
-                    yield _event(shown)
+                    yield shown
         except CorralError as error:
-            yield _event({"error": _fault(error)})
-            return
+            yield {"error": _fault(error)}
         except Exception as error:  # noqa: BLE001 - the status is sent already
             log_failure(error)
-            yield _event({"error": {"message": "The server failed.", "type": "server_error"}})
-            return
-    yield "data: [DONE]\n\n"
-
-
-def _event(data: Mapping[str, Any]) -> str:
-    return f"data: {json.dumps(data)}\n\n"  # ASCII, since a model may write half a character
+            yield {"error": {"message": "The server failed.", "type": "server_error"}}
 
 
 def _shown(chunk: Mapping[str, Any], with_usage: bool) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Generic, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 from fastapi import Depends, Query
 from pydantic import BaseModel, Field
@@ -92,4 +92,31 @@ def ends(data: Sequence[Named]) -> dict[str, str | None]:
     return {
         "first_id": data[0].id if data else None,
         "last_id": data[-1].id if data else None,
+    }
+
+
+def page_of_items(items: Sequence[Mapping[str, Any]], cursor: Cursor) -> dict[str, Any]:
+    """Return a page of the items of a response or of a conversation.
+
+    Args:
+        items: All of them, the oldest first.
+
+    Raises:
+        InvalidRequest: No item has the id `after` or `before`.
+    """
+    ordered = list(items) if cursor.order == "asc" else list(reversed(items))
+    places = {each["id"]: place for place, each in enumerate(ordered)}
+    for name, given in (("after", cursor.after), ("before", cursor.before)):
+        if given is not None and given not in places:
+            raise InvalidRequest(f"No item has the id {given[:100]!r}.", field=name)
+    start = places[cursor.after] + 1 if cursor.after is not None else 0
+    end = places[cursor.before] if cursor.before is not None else len(ordered)
+    data = ordered[start:end]
+    page = data[: cursor.limit] if cursor.before is None else data[-cursor.limit :]
+    return {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": len(page) < len(data),
     }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import Depends
+from fastapi import Depends, Response
 from starlette.routing import Match
 from starlette.types import Scope
 
@@ -49,6 +50,11 @@ class OpenAIRoute(ContractRoute):
 
 def _whole(value: Any) -> Any:
     return value.replace(_SLASH, "/") if isinstance(value, str) else value
+
+
+def json_response(value: Any) -> Response:
+    """Return a response of JSON in ASCII: a language model may write half a character."""
+    return Response(json.dumps(value), media_type="application/json")
 
 
 async def _vector_stores(stack: StackOf) -> VectorStores:

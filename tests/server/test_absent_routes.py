@@ -37,9 +37,9 @@ def test_an_expected_route_that_is_absent_names_what_to_use(app: InProcess) -> N
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/v1/openai/v1/responses", "Send messages to POST /v1/chat/completions"),
-        ("/v1alpha/agents", "Corral keeps no conversations."),
-        ("/v1/completions", "Send messages to POST /v1/chat/completions"),
+        ("/v1/openai/v1/threads", "A conversation is at POST /v1/conversations"),
+        ("/v1alpha/agents", "A conversation is at POST /v1/conversations."),
+        ("/v1/completions", "use POST /v1/responses or POST /v1/chat/completions"),
         ("/v1/inference/embeddings", "To embed texts, use POST /v1/embeddings."),
         ("/vector_stores", "Did you mean /v1/vector_stores? A client of OpenAI needs a base_url"),
         ("/v1/v1/embeddings", "Did you mean /v1/embeddings?"),
@@ -69,9 +69,7 @@ def test_openais_client_shows_what_to_use(url: str) -> None:
     If this fails: its user reads "404" and nothing else.
     """
     with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
-        with pytest.raises(openai.NotFoundError, match="POST /v1/tool-runtime/rag-tool/query"):
-            client.responses.create(model="m", input="x")
         with pytest.raises(openai.NotFoundError, match="POST /v1/chat/completions"):
             client.completions.create(model="m", prompt="x")
-        with pytest.raises(openai.NotFoundError, match="keeps no conversations"):
-            client.conversations.create()
+        with pytest.raises(openai.NotFoundError, match="POST /v1/jobs"):
+            client.batches.list()

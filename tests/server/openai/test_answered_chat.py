@@ -9,19 +9,11 @@ from typing import Any
 import openai
 import pytest
 
-from ...chat_service import USAGE, ChatService, running_chat, said
+from ...chat_service import USAGE, ChatService, said
 from ..harness import live_server
 from .answers import NOTES, QUESTION, add_notes, searching, with_model
 
 ASKED: Any = [{"role": "user", "content": QUESTION}]
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatService]:
-    """A scripted service, with any proxy of the environment passed by."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with running_chat() as running:
-        yield running
 
 
 def served(service: ChatService, home: Path, **sections: Any) -> Iterator[openai.OpenAI]:
@@ -34,20 +26,16 @@ def served(service: ChatService, home: Path, **sections: Any) -> Iterator[openai
         yield made
 
 
-@pytest.fixture
-def client(service: ChatService, tmp_path: Path) -> Iterator[openai.OpenAI]:
-    """The client of a server with the defaults."""
-    yield from served(service, tmp_path)
-
-
-def test_a_vector_db_is_a_model(service: ChatService, client: openai.OpenAI) -> None:
+def test_a_vector_db_is_a_model(service: ChatService, answering: openai.OpenAI) -> None:
     """Its context is before the question; what the model cites is numbered, and listed below.
 
     If this fails: a client that only knows chat cannot show where an answer comes from.
     """
     service.scripts = [said("The fen", "ce does [", "1]", ".")]
-    assert "corral/notes" in {model.id for model in client.models.list()}
-    answer = client.chat.completions.create(model="corral/notes", messages=ASKED, temperature=0.5)
+    assert "corral/notes" in {model.id for model in answering.models.list()}
+    answer = answering.chat.completions.create(
+        model="corral/notes", messages=ASKED, temperature=0.5
+    )
     [sent] = service.requests
     assert sent["model"] == "tiny"
     assert sent["temperature"] == 0.5
@@ -66,11 +54,13 @@ def test_a_vector_db_is_a_model(service: ChatService, client: openai.OpenAI) -> 
     assert answer.usage.total_tokens == USAGE["total_tokens"]
 
 
-def test_a_stream_adds_up_to_the_whole(service: ChatService, client: openai.OpenAI) -> None:
+def test_a_stream_adds_up_to_the_whole(service: ChatService, answering: openai.OpenAI) -> None:
     """The pieces of the streamed answer are the answer, and end with its annotations."""
     service.scripts = [said("Oak [", "1] and", " green [2", "].")]
-    whole = client.chat.completions.create(model="corral/notes", messages=ASKED)
-    with client.chat.completions.create(model="corral/notes", messages=ASKED, stream=True) as got:
+    whole = answering.chat.completions.create(model="corral/notes", messages=ASKED)
+    with answering.chat.completions.create(
+        model="corral/notes", messages=ASKED, stream=True
+    ) as got:
         chunks = [chunk.to_dict() for chunk in got]
     deltas: Any = [chunk["choices"][0]["delta"] for chunk in chunks]  # type: ignore[index]
     assert "".join(d.get("content") or "" for d in deltas) == whole.choices[0].message.content
@@ -88,7 +78,7 @@ def test_sources_can_be_left_out_of_the_text(service: ChatService, tmp_path: Pat
 
 
 def test_a_later_question_is_searched_as_a_whole_one(
-    service: ChatService, client: openai.OpenAI
+    service: ChatService, answering: openai.OpenAI
 ) -> None:
     """The model rewrites a question that follows others, and the rewriting is searched."""
     service.scripts = [said("paint of the gate"), said("Green [1].")]
@@ -98,7 +88,7 @@ def test_a_later_question_is_searched_as_a_whole_one(
         {"role": "assistant", "content": "The fence."},
         {"role": "user", "content": "And its colour?"},
     ]
-    answer = client.chat.completions.create(model="corral/notes", messages=messages)
+    answer = answering.chat.completions.create(model="corral/notes", messages=messages)
     rewriting, asked = service.requests
     assert "The fence." in rewriting["messages"][0]["content"]
     assert asked["messages"][0]["content"].startswith("Be brief.\n\n")
@@ -121,11 +111,11 @@ def test_the_default_answerer_needs_no_language_model(service: ChatService, tmp_
             client.chat.completions.create(model="extractive", messages=ASKED)
 
 
-def test_the_tool_file_search(service: ChatService, client: openai.OpenAI) -> None:
+def test_the_tool_file_search(service: ChatService, answering: openai.OpenAI) -> None:
     """The tool is Corral's: the service sees a function, and the client gets the hits."""
     service.scripts = [searching("sheep fence"), said("Oak [1].")]
     tool: Any = {"type": "file_search", "vector_store_ids": ["notes"], "max_num_results": 2}
-    answer = client.chat.completions.create(model="tiny", messages=ASKED, tools=[tool])
+    answer = answering.chat.completions.create(model="tiny", messages=ASKED, tools=[tool])
     first, second = service.requests
     assert [each["function"]["name"] for each in first["tools"]] == ["file_search"]
     assert second["messages"][-1]["role"] == "tool"
@@ -154,10 +144,10 @@ def test_the_tool_file_search(service: ChatService, client: openai.OpenAI) -> No
     ],
 )  # fmt: skip
 def test_bad_input(
-    service: ChatService, client: openai.OpenAI, body: Any, status: int, param: str
+    service: ChatService, answering: openai.OpenAI, body: Any, status: int, param: str
 ) -> None:
     """It gets a 4xx that names its field, and reaches no service."""
     with pytest.raises(openai.APIStatusError) as caught:
-        client.chat.completions.create(**{"model": "tiny", "messages": ASKED, **body})
+        answering.chat.completions.create(**{"model": "tiny", "messages": ASKED, **body})
     assert (caught.value.status_code, caught.value.param) == (status, param)
     assert service.requests == []

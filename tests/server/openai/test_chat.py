@@ -13,7 +13,7 @@ import pytest
 
 from corral.providers.base.config import RunConfig
 
-from ...chat_service import USAGE, ChatService, Pause, Script, piece, running_chat, said
+from ...chat_service import USAGE, ChatService, Pause, Script, piece, said
 from ..harness import live_server, run_config, wait_until
 
 ASKED: Any = [{"role": "user", "content": "hi"}]
@@ -26,14 +26,6 @@ def with_model(service: ChatService, **settings: Any) -> RunConfig:
     entry = {"provider_id": "llm", "provider_type": "remote::chat", "config": config}
     providers = run_config().model_dump(mode="json")["providers"]
     return run_config(providers={**providers, "inference": [entry]})
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChatService]:
-    """A scripted service, with any proxy of the environment passed by."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with running_chat() as running:
-        yield running
 
 
 @pytest.fixture

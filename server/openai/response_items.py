@@ -1,0 +1,250 @@
+"""The items of a response, and the messages of a chat that a language model reads instead."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.errors import InvalidRequest, NotFound
+from corral.providers.rag.answer import FUNCTION, NOTHING_FOUND, Message, replayed
+from corral.providers.rag.answer_events import Source
+from corral.providers.stack.stack import Stack
+from corral.server.errors import WireError
+
+Item: TypeAlias = dict[str, Any]
+
+ROLES = ("user", "assistant", "system", "developer")
+_PREFIXES = {
+    "message": "msg",
+    "file_search_call": "fs",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "reasoning": "rs",
+}
+"""By type, how the id of an item begins; also the types that are read."""
+_TEXTS = frozenset({"input_text", "output_text", "text", "summary_text"})
+
+
+def new_id(kind: str) -> str:
+    """Return a new id of an item or an object: its kind and 48 hex digits."""
+    return f"{_PREFIXES.get(kind, kind)}_{uuid.uuid4().hex}{uuid.uuid4().hex[:16]}"
+
+
+async def read_items(given: str | Sequence[Any], stack: Stack, field: str = "input") -> list[Item]:
+    """Return the items of an input, each with an id and a type; files are read into texts.
+
+    Args:
+        given: A message of the user, or items as the client sent them.
+        field: Where the request has them.
+
+    Raises:
+        InvalidRequest: An item is malformed, or of a type that is not read.
+        WireError: 404 for an unknown item or file.
+    """
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    return [await _read(each, stack, f"{field}[{place}]") for place, each in enumerate(given)]
+
+
+async def _read(given: Any, stack: Stack, field: str) -> Item:
+    if not isinstance(given, dict):
+        raise InvalidRequest(f"{field} must be an object.", field=field)
+    kind = given.get("type") or ("message" if "role" in given else None)
+    if kind == "item_reference":
+        return await _referred(given, stack, field)
+    if kind not in _PREFIXES:
+        raise WireError(
+            400,
+            "unsupported_value",
+            f"{field}.type is {str(kind)[:100]!r}.",
+            hint=f"Known: {', '.join(_PREFIXES)}, item_reference.",
+            field=f"{field}.type",
+        )
+    item = {"id": given.get("id") or new_id(kind), **given, "type": kind}
+    _require(item, ("id",), field)
+    if kind == "message":
+        if given.get("role") not in ROLES:
+            raise InvalidRequest(f"{field}.role must be one of {', '.join(ROLES)}.", field=field)
+        content = await _content(given.get("content"), stack, f"{field}.content")
+        item["content"] = _parts(content, item["role"]) if isinstance(content, str) else content
+        item["status"] = "completed"
+    elif kind == "function_call":
+        _require(item, ("call_id", "name", "arguments"), field)
+    elif kind == "function_call_output":
+        _require(item, ("call_id",), field)
+        item["output"] = await _content(given.get("output"), stack, f"{field}.output")
+    return item
+
+
+def _require(item: Item, names: Sequence[str], field: str) -> None:
+    for name in names:
+        if not isinstance(item.get(name), str):
+            raise InvalidRequest(f"{field}.{name} must be a text.", field=f"{field}.{name}")
+
+
+async def _referred(given: Item, stack: Stack, field: str) -> Item:
+    try:
+        return await stack.conversations.item(str(given.get("id")))
+    except NotFound as error:
+        raise WireError(404, "item_not_found", error.message, field=f"{field}.id") from None
+
+
+async def _content(given: Any, stack: Stack, field: str) -> str | list[Item]:
+    """Return the content of a message: a text, or parts."""
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, list):
+        raise InvalidRequest(f"{field} must be a text or a list of parts.", field=field)
+    return [await _part(each, stack, f"{field}[{place}]") for place, each in enumerate(given)]
+
+
+def _parts(text: str, role: str) -> list[Item]:
+    """Return a text as the one part of a message, as OpenAI shows it."""
+    if role == "assistant":
+        return [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
+    return [{"type": "input_text", "text": text}]
+
+
+async def _part(given: Any, stack: Stack, field: str) -> Item:
+    kind = given.get("type") if isinstance(given, dict) else None
+    if kind == "input_file":
+        return {"type": "input_text", "text": await _file_text(given, stack, field)}
+    name = "refusal" if kind == "refusal" else "text"
+    if kind != "refusal" and kind not in _TEXTS:
+        hint = "The models of this server read text. Send input_text, or input_file."
+        what = f"{field}.type is {str(kind)[:100]!r}."
+        raise WireError(400, "unsupported_value", what, hint=hint, field=f"{field}.type")
+    if not isinstance(given.get(name), str):
+        raise InvalidRequest(f"{field}.{name} must be a text.", field=f"{field}.{name}")
+    return {**given}
+
+
+async def _file_text(given: Item, stack: Stack, field: str) -> str:
+    """Return the text of a part input_file, below its name."""
+    names = [each for each in ("file_id", "file_data", "file_url") if given.get(each)]
+    if len(names) != 1 or not isinstance(given[names[0]], str):
+        raise InvalidRequest(f"{field} needs a file_id, file_data or file_url.", field=field)
+    value: str = given[names[0]]
+    title = str(given.get("filename") or "file")
+    if names[0] == "file_id":
+        try:
+            file = await stack.files.get(value)
+        except NotFound as error:
+            raise WireError(
+                404, "file_not_found", error.message, field=f"{field}.file_id"
+            ) from None
+        return f"{file.filename}:\n{await stack.ingestion.text_of(file)}"
+    if names[0] == "file_data" and not value.startswith("data:"):
+        value = f"data:application/octet-stream;base64,{value}"
+    try:
+        return f"{title}:\n{await stack.ingestion.text_of(value)}"
+    except InvalidRequest as error:
+        error.field = f"{field}.{names[0]}"
+        raise
+
+
+def messages_of(items: Sequence[Item]) -> tuple[list[Message], list[Source]]:
+    """Return the messages that a language model reads instead of items, and their sources.
+
+    A file search becomes a call of the function with its results, so that the model sees the same
+    sources again, under numbers that go on from search to search. Reasoning is left out.
+
+    Raises:
+        InvalidRequest: An output has no function call before it.
+    """
+    messages: list[Message] = []
+    sources: list[Source] = []
+    calls: set[str] = set()
+    for item in items:
+        kind = item["type"]
+        if kind == "message":
+            messages.append(_message(item, sources))
+        elif kind == "file_search_call" and item.get("results"):
+            queries = [each for each in item.get("queries") or () if isinstance(each, str)]
+            results = [_source(each) for each in item["results"] if each.get("included", True)]
+            text, shown = replayed(" ".join(queries), results, len(sources) + 1)
+            sources += shown
+            _add_call(messages, item["id"], FUNCTION, json.dumps({"queries": queries}))
+            messages.append(_output(item["id"], text if shown else NOTHING_FOUND))
+        elif kind == "function_call":
+            calls.add(item["call_id"])
+            _add_call(messages, item["call_id"], item["name"], item["arguments"])
+        elif kind == "function_call_output":
+            if item["call_id"] not in calls:
+                raise InvalidRequest(
+                    f"No function_call has the call_id {item['call_id'][:100]!r}.", field="input"
+                )
+            messages.append(_output(item["call_id"], _text(item["output"])))
+    return messages, sources
+
+
+def _message(item: Item, sources: Sequence[Source]) -> Message:
+    role = "system" if item["role"] == "developer" else item["role"]
+    content: list[Item] = item["content"]
+    if role == "assistant":
+        return {"role": role, "content": "".join(_marked(part, sources) for part in content)}
+    return {"role": role, "content": _text(content)}
+
+
+def _text(content: str | Sequence[Item]) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.get("text") or part.get("refusal") or "" for part in content)
+
+
+def _marked(part: Item, sources: Sequence[Source]) -> str:
+    """Return the text of an answer with its citation markers, as the model wrote it."""
+    text: str = part.get("text") or part.get("refusal") or ""
+    numbers: dict[tuple[Any, Any], int] = {
+        (each.vector_db_id, each.chunk.chunk_id): each.number for each in sources
+    }
+    cited = [
+        (each["index"], numbers.get((each.get("vector_store_id"), each.get("chunk_id"))))
+        for each in part.get("annotations") or ()
+        if isinstance(each, dict) and isinstance(each.get("index"), int)
+    ]
+    for index, number in sorted(cited, key=lambda one: one[0], reverse=True):
+        if number is not None:
+            text = f"{text[:index]} [{number}]{text[index:]}"
+    return text
+
+
+def _add_call(messages: list[Message], call_id: str, name: str, arguments: str) -> None:
+    """Add a call of a function; calls in a row are one message."""
+    function = {"name": name, "arguments": arguments}
+    call = {"id": call_id, "type": "function", "function": function}
+    last = messages[-1] if messages else {}
+    if last.get("role") == "assistant" and last.get("tool_calls"):
+        messages[-1] = {**last, "tool_calls": [*last["tool_calls"], call]}
+    elif last.get("role") == "assistant":
+        messages[-1] = {**last, "tool_calls": [call]}
+    else:
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+
+
+def _output(call_id: str, text: str) -> Message:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def _source(result: Mapping[str, Any]) -> Source:
+    """Return a result of an earlier search as a source without a number."""
+    attributes = result.get("attributes")
+    names = {name: str(result.get(name) or "") for name in ("file_id", "filename")}
+    place = {
+        name: result[name]
+        for name in ("page", "char_start", "char_end")
+        if isinstance(result.get(name), int)
+    }
+    text = str(result.get("text") or "")
+    chunk = Chunk(
+        content=text,
+        chunk_id=str(result.get("chunk_id") or new_id("chunk")),
+        metadata={**(attributes if isinstance(attributes, dict) else {}), **names},
+        chunk_metadata=ChunkMetadata.model_construct(**place),
+    )
+    score = result.get("score")
+    score = float(score) if isinstance(score, int | float) else 0.0
+    return Source(0, str(result.get("vector_store_id") or ""), chunk, score, text, place)

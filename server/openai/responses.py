@@ -1,0 +1,293 @@
+"""Responses: answers with citations from vector stores, streamed or whole, and stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from corral.api.errors import (
+    Conflict,
+    CorralError,
+    NotFound,
+    ProviderError,
+    ProviderTimeout,
+    Unavailable,
+)
+from corral.providers.rag.answer import Answerer
+from corral.providers.rag.answer_events import Ended
+from corral.providers.stack.stack import Stack
+from corral.server.access.roles import READER
+from corral.server.errors import ERRORS, WireError, log_failure
+from corral.server.openai import sse
+from corral.server.openai.chat import model_failure, while_connected
+from corral.server.openai.paging import CursorOf, page_of_items
+from corral.server.openai.response_asking import Work, prepared
+from corral.server.openai.response_requests import CreateResponse, WithResults
+from corral.server.openai.response_stream import WireEvent, shown_item
+from corral.server.openai.routes import OpenAIRoute, json_response
+from corral.server.routing import AnswererOf, StackOf
+
+router = APIRouter(
+    prefix="/v1/responses", tags=["Answers"], route_class=OpenAIRoute, responses=ERRORS
+)
+
+FIRST_SECONDS = 1.0
+"""Time in which a failure of the model is an HTTP error; then the stream begins."""
+
+_BEFORE = frozenset(
+    f"response.{name}"
+    for name in (
+        "created",
+        "in_progress",
+        "file_search_call.in_progress",
+        "file_search_call.searching",
+    )
+)
+"""Events that say nothing of the model or of a search's outcome."""
+
+_CODES = {
+    "rate_limit_exceeded": "rate_limit_exceeded",
+    "vector_store_timeout": "vector_store_timeout",
+    "context_length_exceeded": "invalid_prompt",
+    "invalid_prompt": "invalid_prompt",
+}
+"""Codes of a failed response by the codes of errors; `server_error` for the others."""
+
+
+@router.post("", summary="Create a response", dependencies=[READER])
+async def create(
+    request: CreateResponse, http: Request, stack: StackOf, answerer: AnswererOf
+) -> Response:
+    """Answer a question, and search vector stores for it with the tool `file_search`.
+
+    The model `corral/ID` answers from the vector DB of that id without a tool.
+    """
+    work = await prepared(request, stack)
+    events = _written(work, stack, answerer)
+    if request.stream:
+        waiting: asyncio.Queue[WireEvent | Exception | None] = asyncio.Queue()
+        reader = asyncio.create_task(_read(events, waiting))
+        try:
+            first = await while_connected(http, _first(waiting))
+        except CorralError as error:
+            raise failure(error, work) from error
+        except BaseException:
+            reader.cancel()
+            raise
+        return sse.stream(_rest(first, waiting, reader, work), named=True)
+
+    async def whole() -> None:
+        async with aclosing(events):
+            async for _ in events:
+                pass
+
+    try:
+        await while_connected(http, whole())
+    except CorralError as error:
+        raise failure(error, work) from error
+    return json_response(work.writer.shown())
+
+
+async def _written(work: Work, stack: Stack, answerer: Answerer) -> AsyncGenerator[WireEvent, None]:
+    """Yield the events of a response; it is stored before the last one.
+
+    Raises:
+        CorralError: The search or the model failed, or the conversation is busy.
+    """
+    conversation_id = work.request.conversation_id
+    conversations, writer = stack.conversations, work.writer
+    if conversation_id is not None:
+        await conversations.lock(conversation_id)
+    try:
+        for event in writer.begin():
+            yield event
+        ended = None
+        async with aclosing(answerer.answer(work.ask)) as events:
+            async for each in events:
+                for event in writer.write(each):
+                    yield event
+                ended = each
+        assert isinstance(ended, Ended)  # noqa: S101 - the last event of every answer
+        last = writer.end(ended)
+        is_stored = work.request.store is not False
+        if is_stored or conversation_id is not None:
+            await conversations.save(
+                writer.response, work.inputs, conversation_id, is_stored=is_stored
+            )
+            conversation_id = None
+        for event in last:
+            yield event
+    finally:
+        if conversation_id is not None:
+            await conversations.unlock(conversation_id)
+
+
+async def _read(
+    events: AsyncGenerator[WireEvent, None], waiting: asyncio.Queue[WireEvent | Exception | None]
+) -> None:
+    """Put the events into a queue, then None or the error."""
+    try:
+        async with aclosing(events):
+            async for event in events:
+                await waiting.put(event)
+    except Exception as error:  # noqa: BLE001 - who reads the queue raises or reports it
+        await waiting.put(error)
+    else:
+        await waiting.put(None)
+
+
+async def _first(waiting: asyncio.Queue[WireEvent | Exception | None]) -> list[WireEvent]:
+    """Return the events up to the first that says something, for `FIRST_SECONDS`.
+
+    Raises:
+        Exception: What failed until then.
+    """
+    first: list[WireEvent] = []
+    try:
+        async with asyncio.timeout(FIRST_SECONDS):
+            while not first or first[-1]["type"] in _BEFORE or _begins_search(first[-1]):
+                event = await waiting.get()
+                if isinstance(event, Exception):
+                    raise event
+                if event is None:
+                    break
+                first.append(event)
+    except TimeoutError:
+        pass
+    return first
+
+
+def _begins_search(event: WireEvent) -> bool:
+    return bool(event.get("item", {}).get("type") == "file_search_call")
+
+
+async def _rest(
+    first: Sequence[WireEvent],
+    waiting: asyncio.Queue[WireEvent | Exception | None],
+    reader: asyncio.Task[None],
+    work: Work,
+) -> AsyncGenerator[Mapping[str, Any], None]:
+    """Yield all events of a stream; after a failure, the events that tell of it."""
+    try:
+        for event in first:
+            yield event
+        while (following := await waiting.get()) is not None:
+            if isinstance(following, Exception):
+                for event in _failed(following, work):
+                    yield event
+                return
+            yield following
+    finally:
+        reader.cancel()
+
+
+def _failed(error: Exception, work: Work) -> list[WireEvent]:
+    if not isinstance(error, CorralError):
+        log_failure(error)
+        return work.writer.fail("server_error", "The server failed.")
+    shown = failure(error, work)
+    code = shown.code if isinstance(shown, WireError) else ""
+    return work.writer.fail(_CODES.get(code, "server_error"), str(shown))
+
+
+def failure(error: CorralError, work: Work) -> CorralError:
+    """Return the refusal for a search, a model or a conversation that failed."""
+    if isinstance(error, WireError):
+        return error
+    if isinstance(error, Conflict):
+        return WireError(
+            409, "conversation_locked", error.message, hint=error.hint, field=error.field
+        )
+    if work.writer.is_searching:
+        return _search_failure(error, work.place)
+    if isinstance(error, ProviderError):
+        refusal = model_failure(error)
+        refusal.field = "input" if refusal.field == "messages" else refusal.field
+        return refusal
+    return error
+
+
+def _search_failure(error: CorralError, place: str) -> CorralError:
+    field = f"{place}.vector_store_ids" if place else "model"
+    status, code = 0, ""
+    if isinstance(error, ProviderTimeout):
+        status, code = 504, "vector_store_timeout"
+    elif isinstance(error, Unavailable):
+        status, code = 503, "vector_store_unavailable"
+    elif isinstance(error, NotFound):
+        status, code = 404, "vector_store_not_found"
+    if not status:
+        return error
+    return WireError(
+        status, code, error.message, hint=error.hint, field=field, retryable=error.retryable
+    )
+
+
+# --- stored responses ----------------------------------------------------------------------
+
+
+@router.get("/{response_id}", summary="Get a response")
+async def retrieve(
+    response_id: str,
+    stack: StackOf,
+    with_results: WithResults,
+    stream: Annotated[bool, Query(description="Must be false.")] = False,
+) -> Response:
+    """Return a stored response."""
+    if stream:
+        raise WireError(
+            400, "unsupported_value", "A stored response is not streamed again.", field="stream"
+        )
+    response = await _stored(response_id, stack)
+    output = [shown_item(each, with_results=with_results) for each in response["output"]]
+    return json_response({**response, "output": output})
+
+
+@router.delete("/{response_id}", summary="Delete a response", dependencies=[READER])
+async def delete(response_id: str, stack: StackOf) -> Response:
+    """Delete a stored response."""
+    with _not_found():
+        await stack.conversations.delete_response(response_id)
+    return json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+@router.post("/{response_id}/cancel", summary="Cancel a response", dependencies=[READER])
+async def cancel(response_id: str, stack: StackOf) -> Response:
+    """Refuse: only a response that is written in the background could be cancelled."""
+    await _stored(response_id, stack)
+    raise WireError(
+        409, "response_not_cancellable", "The response is complete.", field="response_id"
+    )
+
+
+@router.get("/{response_id}/input_items", summary="List the input of a response")
+async def list_inputs(
+    response_id: str,
+    stack: StackOf,
+    cursor: CursorOf,
+    with_results: WithResults,
+) -> Response:
+    """Return a page of the items of a request."""
+    with _not_found():
+        items = await stack.conversations.inputs(response_id)
+    shown = [shown_item(each, with_results=with_results) for each in items]
+    return json_response(page_of_items(shown, cursor))
+
+
+async def _stored(response_id: str, stack: Stack) -> dict[str, Any]:
+    with _not_found():
+        return await stack.conversations.response(response_id)
+
+
+@contextmanager
+def _not_found() -> Iterator[None]:
+    try:
+        yield
+    except NotFound as error:
+        raise WireError(
+            404, "response_not_found", error.message, hint=error.hint, field="response_id"
+        ) from None
