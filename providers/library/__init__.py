@@ -46,6 +46,7 @@ from corral.providers.library.arguments import (
     question_of,
 )
 from corral.providers.library.loop_thread import LoopThread, closed
+from corral.providers.rag.answer import Answer, Answerer, Ask
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack.stack import Stack
 
@@ -266,6 +267,33 @@ class Corral:
             question_of(question), names, context_options(max_tokens, options)
         )
 
+    async def answer(
+        self,
+        question: str,
+        *vector_db_ids: str,
+        model: str | None = None,
+        max_tokens: int = 4096,
+        **options: Any,
+    ) -> Answer:
+        """Return an answer to a question, with the sources that it cites.
+
+        Args:
+            question: In words.
+            vector_db_ids: Where to look.
+            model: A language model of the configuration; None takes `answers.model`, else the
+                first. Without a configuration it is `extractive`, which quotes the sources.
+            max_tokens: Budget of the context that the model reads.
+            options: Fields of `RAGQueryConfig`, such as `max_chunks` or `mode`.
+        """
+        ask = Ask(
+            model=model or self._stack.answering_model(),
+            messages=[{"role": "user", "content": question_of(question)}],
+            vector_db_ids=[name_of(each) for each in vector_db_ids],
+            config=context_options(max_tokens, options),
+            search="first",
+        )
+        return await Answerer(self._tool, self._stack).whole(ask)
+
 
 class SyncCorral:
     """`Corral` for code without an event loop: one runs in a thread of its own. See `open_sync`.
@@ -369,3 +397,15 @@ class SyncCorral:
     ) -> RAGQueryResult:
         """Return the context that answers a question; see `Corral.ask`."""
         return self._run(self._herd.ask(question, *vector_db_ids, max_tokens=max_tokens, **options))
+
+    def answer(
+        self,
+        question: str,
+        *vector_db_ids: str,
+        model: str | None = None,
+        max_tokens: int = 4096,
+        **options: Any,
+    ) -> Answer:
+        """Return an answer to a question; see `Corral.answer`."""
+        chosen: dict[str, Any] = {"model": model, "max_tokens": max_tokens, **options}
+        return self._run(self._herd.answer(question, *vector_db_ids, **chosen))

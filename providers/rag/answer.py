@@ -31,6 +31,7 @@ from corral.providers.rag.answer_events import (
     Cited,
     Ended,
     Event,
+    Refusal,
     Result,
     Searched,
     Searching,
@@ -38,7 +39,14 @@ from corral.providers.rag.answer_events import (
     Text,
     Usage,
 )
-from corral.providers.rag.frame import FOOTER, closing, header, item_template, one_line
+from corral.providers.rag.frame import (
+    FOOTER,
+    closing,
+    header,
+    item_template,
+    one_line,
+    source_line,
+)
 from corral.providers.rag.query_generator import query_of
 from corral.providers.rag.tool import FoundContext, RagTool
 from corral.providers.rag.turn import Call, Turn
@@ -118,6 +126,45 @@ class Ask:
     drops_oldest: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer.
+
+    Attributes:
+        text: Without citation markers; of a refusal, its words.
+        citations: By place in the text, in characters: the source that it cites there.
+        sources: All sources that the model was given, by number.
+        reason: As in `Ended`.
+        usage: The tokens.
+    """
+
+    text: str
+    citations: list[tuple[int, Cited]]
+    sources: dict[int, Source]
+    reason: str
+    usage: Usage
+
+    @property
+    def numbered(self) -> str:
+        """The text with the numbers of its sources, and the cited sources below."""
+        parts, start = [], 0
+        for place, cited in self.citations:
+            parts += [self.text[start:place], f" [{cited.source.number}]"]
+            start = place
+        text = "".join([*parts, self.text[start:]])
+        cited_sources = {each.source.number: each.source for _, each in self.citations}
+        return text + numbered(cited_sources)
+
+
+def numbered(sources: Mapping[int, Source]) -> str:
+    """Return sources with their numbers, a line each, to stand below an answer; "" for none."""
+    lines = [
+        f"- [{number}] {source_line(source.chunk, source.place)}"
+        for number, source in sorted(sources.items())
+    ]
+    return "\n\nSources:\n\n" + "\n".join(lines) if lines else ""
+
+
 class Answerer:
     """Answers from the vector DBs of a library.
 
@@ -128,6 +175,23 @@ class Answerer:
 
     def __init__(self, tool: RagTool, models: Models) -> None:
         self._tool, self._models = tool, models
+
+    async def whole(self, ask: Ask) -> Answer:
+        """Return a whole answer; see `answer`."""
+        text, citations, ended = "", [], Ended("stop", Usage())
+        sources = {each.number: each for each in ask.sources}
+        async with aclosing(self.answer(ask)) as events:
+            async for event in events:
+                match event:
+                    case Text(piece) | Refusal(piece):
+                        text += piece
+                    case Cited():
+                        citations.append((len(text), event))
+                    case Searched():
+                        sources |= {each.number: each for each in event.sources}
+                    case Ended():
+                        ended = event
+        return Answer(text, citations, sources, ended.reason, ended.usage)
 
     async def answer(self, ask: Ask) -> AsyncGenerator[Event, None]:
         """Yield the events of an answer. Ending the iteration ends the model's work.

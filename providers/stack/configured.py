@@ -211,6 +211,22 @@ class ConfiguredProviders:
         provider: InferenceProvider = self._serving(Api.INFERENCE, model, "model")
         return provider
 
+    def answering_model(self) -> str:
+        """Return the language model that answers if a caller names none.
+
+        Raises:
+            InvalidRequest: None is configured.
+        """
+        models = [name for _, name in self.inference_models(that_quote=True)]
+        chosen = self.config.answers.model or next(iter(models), None)
+        if chosen is None:
+            raise InvalidRequest(
+                "No language model is configured.",
+                hint="Add one under providers.inference in run.yaml, such as inline::extractive.",
+                field="model",
+            )
+        return chosen
+
     def chat(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
         """Stream a language model's answer; see `InferenceProvider.chat`.
 

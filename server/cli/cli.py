@@ -26,7 +26,7 @@ from corral.server.cli.ingest import ingest
 from corral.server.cli.jobs import jobs
 from corral.server.cli.keys import keys
 from corral.server.cli.options import EXISTING, OUTPUT, Target, json_option, on_client
-from corral.server.cli.querying import query
+from corral.server.cli.querying import ask, query
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -325,7 +325,19 @@ def types_table(types: Sequence[JSON]) -> RenderableType:
     return display.table(headers, rows)
 
 
-for _command in (ingest, query, copy, reembed, dbs, documents, jobs, keys, export_db, import_db):
+for _command in (
+    ingest,
+    query,
+    ask,
+    copy,
+    reembed,
+    dbs,
+    documents,
+    jobs,
+    keys,
+    export_db,
+    import_db,
+):
     main.add_command(_command)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import httpx
@@ -123,6 +123,23 @@ class Client:
             raise refusal(response)
         return _object(response.json())
 
+    async def answer(self, body: JSON) -> AsyncIterator[JSON]:
+        """Yield the events of a response, as `POST /v1/responses` streams them."""
+        if self._stack is not None:
+            async for event in _answered_here(self._stack, body):
+                yield event
+            return
+        sent = {**body, "stream": True}
+        with self._answered():
+            async with self._http.stream("POST", "/v1/responses", json=sent) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise refusal(response)
+                async for line in response.aiter_lines():
+                    name, _, data = line.partition(": ")
+                    if name == "data" and data != "[DONE]":
+                        yield _object(json.loads(data))
+
     async def documents(
         self, vector_db_id: str, after: str, limit: int, *, names: bool = False
     ) -> JSON:
@@ -215,6 +232,31 @@ def _object(reply: Any) -> JSON:
     if not isinstance(reply, dict):
         raise CommandError("The server's answer is not a JSON object.", hint="Is it Corral?")
     return reply
+
+
+async def _answered_here(stack: Stack, body: JSON) -> AsyncIterator[JSON]:
+    """Yield the events of a response as they come: httpx has an app's reply only as a whole."""
+    from corral.api.errors import CorralError
+    from corral.api.options import checked
+    from corral.providers.rag.answer import Answerer
+    from corral.providers.rag.tool import RagTool
+    from corral.server.errors import response_of
+    from corral.server.openai.response_asking import prepared
+    from corral.server.openai.response_requests import CreateResponse
+    from corral.server.openai.responses import failure, written
+
+    tool = RagTool(stack, limits=stack.config.server.limits)
+    try:
+        work = await prepared(checked(CreateResponse, body), stack)
+        try:
+            async with aclosing(written(work, stack, Answerer(tool, stack))) as events:
+                async for event in events:
+                    yield event
+        except CorralError as error:
+            raise failure(error, work) from error
+    except CorralError as error:
+        reply = response_of(error)
+        raise refusal(httpx.Response(reply.status_code, content=bytes(reply.body))) from error
 
 
 async def _restored(

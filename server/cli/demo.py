@@ -26,6 +26,7 @@ from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
 from corral.server.cli.files import Report, SourceFile, collect
 from corral.server.cli.ingesting import ingest_files, print_problems, summary
 from corral.server.cli.progress import ingest_bars
+from corral.server.cli.querying import write_answer
 
 PROJECT = Path(__file__).resolve().parents[2]
 """The folder of the rfcs: the checkout, or `corral` where the package is installed."""
@@ -96,6 +97,13 @@ async def _show(
         for question in questions:
             await _ask(client, question, max_tokens)
             click.echo()
+            display.show(_step("Answered", "by sentences of the sources, without a language model"))
+            click.echo()
+            pieces: list[str] = []
+            body: JSON = {"model": f"corral/{VECTOR_DB}", "input": question, "store": False}
+            await write_answer(client, body, pieces.append)
+            display.show("".join(pieces))
+            click.echo()
         if vain is not None:
             await _ask_in_vain(client, vain)
             click.echo()
@@ -160,7 +168,8 @@ def _step(what: str, text: str) -> Text:
 def _next_commands() -> Text:
     commands = {
         "corral ingest notes PATH --create": "your own files, in a vector DB named notes",
-        'corral query notes "QUESTION" --explain': "ask them, and see why each hit is there",
+        'corral ask notes "QUESTION"': "an answer with its sources",
+        'corral query notes "QUESTION" --explain': "the hits, and why each is there",
         "corral serve": "the same over HTTP; see http://127.0.0.1:8321/docs",
     }
     shown = {display.as_run(command): purpose for command, purpose in commands.items()}

@@ -1,13 +1,15 @@
-"""`corral query`."""
+"""`corral query` and `corral ask`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from corral.server.cli import display
-from corral.server.cli.failures import JSON
+from corral.server.cli.failures import JSON, CommandError
 from corral.server.cli.options import MODES, Target, named_option, number_or_auto, typed
 
 if TYPE_CHECKING:
@@ -102,3 +104,67 @@ async def _query(
         display.show_json(reply)
     else:
         display.show_reply(reply, with_context="max_tokens_in_context" in options, explain=explain)
+
+
+@click.command()
+@click.argument("db")
+@click.argument("question")
+@click.option("--model", help="Language model. [default: answers.model, else the first]")
+@click.option("--json", "as_json", is_flag=True, help="Print the response as JSON.")
+@click.pass_obj
+def ask(target: Target, /, db: str, question: str, model: str | None, as_json: bool) -> None:
+    """Answer a question from a vector DB, with numbered sources.
+
+    Several vector DBs: A+B. Without a language model in run.yaml, the answer quotes the sources.
+    """
+    target.run(_ask, db, question, model, as_json)
+
+
+async def _ask(client: Client, db: str, question: str, model: str | None, as_json: bool) -> None:
+    registered = {each["identifier"] for each in await client.vector_dbs()}
+    names = [db] if db in registered else db.split("+")
+    for name in set(names) - registered:
+        await client.vector_db(name)  # raises the error for an unknown one
+    body: JSON = {"model": f"corral/{db}", "input": question, "store": False}
+    if model is not None:
+        tool = {"type": "file_search", "vector_store_ids": names}
+        body |= {"model": model, "tools": [tool], "tool_choice": {"type": "file_search"}}
+    write = (lambda _: None) if as_json else partial(click.echo, nl=False)
+    response = await write_answer(client, body, write)
+    if as_json:
+        display.show_json(response)
+    else:
+        click.echo()
+
+
+async def write_answer(client: Client, body: JSON, write: Callable[[str], None]) -> JSON:
+    """Write an answer as it streams, with the numbers of its sources, then the sources.
+
+    Args:
+        write: Called with each piece of text.
+
+    Returns:
+        The response.
+
+    Raises:
+        CommandError: The model or the search failed.
+    """
+    sources: dict[tuple[str, str], JSON] = {}
+    event: JSON = {}
+    async for event in client.answer(body):
+        if event["type"] == "response.output_text.delta":
+            write("\n".join(map(display.clean, str(event["delta"]).split("\n"))))
+        elif event["type"] == "response.output_text.annotation.added":
+            citation = event["annotation"]
+            key = citation["vector_store_id"], citation["chunk_id"]
+            sources.setdefault(key, citation)
+            write(f" [{list(sources).index(key) + 1}]")
+    response: JSON = event.get("response") or {}
+    if response.get("status") == "failed":
+        raise CommandError(str((response.get("error") or {}).get("message")))
+    write("\n" if sources else "")
+    for number, citation in enumerate(sources.values(), 1):
+        page, line = citation.get("page"), citation.get("line_start")
+        place = f", page {page}" if page else f", line {line}" if line else ""
+        write(f"\n[{number}] {display.clean(citation['filename'])}{place}")
+    return response

@@ -10,7 +10,7 @@ from corral.api.errors import InvalidRequest
 from corral.api.options import checked
 from corral.api.provider import ChatChunk
 from corral.providers.base.config import AnswerSettings
-from corral.providers.rag.answer import Ask
+from corral.providers.rag.answer import Ask, numbered
 from corral.providers.rag.answer_events import (
     Arguments,
     Cited,
@@ -25,30 +25,13 @@ from corral.providers.rag.answer_events import (
 )
 from corral.providers.stack.stack import Stack
 from corral.server.errors import WireError
-from corral.server.openai.citing import annotation, numbered, search_result
+from corral.server.openai.citing import annotation, search_result
 from corral.server.openai.file_search import FileSearchTool, check_stores, in_field
 
 PREFIX = "corral/"
 """Begins the name of a model that is a vector DB."""
 
 _OWN = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
-
-
-def default_model(stack: Stack) -> str:
-    """Return the language model behind `corral/ID`.
-
-    Raises:
-        InvalidRequest: None is configured.
-    """
-    models = [name for _, name in stack.inference_models(that_quote=True)]
-    chosen = stack.config.answers.model or next(iter(models), None)
-    if chosen is None:
-        raise InvalidRequest(
-            "No language model is configured.",
-            hint="Add one under providers.inference in run.yaml, such as inline::extractive.",
-            field="model",
-        )
-    return chosen
 
 
 async def ask_of(sent: Mapping[str, Any], stack: Stack) -> Ask | None:
@@ -83,7 +66,7 @@ async def ask_of(sent: Mapping[str, Any], stack: Stack) -> Ask | None:
         "options": {name: value for name, value in sent.items() if name not in _OWN},
     }
     if vector_db_ids is not None:
-        model = default_model(stack)
+        model = stack.answering_model()
         return Ask(model=model, vector_db_ids=vector_db_ids, search="first", **shared)
     field = f"tools[{places[0]}]"
     try:

@@ -8,7 +8,6 @@ from typing import Any
 from corral.api.chunks import Chunk
 from corral.providers.base.document_names import filename_of
 from corral.providers.rag.answer_events import Cited, Result, Source
-from corral.providers.rag.frame import source_line
 from corral.server.openai.requests import SET_BY_SERVER
 
 _PLACE = ("page", "page_end", "line_start", "line_end")
@@ -81,12 +80,3 @@ def search_result(result: Result) -> dict[str, Any]:
         "included": result.number is not None,
         **{name: value for name, value in place.items() if value is not None},
     }
-
-
-def numbered(sources: Mapping[int, Source]) -> str:
-    """Return the sources of an answer with their numbers, a line each, to stand below its text."""
-    lines = [
-        f"- [{number}] {source_line(source.chunk, source.place)}"
-        for number, source in sorted(sources.items())
-    ]
-    return "\n\nSources:\n\n" + "\n".join(lines) if lines else ""

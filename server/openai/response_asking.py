@@ -11,7 +11,7 @@ from corral.providers.rag.answer import Ask
 from corral.providers.rag.answer_events import Source
 from corral.providers.stack.stack import Stack
 from corral.server.errors import WireError
-from corral.server.openai.answered_chat import default_model, vector_dbs_of
+from corral.server.openai.answered_chat import vector_dbs_of
 from corral.server.openai.chat import check_model
 from corral.server.openai.file_search import check_stores
 from corral.server.openai.response_items import Item, messages_of, read_items
@@ -108,7 +108,7 @@ def _ask(
     functions = [each for each in tools.functions if allowed is None or each.name in allowed]
     shared["functions"] = [each.as_chat() for each in functions]
     if vector_db_ids is not None:
-        model = default_model(stack)
+        model = stack.answering_model()
         chosen = {"tool_choice": choice} if functions else {}
         return Ask(model=model, vector_db_ids=vector_db_ids, search="first", **chosen, **shared)
     may_search = allowed is None or _SEARCH in allowed

@@ -67,7 +67,7 @@ async def create(
     The model `corral/ID` answers from the vector DB of that id without a tool.
     """
     work = await prepared(request, stack)
-    events = _written(work, stack, answerer)
+    events = written(work, stack, answerer)
     if request.stream:
         waiting: asyncio.Queue[WireEvent | Exception | None] = asyncio.Queue()
         reader = asyncio.create_task(_read(events, waiting))
@@ -92,7 +92,7 @@ async def create(
     return json_response(work.writer.shown())
 
 
-async def _written(work: Work, stack: Stack, answerer: Answerer) -> AsyncGenerator[WireEvent, None]:
+async def written(work: Work, stack: Stack, answerer: Answerer) -> AsyncGenerator[WireEvent, None]:
     """Yield the events of a response; it is stored before the last one.
 
     Raises:

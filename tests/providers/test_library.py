@@ -49,6 +49,10 @@ def test_the_whole_way_without_an_event_loop(tmp_path: Path) -> None:
         assert [hit.chunk.document_id for hit in hits] == ["fence.md"]
         assert "A fence keeps the sheep in." in herd.ask("which fence", "notes").text
         assert herd.ask("xyzzy", "notes").text == ""
+        answer = herd.answer("what does a fence keep in", "notes")
+        assert answer.text == "A fence keeps the sheep in."
+        assert answer.numbered.endswith("Sources:\n\n- [1] fence.md, line 1")
+        assert herd.answer("xyzzy", "notes").citations == []
         herd.unregister("notes")
         with pytest.raises(NotFound, match="notes"):
             herd.query("which fence", "notes")

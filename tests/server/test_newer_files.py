@@ -17,7 +17,7 @@ from .harness import InProcess, Json, run_config
 ENGINES = ("sqlite", "faiss", "chroma")
 """The inline engines whose vector DBs have a SQLite file of Corral's."""
 
-OWN = {"embeddings", "files", "jobs", "keys", "registry", "vector_stores"}
+OWN = {"conversations", "embeddings", "files", "jobs", "keys", "registry", "vector_stores"}
 """The files that a `Database` opens."""
 
 CONFIG = run_config(
@@ -53,7 +53,7 @@ def touch(home: Path, *, make: bool) -> list[str]:
 
 
 def use_app(app: InProcess, *, make: bool) -> list[str]:
-    """Write to each vector DB, query it, and list jobs, files and vector stores."""
+    """Write to each vector DB, query it, list jobs, files and stores, make a conversation."""
     answers: list[httpx.Response] = []
 
     def send(method: str, path: str, body: Json | None = None) -> None:
@@ -69,6 +69,7 @@ def use_app(app: InProcess, *, make: bool) -> list[str]:
         document = {"document_id": "a", "content": f"hay {make}"}
         send("POST", "/v1/tool-runtime/rag-tool/insert", {**db, "documents": [document]})
         send("POST", "/v1/vector-io/query", {**db, "query": "hay"})
+    send("POST", "/v1/conversations", {})
     for path in ("/v1/jobs", "/v1/files", "/v1/vector_stores"):
         send("GET", path)
     refused = [answer for answer in answers if answer.status_code >= 400]

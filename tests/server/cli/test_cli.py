@@ -57,8 +57,8 @@ def test_choices_are_those_of_the_contract() -> None:
 def test_every_command_has_help(invoke: Corral) -> None:
     """Each command explains itself, and the list of them is the documented one."""
     assert set(cli.main.list_commands(click.Context(cli.main))) == {
-        "serve", "demo", "ingest", "query", "copy", "bench", "conformance", "dbs", "documents",
-        "mcp", "providers", "models", "config", "keys", "reembed", "jobs",
+        "serve", "demo", "ingest", "query", "ask", "copy", "bench", "conformance", "dbs",
+        "documents", "mcp", "providers", "models", "config", "keys", "reembed", "jobs",
         "export", "import",
     }  # fmt: skip
     for words in (["ingest"], ["query"], ["copy"], ["dbs", "create"], ["config", "show"], ["demo"]):

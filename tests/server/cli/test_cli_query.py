@@ -1,4 +1,4 @@
-"""`corral query`: the hits, the context, why a hit was found, and which options are refused."""
+"""`corral query` and `corral ask`: hits, contexts, answers, and which options are refused."""
 
 from __future__ import annotations
 
@@ -125,3 +125,31 @@ def test_without_a_text_filters_choose_the_hits(filled: Corral) -> None:
     refused = filled("query", "farm")
     assert refused.exit_code == 2
     assert "The question is empty" in refused.output
+
+
+def test_an_answer_shows_its_sources(filled: Corral) -> None:
+    """The answer quotes a source, numbers it, and names it below; nothing else is printed."""
+    shown = filled("ask", "farm", "How far apart do fence posts stand?")
+    assert shown.exit_code == 0, shown.output
+    lines = shown.stdout.splitlines()
+    assert "Posts stand three meters apart. [1]" in lines[0]
+    assert "[1] fences.md, line" in lines[-1]
+    reply = json.loads(filled("ask", "farm", "posts", "--json").stdout)
+    assert (reply["object"], reply["status"]) == ("response", "completed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("nope", "posts"), "There is no vector DB 'nope'"),
+        (("farm+nope", "posts"), "There is no vector DB 'nope'"),
+        (("farm", "posts", "--model", "nope"), "Model 'nope' not found"),
+        (("farm", ""), "The question is empty"),
+    ],
+)
+def test_what_cannot_be_answered(filled: Corral, arguments: tuple[str, ...], told: str) -> None:
+    """Bad input is an error with exit code 2, and nothing is printed to stdout."""
+    failed = filled("ask", *arguments)
+    assert failed.exit_code == 2, failed.output
+    assert told in failed.stderr
+    assert failed.stdout == ""

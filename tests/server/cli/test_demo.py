@@ -49,7 +49,10 @@ def test_the_whole_way_is_shown(shown: Result) -> None:
     assert ["1", "1.000", "1", "1", "fences.md"] in lines
     assert ["#", "vector", "keyword", "hybrid"] in lines
     assert ["1", "fences.md", "fences.md", "fences.md"] in lines
-    assert text.count("  corral ") == 3
+    answer = text.split("Answered")[1].split("Next:")[0]
+    assert "Posts stand three meters apart. [1]" in answer
+    assert "[1] fences.md" in answer
+    assert text.count("  corral ") == 4
 
 
 def test_in_a_pipe_it_is_plain_text_of_100_columns(shown: Result) -> None:
