@@ -40,9 +40,9 @@ BACKENDS: Mapping[str, int] = {
 """How often each is asked."""
 
 ROUTES: Mapping[str, float] = {
-    "query": 30, "search": 18, "context": 14, "get": 6, "count": 3, "ids": 4, "documents": 3,
-    "document": 5, "foreign": 3, "forged": 2, "add": 4, "replace": 3, "delete": 2, "remove": 2,
-    "set_acl": 3, "copy": 0.05,
+    "query": 30, "search": 18, "context": 14, "answer": 6, "get": 6, "count": 3, "ids": 4,
+    "documents": 3, "document": 5, "foreign": 3, "forged": 2, "add": 4, "replace": 3, "delete": 2,
+    "remove": 2, "set_acl": 3, "copy": 0.05,
 }  # fmt: skip
 """How often each way in is taken."""
 

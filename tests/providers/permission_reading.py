@@ -14,6 +14,8 @@ from corral.api.options import RetrievalOptions, checked
 from corral.api.principal import ACL_KEY, Principal, Role
 from corral.api.rag import RAGQueryConfig
 from corral.providers.base.documents import Page, list_documents, read_document
+from corral.providers.rag.answer import Answerer, Ask
+from corral.providers.rag.answer_events import Cited, Searched, Text
 from corral.providers.rag.tool import RagTool
 
 from .permission_worlds import ADMIN, WORDS, World, Worlds, comparable
@@ -150,6 +152,36 @@ class Reading(Worlds):
         config = checked(RAGQueryConfig, options)
         told = (await tool.query(question, [world.name], config)).model_dump()
         told["metadata"].pop("confidence", None)  # of the vector leg alone, but for an admin
+        return told
+
+    async def _answer(self, world: World, who: Principal) -> None:
+        """An answer that quotes: its words, its citations, and the results that it shows."""
+        question, options = self._question(world), self._options(world)
+        options |= {"max_chunks": self._random.choice([1, 3, 8])}
+        told = await self._quote(world, who, question, options)
+        wanted = await self._quote(world, ADMIN, question, self._bounded(world, who, options))
+        self._check_marks(world, who, told, question)
+        self._compare("the answer", told, wanted, _rounding(world, who))
+
+    async def _quote(
+        self, world: World, who: Principal, question: str, options: dict[str, Any]
+    ) -> list[Any]:
+        stack = self._stack.for_principal(who)
+        ask = Ask(
+            model="extractive",
+            messages=[{"role": "user", "content": question}],
+            vector_db_ids=[world.name],
+            config=checked(RAGQueryConfig, options),
+        )
+        told: list[Any] = []
+        async for event in Answerer(RagTool(stack), stack).answer(ask):
+            match event:
+                case Searched(results=results, context=context):
+                    told += [context, [(each.chunk.chunk_id, each.score) for each in results]]
+                case Text(text):
+                    told.append(text)
+                case Cited(source, quote):
+                    told.append((source.chunk.chunk_id, source.text, quote))
         return told
 
     # --- reading -----------------------------------------------------------------------------

@@ -203,12 +203,14 @@ class Worlds:
 def _config(backends: Collection[str]) -> RunConfig:
     names = dict.fromkeys([*backends, "memory"])
     hashing = {"provider_id": "hashing", "provider_type": "inline::hashing"}
+    extractive = {"provider_id": "extractive", "provider_type": "inline::extractive"}
     engines = [{"provider_id": n, "provider_type": f"inline::{n}"} for n in names]
     return RunConfig.model_validate(
         {
             "providers": {
                 "vector_io": engines,
                 "embedding": [{**hashing, "config": {"dimension": 64}}],
+                "inference": [{**extractive, "config": {"min_confidence": 0}}],
             },
             "default_embedding_model": "hashing",
         }

@@ -80,7 +80,7 @@ def unchecked(patch: Patch) -> None:
     patch.setattr(Scope, "sees", lambda *_: True)
 
 
-@seen_on("query")
+@seen_on("query", "answer")
 def _a_route_without_the_scope(patch: Patch) -> None:
     patch.setattr(
         Stack, "index", lambda self, name, plain=Stack.index: _as_operator(self, name, plain)
