@@ -46,6 +46,7 @@ def annotation(cited: Cited, index: int) -> dict[str, Any]:
         "filename": filename_of(source.chunk),
         "index": index,
         "chunk_id": source.chunk.chunk_id,
+        "document_id": source.chunk.document_id,
         "vector_store_id": source.vector_db_id,
         **shown,
         **_characters(source, start, end),

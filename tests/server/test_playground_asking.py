@@ -297,3 +297,22 @@ def test_the_tune_command_can_run(tmp_path: Path, browser: Browser, engine: str,
         ask(browser, "who sleeps?")
         browser.evaluate(f"{RIGHT}.click()")
         assert browser.evaluate("document.getElementById('tune').textContent") == said
+
+
+def test_an_answer_has_links_to_its_sources(tmp_path: Path, browser: Browser) -> None:
+    """The page shows the answer with numbers, and below it links to the pages of its documents.
+
+    If this fails: the first screen lists chunks, and does not answer.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        store(url, "birds", "The owl sleeps in a tree. It hunts mice.")
+        open_page(browser, url)
+        ask(browser, "where does the owl sleep?")
+        wait(browser, "!document.getElementById('answer-section').hidden")
+        answer = browser.evaluate("document.getElementById('answer').textContent")
+        assert answer.startswith("The owl sleeps in a tree.[1]")
+        link = browser.evaluate("document.querySelector('#sources a').getAttribute('href')")
+        assert httpx.get(f"{url}/{link.partition('#')[0]}").status_code == 200
+        fill(browser, "#ask", "\u200b")
+        browser.evaluate("document.getElementById('ask-form').requestSubmit()")
+        wait(browser, "document.getElementById('answer-section').hidden")

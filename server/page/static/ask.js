@@ -1,5 +1,6 @@
 // A question in all three modes side by side, and the context that a model would get.
 
+import { answer, clearAnswer } from "./answer.js";
 import { post } from "./api.js";
 import { element, fill, find, marked, nameOf, pageLink, say } from "./elements.js";
 import { judge, verdict } from "./judge.js";
@@ -42,6 +43,7 @@ function reveal() {
 // Take away what an earlier question found, so that nothing is judged or copied as the next one's.
 export function clear() {
   latest += 1;
+  clearAnswer();
   for (const id of SHOWN) find(id).hidden = true;
   for (const id of [...MODES, "dropped", "context"]) fill(find(id), []);
 }
@@ -53,7 +55,9 @@ export async function again() {
   const about = { db: current.identifier, question: asked };
   try {
     const answers = await answered();
-    if (turn === latest) show(answers, about);
+    if (turn !== latest) return;
+    show(answers, about);
+    answer(asked, current.identifier);
   } catch (error) {
     if (turn !== latest) return;
     clear();
