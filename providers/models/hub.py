@@ -14,10 +14,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 from urllib.parse import quote
 
 import httpx
+from pydantic import StringConstraints
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
@@ -30,6 +31,9 @@ CONNECT_SECONDS = 5.0
 """Without a network somebody waits this long for the error."""
 READ_SECONDS = 60.0
 RECORD = "sha256.json"
+
+Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+"""A sha256 in settings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from corral.api.errors import ConfigError
 from corral.api.provider import ProviderConfig
-from corral.providers.models.hub import HUB, HubFiles, check_digest, hub_folder
+from corral.providers.models.hub import HUB, Digest, HubFiles, check_digest, hub_folder
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 TOKENIZER = "tokenizer.json"
 CONFIG = "config.json"
 DEFAULT_FILES = ("onnx/model.onnx", "model.onnx")
-
-Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 class OnnxSource(ProviderConfig):

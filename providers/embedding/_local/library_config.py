@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from corral.api.errors import ConfigError
 from corral.api.provider import ProviderConfig
-from corral.providers.models.onnx import Digest
+from corral.providers.models.hub import Digest
 
 
 class LibraryFiles(ProviderConfig):
