@@ -29,6 +29,7 @@ from corral.bench.scratch import DIMENSION, batches, scratch_vector_db, syntheti
 from corral.bench.stopwatch import Bound, Stopwatch, clocked
 from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create
+from lab.answering import measure_answers
 from lab.ingesting import measure_ingest, measure_waiting
 from lab.lists import measure_lists
 from lab.option_costs import measure_options
@@ -38,7 +39,7 @@ from lab.scope import measure_scope
 K = 10
 QUERIES = 100
 WARM_UP = 20
-PARTS = ("index", "lists", "server", "options", "scope", "ingest")
+PARTS = ("index", "lists", "server", "options", "scope", "ingest", "answers")
 
 
 def queries_of_common_and_rare_words(count: int) -> list[str]:
@@ -206,6 +207,7 @@ def main(count: int, server_count: int, only: str | None) -> None:
             "documents in, as jobs, inline::sqlite",
             lambda: asyncio.run(measure_ingest()) + asyncio.run(measure_waiting()),
         ),
+        "answers": (f"answers, {chunks}", lambda: measure_answers(count)),
     }
     console, holds = Console(width=140), True
     for name, (title, measure) in parts.items():

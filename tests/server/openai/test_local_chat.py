@@ -10,6 +10,7 @@ import pytest
 
 from ...language_model import model_settings
 from ..harness import live_server, run_config
+from .answers import NOTES, QUESTION, add_notes
 
 ASKED: Any = [{"role": "user", "content": "Say hello."}]
 
@@ -25,6 +26,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
         live_server(config, tmp_path_factory.mktemp("home")) as url,
         openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as made,
     ):
+        add_notes(url)
         yield made
 
 
@@ -77,3 +79,37 @@ def test_a_client_that_leaves_frees_the_model(client: openai.OpenAI) -> None:
         next(iter(stream))
     answer = client.chat.completions.create(model="tiny", messages=ASKED, max_tokens=3)
     assert answer.choices[0].finish_reason == "length"
+
+
+def test_it_answers_from_vector_dbs_through_every_door(client: openai.OpenAI) -> None:
+    """Responses, a stream of them and chat: an answer, with citations of what was sent to it.
+
+    If this fails: the scripted model of the other tests hides what a real one needs.
+    """
+    greedy: Any = {"model": "corral/notes", "temperature": 0}
+    response = client.responses.create(
+        **greedy, input=QUESTION, max_output_tokens=40, include=["file_search_call.results"]
+    )
+    search, message = response.output
+    shown = {each.text for each in getattr(search, "results", None) or ()}
+    assert shown == set(NOTES.values())
+    part: Any = message.to_dict()["content"]
+    assert part[0]["text"]
+    assert all(each["quote"] in shown for each in part[0]["annotations"])
+    with client.responses.stream(**greedy, input=QUESTION, max_output_tokens=40) as stream:
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        final = stream.get_final_response()
+    assert len(deltas) > 3
+    assert "".join(deltas) == final.output_text == response.output_text
+    messages: Any = [{"role": "user", "content": QUESTION}]
+    with client.chat.completions.create(
+        **greedy, messages=messages, max_tokens=40, stream=True
+    ) as chunks:
+        text = "".join(each.choices[0].delta.content or "" for each in chunks)
+    numbers = [number for number in "123" if f"[{number}]" in text]
+    assert len(numbers) >= bool(part[0]["annotations"])
+    assert text.startswith(response.output_text[:20])
+    follow: Any = client.responses.create(
+        **greedy, input="Why?", previous_response_id=response.id, max_output_tokens=16
+    )
+    assert follow.status in ("completed", "incomplete")
