@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from corral.api.errors import InvalidRequest
+from corral.api.errors import CorralError, InvalidRequest
 from corral.api.options import checked
 from corral.api.provider import ChatChunk
 from corral.providers.base.config import AnswerSettings
@@ -19,6 +19,7 @@ from corral.providers.rag.answer_events import (
     FunctionCall,
     Refusal,
     Searched,
+    Searching,
     Source,
     Text,
     Usage,
@@ -26,7 +27,12 @@ from corral.providers.rag.answer_events import (
 from corral.providers.stack.stack import Stack
 from corral.server.errors import WireError
 from corral.server.openai.citing import annotation, search_result
-from corral.server.openai.file_search import FileSearchTool, check_stores, in_field
+from corral.server.openai.file_search import (
+    FileSearchTool,
+    check_stores,
+    in_field,
+    search_failure,
+)
 
 PREFIX = "corral/"
 """Begins the name of a model that is a vector DB."""
@@ -44,7 +50,9 @@ async def ask_of(sent: Mapping[str, Any], stack: Stack) -> Ask | None:
         InvalidRequest: The tool is malformed, or there are two.
         WireError: 404 for an unknown vector store.
     """
-    tools: list[Any] = sent.get("tools") or []
+    tools: Any = sent.get("tools") or []
+    if not isinstance(tools, list):
+        raise InvalidRequest("tools must be a list.", field="tools")
     places = [
         place
         for place, each in enumerate(tools)
@@ -61,9 +69,14 @@ async def ask_of(sent: Mapping[str, Any], stack: Stack) -> Ask | None:
         )
     shared: dict[str, Any] = {
         "messages": sent["messages"],
-        "functions": [each for place, each in enumerate(tools) if place not in places],
+        "functions": [
+            _function(each, f"tools[{place}]")
+            for place, each in enumerate(tools)
+            if place not in places
+        ],
         "tool_choice": sent.get("tool_choice"),
         "options": {name: value for name, value in sent.items() if name not in _OWN},
+        "cites": sent.get("response_format") in (None, {"type": "text"}),
     }
     if vector_db_ids is not None:
         model = stack.answering_model()
@@ -83,6 +96,22 @@ async def ask_of(sent: Mapping[str, Any], stack: Stack) -> Ask | None:
         search="first" if always else "auto",
         **shared,
     )
+
+
+def _function(tool: Any, field: str) -> dict[str, Any]:
+    """Return a tool that is a function of the client.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    function = tool.get("function") if isinstance(tool, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise InvalidRequest(
+            f"{field} is no function and no file_search.",
+            hint='Send {"type": "function", "function": {"name": ..., "parameters": ...}}.',
+            field=field,
+        )
+    return {**tool}
 
 
 async def vector_dbs_of(model: str, stack: Stack) -> list[str] | None:
@@ -109,21 +138,35 @@ async def vector_dbs_of(model: str, stack: Stack) -> list[str] | None:
 
 
 async def answered(
-    events: AsyncGenerator[Event, None], settings: AnswerSettings
+    events: AsyncGenerator[Event, None], settings: AnswerSettings, field: str
 ) -> AsyncGenerator[ChatChunk, None]:
     """Yield the chunks of an answer.
 
     The last ones have its sources: as annotations, and in the text if the settings say so.
+
+    Args:
+        field: Where the request names the vector stores.
+
+    Raises:
+        CorralError: The search or the model failed.
     """
     writer = _Writer(settings.numbered_sources)
-    yield _chunk({"role": "assistant", "content": ""})
-    async with aclosing(events):
-        async for event in events:
-            if delta := writer.delta(event):
-                yield _chunk(delta)
-            if isinstance(event, Ended):
-                for chunk in writer.end(event):
-                    yield chunk
+    has_begun = is_searching = False
+    try:
+        async with aclosing(events):
+            async for event in events:
+                is_searching = isinstance(event, Searching)
+                # Until the model says something, a failure is an error of HTTP.
+                if not has_begun and not isinstance(event, Searching | Searched):
+                    has_begun = True
+                    yield _chunk({"role": "assistant", "content": ""})
+                if delta := writer.delta(event):
+                    yield _chunk(delta)
+                if isinstance(event, Ended):
+                    for chunk in writer.end(event):
+                        yield chunk
+    except CorralError as error:
+        raise (search_failure(error, field) if is_searching else error) from error
 
 
 class _Writer:

@@ -26,7 +26,7 @@ from corral.providers.stack.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS, WireError, log_failure
 from corral.server.openai import sse
-from corral.server.openai.answered_chat import answered, ask_of
+from corral.server.openai.answered_chat import PREFIX, answered, ask_of
 from corral.server.openai.routes import OpenAIRoute, json_response
 from corral.server.routing import AnswererOf, StackOf
 
@@ -68,7 +68,8 @@ async def create(
         check_model(stack, request.model)
         chunks = named(stack.chat(sent), request.model)
     else:
-        written = answered(answerer.answer(ask), stack.config.answers)
+        field = "model" if request.model.startswith(PREFIX) else "tools"
+        written = answered(answerer.answer(ask), stack.config.answers, field)
         chunks = named(written, request.model)
     if request.stream:
         options = request.stream_options

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from corral.api.errors import CorralError, Expired, NotFound
+from corral.api.errors import CorralError, Expired, NotFound, ProviderTimeout, Unavailable
 from corral.api.filters import WireFilter
 from corral.api.options import RankingOptions, checked
 from corral.api.rag import RAGQueryConfig
@@ -87,3 +87,23 @@ def in_field(error: CorralError, field: str) -> CorralError:
     """Return an error that names its field within the tool."""
     error.field = f"{field}.{error.field}" if error.field else field
     return error
+
+
+def search_failure(error: CorralError, field: str) -> CorralError:
+    """Return the refusal for a search that failed.
+
+    Args:
+        field: Where the request names the vector stores.
+    """
+    status, code = 0, ""
+    if isinstance(error, ProviderTimeout):
+        status, code = 504, "vector_store_timeout"
+    elif isinstance(error, Unavailable):
+        status, code = 503, "vector_store_unavailable"
+    elif isinstance(error, NotFound):
+        status, code = 404, "vector_store_not_found"
+    if not status:
+        return error
+    return WireError(
+        status, code, error.message, hint=error.hint, field=field, retryable=error.retryable
+    )

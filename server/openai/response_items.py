@@ -9,12 +9,16 @@ from typing import Any, TypeAlias
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import InvalidRequest, NotFound
+from corral.api.wire import is_unicode
 from corral.providers.rag.answer import FUNCTION, NOTHING_FOUND, Message, replayed
 from corral.providers.rag.answer_events import Source
 from corral.providers.stack.stack import Stack
 from corral.server.errors import WireError
 
 Item: TypeAlias = dict[str, Any]
+
+MAX_ID = 255
+"""Maximum length of an id, in characters."""
 
 ROLES = ("user", "assistant", "system", "developer")
 _PREFIXES = {
@@ -55,7 +59,7 @@ async def _read(given: Any, stack: Stack, field: str) -> Item:
     kind = given.get("type") or ("message" if "role" in given else None)
     if kind == "item_reference":
         return await _referred(given, stack, field)
-    if kind not in _PREFIXES:
+    if not isinstance(kind, str) or kind not in _PREFIXES:
         raise WireError(
             400,
             "unsupported_value",
@@ -63,7 +67,7 @@ async def _read(given: Any, stack: Stack, field: str) -> Item:
             hint=f"Known: {', '.join(_PREFIXES)}, item_reference.",
             field=f"{field}.type",
         )
-    item = {"id": given.get("id") or new_id(kind), **given, "type": kind}
+    item = {**given, "id": given.get("id") or new_id(kind), "type": kind}
     _require(item, ("id",), field)
     if kind == "message":
         if given.get("role") not in ROLES:
@@ -71,6 +75,9 @@ async def _read(given: Any, stack: Stack, field: str) -> Item:
         content = await _content(given.get("content"), stack, f"{field}.content")
         item["content"] = _parts(content, item["role"]) if isinstance(content, str) else content
         item["status"] = "completed"
+    elif kind == "file_search_call":
+        _require_list(item, "queries", str, field)
+        _require_list(item, "results", dict, field)
     elif kind == "function_call":
         _require(item, ("call_id", "name", "arguments"), field)
     elif kind == "function_call_output":
@@ -83,11 +90,26 @@ def _require(item: Item, names: Sequence[str], field: str) -> None:
     for name in names:
         if not isinstance(item.get(name), str):
             raise InvalidRequest(f"{field}.{name} must be a text.", field=f"{field}.{name}")
+        if name in ("id", "call_id") and not (is_unicode(item[name]) and len(item[name]) <= MAX_ID):
+            raise InvalidRequest(
+                f"{field}.{name} must be Unicode of at most {MAX_ID} characters.",
+                field=f"{field}.{name}",
+            )
+
+
+def _require_list(item: Item, name: str, of: type, field: str) -> None:
+    """Refuse a field that is neither null nor a list of such values."""
+    value = item.get(name)
+    if value is None or (isinstance(value, list) and all(isinstance(each, of) for each in value)):
+        return
+    kind = "texts" if of is str else "objects"
+    raise InvalidRequest(f"{field}.{name} must be a list of {kind}.", field=f"{field}.{name}")
 
 
 async def _referred(given: Item, stack: Stack, field: str) -> Item:
+    _require(given, ("id",), field)
     try:
-        return await stack.conversations.item(str(given.get("id")))
+        return await stack.conversations.item(given["id"])
     except NotFound as error:
         raise WireError(404, "item_not_found", error.message, field=f"{field}.id") from None
 
@@ -113,13 +135,15 @@ async def _part(given: Any, stack: Stack, field: str) -> Item:
     if kind == "input_file":
         return {"type": "input_text", "text": await _file_text(given, stack, field)}
     name = "refusal" if kind == "refusal" else "text"
-    if kind != "refusal" and kind not in _TEXTS:
+    if not isinstance(kind, str) or (kind != "refusal" and kind not in _TEXTS):
         hint = "The models of this server read text. Send input_text, or input_file."
         what = f"{field}.type is {str(kind)[:100]!r}."
         raise WireError(400, "unsupported_value", what, hint=hint, field=f"{field}.type")
     if not isinstance(given.get(name), str):
         raise InvalidRequest(f"{field}.{name} must be a text.", field=f"{field}.{name}")
-    return {**given}
+    annotations = given.get("annotations")
+    is_list = isinstance(annotations, list)
+    return {**given, **({} if is_list or annotations is None else {"annotations": []})}
 
 
 async def _file_text(given: Item, stack: Stack, field: str) -> str:
@@ -163,7 +187,7 @@ def messages_of(items: Sequence[Item]) -> tuple[list[Message], list[Source]]:
         if kind == "message":
             messages.append(_message(item, sources))
         elif kind == "file_search_call" and item.get("results"):
-            queries = [each for each in item.get("queries") or () if isinstance(each, str)]
+            queries = item.get("queries") or []
             results = [_source(each) for each in item["results"] if each.get("included", True)]
             text, shown = replayed(" ".join(queries), results, len(sources) + 1)
             sources += shown
@@ -198,13 +222,12 @@ def _text(content: str | Sequence[Item]) -> str:
 def _marked(part: Item, sources: Sequence[Source]) -> str:
     """Return the text of an answer with its citation markers, as the model wrote it."""
     text: str = part.get("text") or part.get("refusal") or ""
-    numbers: dict[tuple[Any, Any], int] = {
-        (each.vector_db_id, each.chunk.chunk_id): each.number for each in sources
-    }
+    numbers = {(each.vector_db_id, each.chunk.chunk_id): each.number for each in sources}
     cited = [
-        (each["index"], numbers.get((each.get("vector_store_id"), each.get("chunk_id"))))
+        (each["index"], numbers.get((each["vector_store_id"], each["chunk_id"])))
         for each in part.get("annotations") or ()
         if isinstance(each, dict) and isinstance(each.get("index"), int)
+        if isinstance(each.get("chunk_id"), str) and isinstance(each.get("vector_store_id"), str)
     ]
     for index, number in sorted(cited, key=lambda one: one[0], reverse=True):
         if number is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from fastapi import Depends, Query
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from corral.api.errors import InvalidRequest
 from corral.api.options import checked
-from corral.api.wire import Strict
+from corral.api.wire import Strict, is_unicode
 from corral.api.wire_numbers import ExactNumbers
 from corral.server.errors import WireError
 from corral.server.openai.file_search import FileSearchTool, in_field
@@ -39,6 +39,12 @@ Include: TypeAlias = Literal[
 RESULTS = "file_search_call.results"
 
 
+def _unicode(text: str) -> str:
+    if not is_unicode(text):
+        raise ValueError("must be Unicode, without lone surrogates")
+    return text
+
+
 async def _with_results(
     include: Annotated[list[Include] | None, Query(description="As in POST.")] = None,
     bracketed: Annotated[
@@ -52,6 +58,10 @@ WithResults = Annotated[bool, Depends(_with_results)]
 """True if `include` asks for the results of searches; OpenAI's client writes `include[]`."""
 
 
+Reference: TypeAlias = Annotated[str, Field(max_length=255), AfterValidator(_unicode)]
+"""The id of a response or of a conversation."""
+
+
 class TextFormat(Strict):
     """The form of the answer: text, JSON, or JSON of a schema."""
 
@@ -62,6 +72,12 @@ class TextFormat(Strict):
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
     strict: bool | None = None
     description: str | None = None
+
+    @model_validator(mode="after")
+    def _has_its_schema(self) -> Self:
+        if self.type == "json_schema" and not (self.name and self.schema_ is not None):
+            raise ValueError("json_schema needs a name and a schema")
+        return self
 
     def response_format(self) -> dict[str, Any] | None:
         """Return the form in the words of chat completions; None for text."""
@@ -94,7 +110,7 @@ class Reasoning(ExactNumbers):
 class ConversationReference(Strict):
     """A conversation, by its id."""
 
-    id: str
+    id: Reference
 
 
 class StreamOptions(Strict):
@@ -142,8 +158,8 @@ class CreateResponse(ExactNumbers):
     tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["auto", "none", "required"] | dict[str, Any] | None = None
     include: list[Include] | None = None
-    previous_response_id: str | None = None
-    conversation: str | ConversationReference | None = None
+    previous_response_id: Reference | None = None
+    conversation: Reference | ConversationReference | None = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

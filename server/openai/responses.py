@@ -14,8 +14,6 @@ from corral.api.errors import (
     CorralError,
     NotFound,
     ProviderError,
-    ProviderTimeout,
-    Unavailable,
 )
 from corral.providers.rag.answer import Answerer
 from corral.providers.rag.answer_events import Ended
@@ -24,6 +22,7 @@ from corral.server.access.roles import READER
 from corral.server.errors import ERRORS, WireError, log_failure
 from corral.server.openai import sse
 from corral.server.openai.chat import model_failure, while_connected
+from corral.server.openai.file_search import search_failure
 from corral.server.openai.paging import CursorOf, page_of_items
 from corral.server.openai.response_asking import Work, prepared
 from corral.server.openai.response_requests import CreateResponse, WithResults
@@ -203,28 +202,12 @@ def failure(error: CorralError, work: Work) -> CorralError:
             409, "conversation_locked", error.message, hint=error.hint, field=error.field
         )
     if work.writer.is_searching:
-        return _search_failure(error, work.place)
+        return search_failure(error, f"{work.place}.vector_store_ids" if work.place else "model")
     if isinstance(error, ProviderError):
         refusal = model_failure(error)
         refusal.field = "input" if refusal.field == "messages" else refusal.field
         return refusal
     return error
-
-
-def _search_failure(error: CorralError, place: str) -> CorralError:
-    field = f"{place}.vector_store_ids" if place else "model"
-    status, code = 0, ""
-    if isinstance(error, ProviderTimeout):
-        status, code = 504, "vector_store_timeout"
-    elif isinstance(error, Unavailable):
-        status, code = 503, "vector_store_unavailable"
-    elif isinstance(error, NotFound):
-        status, code = 404, "vector_store_not_found"
-    if not status:
-        return error
-    return WireError(
-        status, code, error.message, hint=error.hint, field=field, retryable=error.retryable
-    )
 
 
 # --- stored responses ----------------------------------------------------------------------
