@@ -125,7 +125,7 @@ def test_a_killed_backend(backend: Backend, app: InProcess) -> None:
     """503 with the provider's name; SQLite answers all the while; back without a restart of Corral.
 
     It is down when Corral starts, comes up, is killed during inserts and started again: what Corral
-    acknowledged is there.
+    acknowledged is there. While it is down, an answer from it is a refusal and never an empty one.
     """
     server = backend[0]
     refused = app.send("POST", "/v1/vector-dbs", registration("far"))
@@ -162,6 +162,17 @@ def test_a_killed_backend(backend: Backend, app: InProcess) -> None:
 
     app.run(scenario)
     assert health(app) == {"near": "OK", "farm": "Error"}
+    messages = [{"role": "user", "content": "fox"}]
+    for stream in (False, True):
+        questions: dict[str, Json] = {
+            "responses": {"input": "fox"},
+            "chat/completions": {"messages": messages},
+        }
+        for path, question in questions.items():
+            body = {"model": "corral/near+far", "stream": stream, **question}
+            unanswered = app.send("POST", f"/v1/{path}", body)
+            assert unanswered.status_code == 503, unanswered.text
+            assert unanswered.json()["error"]["code"] == "vector_store_unavailable"
     start(server)
     for mode in ("vector", "keyword", "hybrid"):
         found = app.ok("POST", *query("far", mode))
