@@ -256,11 +256,10 @@ async def check_database(connection: Connection) -> None:
         ConfigError: The encoding is not UTF-8, or pgvector is missing or too old; the hint is the
             command that mends it.
     """
-    cursor = await connection.execute(
+    encoding, database, version = await connection.row(
         "SELECT current_setting('server_encoding'), current_database(),"
         " (SELECT extversion FROM pg_extension WHERE extname = 'vector')"
     )
-    encoding, database, version = await cursor.fetchone() or ("", "", None)
     if encoding != "UTF8":
         raise ConfigError(
             f"The database {database} has the encoding {encoding}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, LiteralString, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import AsyncCursor, sql
@@ -75,6 +75,11 @@ class Connection(psycopg.AsyncConnection[Row]):
         """Send a statement; return the cursor that fetches what it finds, in binary form."""
         cursor = self.cursor(binary=True)
         return await cursor.execute(statement.text, parameters, prepare=statement.kept)
+
+    async def row(self, query: sql.Composed | LiteralString, parameters: Any = None) -> Row:
+        """Return the only row that a query finds."""
+        [row] = await (await self.execute(query, parameters)).fetchall()
+        return row
 
     async def take_time(self) -> None:
         """Let the statements of this transaction take as long as they need."""

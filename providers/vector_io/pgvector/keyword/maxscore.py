@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
+from typing_extensions import override
 
 from corral.api.hits import TermStatistics
 from corral.providers.text.analyzer import QueryTerms
@@ -27,6 +28,7 @@ from corral.providers.vector_io.kit.copy_format import array
 from corral.providers.vector_io.kit.rows import best_rows
 from corral.providers.vector_io.kit.sparse import term_key
 from corral.providers.vector_io.pgvector.connections import Connection, Statement
+from corral.providers.vector_io.pgvector.keyword import KeywordSearch
 from corral.providers.vector_io.pgvector.keyword.postings import POSTING, read_pieces
 from corral.providers.vector_io.pgvector.keyword.scores import UNIT, Known, Scores, kth_best
 from corral.providers.vector_io.pgvector.records import Tables
@@ -101,7 +103,7 @@ FROM (
 """
 
 
-class Bm25Search:
+class Bm25Search(KeywordSearch):
     """One search, step by step: `begin`, and `statement` until `complete`.
 
     Args:
@@ -110,13 +112,8 @@ class Bm25Search:
         where: The filter, on a table `c` of chunks.
         by: The statistics to rank by; None for the vector DB's own.
 
-    Attributes:
-        greatest: The score that nothing can exceed, once it has begun.
-        kept: As `KeywordSearch` says: without a filter its statements change in values only.
     """
 
-    greatest: float | None = None
-    kept: bool
     _known: Known
 
     def __init__(
@@ -137,23 +134,18 @@ class Bm25Search:
         self._held: list[tuple[int, int, bytes]] = []  # (block, key, postings) that were read
         self._bound: float | None = None
         self._most: int | None = tables.tuning.first_rows
-        self.kept = where is None
+        self.kept = where is None  # without a filter its statements change in values only
 
+    @override
     def complete(self, scores: Sequence[float], k: int) -> bool:
-        """Return True if no other chunk can be among the best.
-
-        Args:
-            scores: What the last statement found; none where that is not known yet.
-            k: How many were wanted.
-        """
         if self._bound is None:
             return True
         return len(scores) >= k and min(scores) * UNIT > self._bound
 
+    @override
     def terms(
         self, rows: Sequence[int], told: Sequence[Sequence[str] | None]
     ) -> list[tuple[str, ...]]:
-        """Return the terms in each row: those that were looked up, and those that were read."""
         held = {row: list(more or ()) for row, more in zip(rows, told, strict=True)}
         for row, key in self._known.holding(rows):
             held[row].append(self._terms[key])
@@ -165,22 +157,15 @@ class Bm25Search:
         held = {self._terms[key]: number for key, number in self._chunks.items()}
         return TermStatistics(self._count, self._length, held)
 
+    @override
     async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
-        """Read the numbers of the moment and the postings of the rarest terms."""
         rare = self._tables.tuning.rare_postings
         await self._read(connection, parameters, self._terms, rare)
 
+    @override
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
     ) -> tuple[Statement, dict[str, Any]]:
-        """Return a statement that gives (row, score, terms, chunk_id) of the `k` best.
-
-        With its parameters. Each call after the first looks farther.
-
-        Args:
-            connection: In the transaction that runs the statement, too.
-            parameters: `k`, and those of the filter.
-        """
         known, k = self._known, int(parameters["k"])
         if self._asked and known.others:
             known = await self._read(connection, parameters, known.others)

@@ -175,10 +175,9 @@ async def _built(
     """
     async with connection.transaction():
         await connection.take_time()
-        cursor = await connection.execute(
+        count, below, loaded, built = await connection.row(
             tables.sql("SELECT count, next_row, loaded, hnsw_below FROM {state} FOR UPDATE")
         )
-        [(count, below, loaded, built)] = await cursor.fetchall()
         if built and loaded <= config.exact_below_rows:
             return int(built)
         await connection.execute(_ROOM, (_bytes_to_build(count, tables, config),))
