@@ -216,7 +216,7 @@ def test_engine_folders_have_the_same_shape(engine: str) -> None:
 
 
 OWN_FILES = {
-    "chroma": {"search.py", "server.py"},
+    "chroma": {"search.py"},
     "milvus": {"collection.py"},
     "qdrant": {"edge"},
     "weaviate": {"collection.py"},
@@ -227,7 +227,7 @@ SEARCHERS = {"chroma": "search.py", "qdrant": "edge"}
 """The searcher of an engine that also runs in this process: a module or a folder."""
 
 MAX_SEARCHER_LINES = 600
-MAX_LINES = {"chroma": 1730, "milvus": 1987, "qdrant": 1635, "weaviate": 1761}
+MAX_LINES = {"chroma": 1575, "milvus": 1987, "qdrant": 1635, "weaviate": 1761}
 """Lines of a remote engine without its searcher. They may only become fewer, down to 1,400."""
 
 
@@ -275,7 +275,7 @@ def test_an_index_has_an_engine() -> None:
     implementing = [name for name, of in bases.items() if "EmbeddingIndex" in of]
     assert implementing == ["EngineIndex"]
     engines = {name for name, of in bases.items() if "Engine" in of}
-    assert len(engines) >= 9
+    assert len(engines) >= 8
     for name, of in bases.items():
         assert not {"EngineIndex", *engines} & set(of), f"{name} is derived from {of}"
         assert "Engine" not in of or of == ["Engine"], name

@@ -15,13 +15,13 @@ def data_is_gone(message: str) -> NotFound:
     )
 
 
-def refuse_newer(stored: int, known: int, provider_id: str) -> None:
+def refuse_newer(stored: int, newest: int, provider_id: str) -> None:
     """Refuse stored data with a layout that this version does not know.
 
     Raises:
-        ConfigError: `stored` is above `known`.
+        ConfigError: `stored` is above `newest`.
     """
-    if stored > known:
+    if stored > newest:
         raise ConfigError(
             f"{provider_id}: a newer Corral wrote this vector DB.", hint="Run that version."
         )

@@ -108,7 +108,6 @@ class Mirror:
         )
         self._filters = FilterCache()
         self._following = threading.Lock()
-        self._followed: tuple[int | None, float] = (None, 0.0)  # the writes followed, and when
         self._origin = f"{collection.uuid} {LAYOUT} {KEYWORD_VERSION}"
         # A loss of power may undo the last steps, which are then followed again.
         self._connections = Connections(
@@ -186,8 +185,6 @@ class Mirror:
     def follow(self) -> None:
         """Bring the file to the collection's version, which costs two small requests if it is.
 
-        Where nobody but this process can write, it costs nothing until somebody has written.
-
         A write that was acknowledged before this call is in the file when it returns; one that
         comes meanwhile may be.
 
@@ -198,14 +195,6 @@ class Mirror:
         if not self._path.exists():  # who drops the vector DB deletes it for all processes
             self._collection.count()  # which fails where the collection is gone as well
             self.prepare()
-            self._followed = (None, 0.0)
-        writes, now = self._collection.writes, time.monotonic()
-        followed, then = self._followed
-        if writes is None or writes != followed or now - then > FRESH_SECONDS:
-            self._follow_head()
-            self._followed = (writes, now)
-
-    def _follow_head(self) -> None:
         with self._connections.reading() as connection:
             before, age = _head(connection), _age_seconds(connection)
         news = read_head(self._collection) if age < FRESH_SECONDS else None
