@@ -29,6 +29,7 @@ from corral.api.errors import (
 )
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
 from corral.providers.vector_io.chroma.records import Rows, Upsert, matrix_of
+from corral.providers.vector_io.kit.batches import runs
 from corral.providers.vector_io.kit.clients import SharedClient
 from corral.providers.vector_io.kit.retries import retried
 
@@ -250,8 +251,8 @@ class Collection:
 
     def delete_all(self, ids: Sequence[str]) -> None:
         """Delete rows, some at a time; unknown ids are ignored."""
-        for start in range(0, len(ids), DELETE_ROWS):
-            self.delete(ids[start : start + DELETE_ROWS])
+        for some in runs(ids, DELETE_ROWS):
+            self.delete(some)
 
     def get(
         self,
@@ -276,8 +277,7 @@ class Collection:
 
     def read(self, ids: Sequence[str], include: Sequence[str]) -> Iterator[Rows]:
         """Yield the rows of these ids that exist, some at a time."""
-        for start in range(0, len(ids), READ_ROWS):
-            some = ids[start : start + READ_ROWS]
+        for some in runs(ids, READ_ROWS):
             yield repeated(partial(self.get, some, include=include))
 
     def query(
