@@ -217,9 +217,7 @@ def test_engine_folders_have_the_same_shape(engine: str) -> None:
 
 OWN_FILES = {
     "chroma": {"search.py"},
-    "milvus": {"collection.py"},
     "qdrant": {"edge"},
-    "weaviate": {"collection.py"},
 }
 """What the folder of a remote engine holds beside the files in `COMMON`."""
 
@@ -227,7 +225,7 @@ SEARCHERS = {"chroma": "search.py", "qdrant": "edge"}
 """The searcher of an engine that also runs in this process: a module or a folder."""
 
 MAX_SEARCHER_LINES = 600
-MAX_LINES = {"chroma": 1575, "milvus": 1987, "qdrant": 1635, "weaviate": 1761}
+MAX_LINES = {"chroma": 1575, "milvus": 1987, "qdrant": 1635, "weaviate": 1705}
 """Lines of a remote engine without its searcher. They may only become fewer, down to 1,400."""
 
 
@@ -249,7 +247,7 @@ def test_remote_engines_hold_the_same_files_and_stay_small(engine: str) -> None:
     common = {"engine.py", "client.py", "records.py"}
     assert common <= names
     assert names & {"keyword.py", "keyword"}
-    assert names - COMMON == OWN_FILES[engine]
+    assert names - COMMON == OWN_FILES.get(engine, set())
     searcher = lines_of(folder / SEARCHERS[engine]) if engine in SEARCHERS else 0
     assert searcher <= MAX_SEARCHER_LINES
     assert lines_of(folder) - searcher <= MAX_LINES[engine]
