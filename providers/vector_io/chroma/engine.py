@@ -34,8 +34,7 @@ from corral.providers.vector_io.kit.candidates import (
     Proposals,
     VectorScorer,
     best_candidates,
-    best_of,
-    score_vectors,
+    nearest_of,
 )
 from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.store.connections import state
@@ -87,7 +86,6 @@ class ChromaEngine(Engine):
         self._closed = False
         self._writer = Writer(collection)
         self._write_lock = threading.Lock()
-        self._metric = effective_metric(vector_db)
 
     # --- the calls of an engine --------------------------------------------------------------
 
@@ -250,13 +248,12 @@ class ChromaEngine(Engine):
     ) -> Proposals:
         """Score each of these chunks, or all: also those that the graph can no longer reach."""
         ids = self._collection.get().ids if passing is None else passing
-        best: list[Candidate] = []
-        for found in self._collection.read(ids, ("embeddings",)):
-            if found.embeddings is not None:
-                those = [None if is_marker(row_id) else row_id for row_id in found.ids]
-                scored = score_vectors(those, found.embeddings, embedding, self._metric, limit=0)
-                best = best_of([*best, *scored.candidates], k)
-        return Proposals(best, None)
+        parts = (
+            ([None if is_marker(row_id) else row_id for row_id in found.ids], found.embeddings)
+            for found in self._collection.read(ids, ("embeddings",))
+            if found.embeddings is not None
+        )
+        return Proposals(nearest_of(parts, embedding, effective_metric(self.vector_db), k), None)
 
     def _embeddings(self, ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         rows: dict[str, NDArray[np.float32]] = {}

@@ -171,6 +171,27 @@ def score_vectors(
     return Proposals(candidates, unseen if len(chunk_ids) >= limit else None)
 
 
+def nearest_of(
+    parts: Iterable[tuple[Sequence[str | None], NDArray[np.floating]]],
+    query: NDArray[np.float32],
+    metric: Metric,
+    k: int,
+) -> list[Candidate]:
+    """Return the k best of all these chunks, best first, ties by chunk_id.
+
+    Args:
+        parts: Ids and embeddings of some chunks at a time, as for `score_vectors`.
+        query: As for `exact_scores`.
+        metric: As for `exact_scores`.
+        k: Maximum number of candidates, >= 1.
+    """
+    best: list[Candidate] = []
+    for chunk_ids, matrix in parts:
+        scored = score_vectors(chunk_ids, matrix, query, metric, limit=len(chunk_ids) + 1)
+        best = best_of([*best, *scored.candidates], k)
+    return best
+
+
 def _slack(
     matrix: NDArray[np.floating], query: NDArray[np.float32], metric: Metric, *, squares: bool
 ) -> float:
@@ -231,7 +252,7 @@ class VectorScorer:
         self._query, self._k, self._squares = query, k, squares
 
     def open(self, neighbors: Sequence[Neighbor]) -> list[str]:
-        """Return the ids of the chunks whose embeddings `proposals` needs."""
+        """Return the ids that `proposals` needs the embeddings for."""
         if self.unit_length:
             return open_order(_passing(neighbors), self._k)
         return [one.chunk_id for one in neighbors]
@@ -245,7 +266,7 @@ class VectorScorer:
         """Return the proposals with their scores.
 
         Args:
-            neighbors: What the engine proposes, best first.
+            neighbors: The chunks that the engine proposes, best first.
             stored: By chunk id, the embeddings of the ids from `open` that still exist.
             limit: Number of requested proposals; an engine that returns fewer has proposed all.
         """
@@ -253,13 +274,13 @@ class VectorScorer:
             last = neighbors[-1].score if neighbors and len(neighbors) >= limit else None
             return settled(_passing(neighbors), stored, last, self._query, self._metric)
         there = [one for one in neighbors if one.chunk_id in stored]
-        gone = len(neighbors) - len(there)
+        missing = len(neighbors) - len(there)
         return score_vectors(
             [one.chunk_id if one.passes else None for one in there],
             np.array([stored[one.chunk_id] for one in there], dtype=np.float32),
             self._query,
             self._metric,
-            limit=limit - gone,
+            limit=limit - missing,
             squares=self._squares,
         )
 

@@ -173,15 +173,14 @@ class Bm25Search(KeywordSearch):
             self._most = None
         self._asked = True
         if known.passing is not None:
-            return self._ranked(known, known.passing, [0] * len(known.passing), known.others)
+            return self._ranked(known, known.passing, [0] * len(known.passing))
         rows, scores = known.scores()
         for share in LEFT_TO_LOOK_UP:
             if keys := self._to_read(known, scores, k, share):
                 known = await self._read(connection, parameters, keys)
                 rows, scores = known.scores()
         best = self._candidates(known, scores, k)
-        found = scores[best].astype(np.int64).tolist()
-        return self._ranked(known, rows[best].tolist(), found, known.others)
+        return self._ranked(known, rows[best].tolist(), scores[best].astype(np.int64).tolist())
 
     def _to_read(self, known: Known, scores: Scores, k: int, share: float) -> list[int]:
         """Return the common terms to read next, the rarer first; none if all can be looked up.
@@ -226,11 +225,12 @@ class Bm25Search(KeywordSearch):
         return best
 
     def _ranked(
-        self, known: Known, rows: Sequence[int], scores: Sequence[int], others: Mapping[int, float]
+        self, known: Known, rows: Sequence[int], scores: Sequence[int]
     ) -> tuple[Statement, dict[str, Any]]:
         """Return the statement that ranks rows, given with their scores from the terms read."""
         if known.passing is not None:
             self._bound = None
+        others = known.others
         name = "rank and look up" if others else "rank"
         statement = self._statement(name, lambda: self._ranking(looking_up=bool(others)))
         parameters: dict[str, Any] = {"rows": array(rows), "scores": array(scores)}

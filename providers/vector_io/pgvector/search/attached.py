@@ -18,6 +18,7 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.kit.candidates import best_of
 from corral.providers.vector_io.pgvector.client import Database, check_database
 from corral.providers.vector_io.pgvector.config import Attachment
 from corral.providers.vector_io.pgvector.connections import Connection, Row
@@ -150,8 +151,7 @@ class AttachedEngine(Engine):
             parameters["candidates"] = k
             found = await find(more=_BY_ID)
         base = 1.0 if self._operator == "<=>" else 0.0
-        candidates = [_candidate(row, base - row[0]) for row in found]
-        return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))[:k]
+        return best_of((_candidate(row, base - row[0]) for row in found), k)
 
     @override
     async def search_keyword(

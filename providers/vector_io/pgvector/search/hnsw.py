@@ -181,20 +181,17 @@ async def _built(
         if built and loaded <= config.exact_below_rows:
             return int(built)
         await connection.execute(_ROOM, (_bytes_to_build(count, tables, config),))
-        await _create(connection, _new_index(tables, key, config, below))
+        create = tables.sql(
+            _NEW_INDEX,
+            key=key.of("embedding"),
+            operators=sql.SQL(key.operator_class),
+            m=sql.Literal(config.hnsw_m),
+            construction=sql.Literal(config.hnsw_ef_construction),
+            below=sql.Literal(below),
+        )
+        await _create(connection, create)
         await connection.execute(tables.sql(_TAKE_PLACE, below=sql.Literal(below)))
         return int(below)
-
-
-def _new_index(tables: Tables, key: HnswKey, config: PgvectorConfig, below: int) -> sql.Composed:
-    return tables.sql(
-        _NEW_INDEX,
-        key=key.of("embedding"),
-        operators=sql.SQL(key.operator_class),
-        m=sql.Literal(config.hnsw_m),
-        construction=sql.Literal(config.hnsw_ef_construction),
-        below=sql.Literal(below),
-    )
 
 
 async def _create(connection: Connection, create: sql.Composed) -> None:
