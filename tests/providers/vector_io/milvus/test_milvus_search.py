@@ -15,7 +15,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError
 from corral.api.testing.oracle import Oracle
 from corral.providers.text.analyzer import Analysis, QueryTerms
-from corral.providers.vector_io.milvus import collection as collection_module
+from corral.providers.vector_io.milvus import client as client_module
 from corral.providers.vector_io.milvus import keyword as keywords_module
 from corral.providers.vector_io.milvus.config import RemoteMilvusConfig
 from corral.providers.vector_io.milvus.provider import create_remote
@@ -288,13 +288,13 @@ async def test_pages_of_ids_are_read_once(
 ) -> None:
     """Page after page is one reading of all ids; a write between two of them is seen."""
     reads: list[object] = []
-    read = collection_module.Collection.chunk_ids
+    read = client_module.Collection.chunk_ids
 
-    def counted(store: collection_module.Collection) -> Iterator[str]:
+    def counted(store: client_module.Collection) -> Iterator[str]:
         reads.append(store)
         return read(store)
 
-    monkeypatch.setattr(collection_module.Collection, "chunk_ids", counted)
+    monkeypatch.setattr(client_module.Collection, "chunk_ids", counted)
 
     for provider in (lite(tmp_path), remote(milvus_server.uri)):
         index = await provider.open_index(registered(), create=True)
