@@ -98,7 +98,7 @@ class ChromaServer:
     def _connect(self) -> httpx.Client:
         headers = self._config.headers.items()
         return httpx.Client(
-            base_url=f"{self._config.url}/api/v2",
+            base_url=f"{self._config.url.rstrip('/')}/api/v2",
             headers={name: value.get_secret_value() for name, value in headers},
             limits=httpx.Limits(max_connections=self._config.max_connections),
             # Certificates take 30 ms to load, and plain http has none.
