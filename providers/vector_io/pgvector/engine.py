@@ -20,8 +20,13 @@ from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.text.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.client import Database, check_database
-from corral.providers.vector_io.pgvector.connections import Connection, Row, Statement
+from corral.providers.vector_io.pgvector.client import (
+    Connection,
+    Database,
+    Row,
+    Statement,
+    check_database,
+)
 from corral.providers.vector_io.pgvector.keyword import KeywordIndex, update_keywords
 from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
 from corral.providers.vector_io.pgvector.keyword.fulltext import FullText

@@ -19,7 +19,7 @@ from psycopg.pq import TransactionStatus
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
 from corral.api.scope import scope_of_call
-from corral.providers.vector_io.pgvector.connections import Connection
+from corral.providers.vector_io.pgvector.client import Connection
 
 INDEXED_VALUES = 16
 """Most values of `in` that are looked up one by one in the index; more are compared row by row."""

@@ -22,7 +22,7 @@ from corral.providers.text.fields import field_texts
 from corral.providers.vector_io.kit.copy_format import int8, row, vectors
 from corral.providers.vector_io.kit.names import stored_name
 from corral.providers.vector_io.kit.refusals import data_is_gone
-from corral.providers.vector_io.pgvector.connections import Connection, Statement
+from corral.providers.vector_io.pgvector.client import Connection, Statement
 from corral.providers.vector_io.pgvector.filters import attributes
 
 SCHEMA_VERSION = 1

@@ -12,7 +12,7 @@ from psycopg import sql
 from corral.api.chunks import Chunk
 from corral.api.hits import TermStatistics
 from corral.providers.text.fields import ChunkTerms
-from corral.providers.vector_io.pgvector.connections import Connection, Statement
+from corral.providers.vector_io.pgvector.client import Connection, Statement
 from corral.providers.vector_io.pgvector.records import Tables, chunk_of
 
 _DROP_KEYWORDS = """

@@ -21,7 +21,7 @@ from corral.api.hits import TermStatistics
 from corral.providers.text.analyzer import ANALYZER_VERSION, analyzer
 from corral.providers.text.fields import ChunkTerms, chunk_terms
 from corral.providers.vector_io.kit.copy_format import array
-from corral.providers.vector_io.pgvector.connections import Connection
+from corral.providers.vector_io.pgvector.client import Connection
 from corral.providers.vector_io.pgvector.keyword import KeywordIndex
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.keyword.postings import Inverted, entries_of, read_pieces

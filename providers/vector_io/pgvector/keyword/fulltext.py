@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from corral.api.errors import ConfigError, InvalidRequest
 from corral.api.hits import TermStatistics
-from corral.providers.vector_io.pgvector.connections import Connection, Statement
+from corral.providers.vector_io.pgvector.client import Connection, Statement
 from corral.providers.vector_io.pgvector.keyword import KeywordIndex, KeywordSearch
 from corral.providers.vector_io.pgvector.records import Tables
 

@@ -19,9 +19,8 @@ from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.candidates import best_of
-from corral.providers.vector_io.pgvector.client import Database, check_database
+from corral.providers.vector_io.pgvector.client import Connection, Database, Row, check_database
 from corral.providers.vector_io.pgvector.config import Attachment
-from corral.providers.vector_io.pgvector.connections import Connection, Row
 from corral.providers.vector_io.pgvector.keyword.fulltext import (
     MOST_CHARACTERS,
     asked,

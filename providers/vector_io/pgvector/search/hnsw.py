@@ -12,9 +12,8 @@ from psycopg import errors, sql
 from corral.api.errors import CorralError
 from corral.api.vector_dbs import VectorDB
 from corral.providers.concurrency import Debouncer
-from corral.providers.vector_io.pgvector.client import Database
+from corral.providers.vector_io.pgvector.client import Connection, Database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.connections import Connection
 from corral.providers.vector_io.pgvector.records import Tables
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from psycopg import AsyncCursor, sql
 from corral.api.hits import Candidate, KeywordLeg
 from corral.providers.vector_io.kit.candidates import best_of
 from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.connections import (
+from corral.providers.vector_io.pgvector.client import (
     BY_INDEX,
     KEPT_PLANS,
     Connection,

@@ -10,8 +10,7 @@ from psycopg import sql
 
 from corral.api.filters import Filter
 from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.client import Database
-from corral.providers.vector_io.pgvector.connections import Connection, Row, Statement
+from corral.providers.vector_io.pgvector.client import Connection, Database, Row, Statement
 
 
 @dataclass(frozen=True, slots=True)

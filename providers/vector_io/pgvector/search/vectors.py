@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from psycopg import sql
 
 from corral.api.scoring import Metric
-from corral.providers.vector_io.pgvector.client import Database
-from corral.providers.vector_io.pgvector.connections import Row, Statement
+from corral.providers.vector_io.pgvector.client import Database, Row, Statement
 from corral.providers.vector_io.pgvector.records import Tables
 from corral.providers.vector_io.pgvector.search.hnsw import HnswIndex, HnswKey, Operator, hnsw_key
 
