@@ -217,6 +217,7 @@ def test_engine_folders_have_the_same_shape(engine: str) -> None:
 
 OWN_FILES = {
     "chroma": {"search.py"},
+    "pgvector": {"search"},
     "qdrant": {"edge"},
 }
 """What the folder of a remote engine holds beside the files in `COMMON`."""
@@ -225,8 +226,9 @@ SEARCHERS = {"chroma": "search.py", "qdrant": "edge"}
 """The searcher of an engine that also runs in this process: a module or a folder."""
 
 MAX_SEARCHER_LINES = 600
-MAX_LINES = {"chroma": 1575, "milvus": 1987, "qdrant": 1635, "weaviate": 1705}
-"""Lines of a remote engine without its searcher. They may only become fewer, down to 1,400."""
+MAX_LINES = {"chroma": 1534, "milvus": 1904, "pgvector": 3441, "qdrant": 1572, "weaviate": 1612}
+"""Lines of a remote engine without its searcher. They may only become fewer, down to 1,400; to
+2,700 for pgvector."""
 
 
 def lines_of(place: Path) -> int:

@@ -267,15 +267,15 @@ async def test_a_wider_walk_follows_where_chunks_are_missing(
     index = await remote(milvus_server.uri).open_index(registered(), create=True)
     await index.add_chunks(words(dict.fromkeys("abc", "zebra")), [[1, 0]] * 3)
     await index.add_chunks(words(dict.fromkeys("de", "lion"), rare=True), [[1, 0]] * 2)
-    engine, efforts = engine_of(index)._collection.connection, []
-    search = engine.search
+    collection, efforts = engine_of(index)._collection, []
+    search = collection.search
 
     def walked(*arguments: Any) -> list[Any]:
         efforts.append(arguments[-1]["ef"])
         rows: list[Any] = search(*arguments)
         return rows[: 9 if efforts[-1] == WIDEST_WALK else reached]
 
-    monkeypatch.setattr(engine, "search", walked)
+    monkeypatch.setattr(collection, "search", walked)
     only = {"type": "eq", "key": "rare", "value": True}
     answer = await index.query([1, 0], k=5, mode="vector", filters=only)
     assert [hit.chunk.chunk_id for hit in answer.hits] == ["d", "e"]
