@@ -130,10 +130,8 @@ class ChromaServer:
 
     def drop(self, name: str) -> None:
         """Delete the collection of this name, if there is one."""
-        try:
+        with suppress(NotFound):
             self.request("DELETE", f"{self._collections}/{name}")
-        except NotFound:
-            return
 
     def ping(self) -> None:
         """Raise the error that a request would now meet; waits 3 seconds at most."""

@@ -102,7 +102,10 @@ class ChromaEngine(Engine):
     async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        propose = partial(self._threads.run, self._propose, embedding, k, filters)
+        async def propose(limit: int) -> Proposals:
+            once = partial(self._propose, embedding, k, filters, limit)
+            return await self._threads.run(repeated, once)
+
         return await best_candidates(k, propose, margin=MARGIN)
 
     @override
@@ -212,11 +215,6 @@ class ChromaEngine(Engine):
         return [chunk for some in found for chunk in chunks_of(some)]
 
     def _propose(
-        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None, limit: int
-    ) -> Proposals:
-        return repeated(partial(self._propose_once, embedding, k, filter_, limit))
-
-    def _propose_once(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None, limit: int
     ) -> Proposals:
         """Ask Chroma's graph, or compare all chunks where the graph cannot be relied on.

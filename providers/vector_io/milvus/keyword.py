@@ -82,11 +82,7 @@ class Keywords:
     async def search(
         self, query_string: str, k: int, expression: str, by: TermStatistics | None = None
     ) -> KeywordLeg:
-        """Return the k best chunks that pass an expression, best first.
-
-        Args:
-            by: The statistics to rank by; None for the vector DB's own.
-        """
+        """Return the k best chunks that pass an expression, best first."""
         query = SparseQuery(query_string, self._analyzer)
         fetch = partial(self._threads.run, self._propose, expression)
         return await keyword_leg(query, k, by, self._counts, fetch)

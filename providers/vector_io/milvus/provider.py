@@ -15,10 +15,11 @@ from pymilvus import MilvusClient
 
 from corral.api.engine import Engine
 from corral.api.engine_index import EngineIndex
-from corral.api.errors import ProviderError, Unavailable
+from corral.api.errors import Unavailable
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.channels import channel_options
+from corral.providers.vector_io.kit.folders import make_folder
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.kit.refusals import data_is_gone, health_of
 from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
@@ -182,12 +183,7 @@ def create(
     path = str((folder / "milvus.db").absolute())
 
     def connect() -> MilvusClient:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ProviderError(
-                f"{provider_id}: cannot write to {folder} ({error.strerror})."
-            ) from error
+        make_folder(folder, provider_id)
         try:
             channel = Embedded(path)
         except Exception as error:

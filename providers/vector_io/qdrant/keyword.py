@@ -81,11 +81,7 @@ class Keywords:
         filters: Filter | None,
         by: TermStatistics | None = None,
     ) -> KeywordLeg:
-        """Return the k best chunks that pass, best first.
-
-        Args:
-            by: The statistics to rank by; None for the vector DB's own.
-        """
+        """Return the k best chunks that pass, best first."""
         narrowed = None if filters is None else native.translate(filters)
         fields = ["chunk_id", "words", "length", *needed(filters)]
 

@@ -87,11 +87,7 @@ class Keywords:
         filters: Filter | None,
         by: TermStatistics | None = None,
     ) -> KeywordLeg:
-        """Return the k best chunks that pass, best first.
-
-        Args:
-            by: The statistics to rank by; None for the vector DB's own.
-        """
+        """Return the k best chunks that pass, best first."""
         query = SparseQuery(query_string, self._analyzer)
         if not query.terms:
             return KeywordLeg([], 0.0)

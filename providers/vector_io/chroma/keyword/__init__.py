@@ -17,7 +17,7 @@ import apsw
 import numpy as np
 
 from corral.api.chunks import Chunk
-from corral.api.errors import NotFound, ProviderError, Unavailable
+from corral.api.errors import NotFound, Unavailable
 from corral.api.filters import Filter
 from corral.api.hits import KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
@@ -31,6 +31,7 @@ from corral.providers.vector_io.chroma.keyword.journal import (
     written_since,
 )
 from corral.providers.vector_io.chroma.records import chunks_of, is_marker
+from corral.providers.vector_io.kit.folders import make_folder
 from corral.providers.vector_io.store.changes import StaleRead, read_state
 from corral.providers.vector_io.store.connections import (
     Connections,
@@ -131,13 +132,7 @@ class Mirror:
             self._make()
 
     def _make(self) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.touch()
-        except OSError as error:
-            raise ProviderError(
-                f"{self._provider_id}: cannot write to {self._path.parent} ({error.strerror})."
-            ) from error
+        make_folder(self._path.parent, self._provider_id, self._path)
         with self._connections.writing() as connection:
             version = check_version(connection, LAYOUT, self._path.name)
             connection.execute(_DELETIONS)

@@ -228,5 +228,7 @@ def test_all_chunks_are_compared_some_at_a_time() -> None:
 
     If this fails: an engine whose graph misses chunks answers without them.
     """
-    parts = [(["c", None], matrix((1, 0), (9, 0))), (["b", "a"], matrix((1, 0), (0, 1)))]
-    assert names(nearest_of(iter(parts), QUERY, Metric.DOT, 2)) == ["b", "c"]
+    some: tuple[list[str | None], NDArray[np.float32]] = (["c", None], matrix((1, 0), (9, 0)))
+    assert names(
+        nearest_of([some, (["b", "a"], matrix((1, 0), (0, 1)))], QUERY, Metric.DOT, 2)
+    ) == ["b", "c"]
