@@ -16,13 +16,13 @@ from psycopg.pq import TransactionStatus
 from corral.api.errors import (
     ConfigError,
     CorralError,
-    NotFound,
     ProviderError,
     ProviderTimeout,
     Unavailable,
 )
 from corral.providers.vector_io.kit.clients import SharedAsyncClient
 from corral.providers.vector_io.kit.copy_format import document
+from corral.providers.vector_io.kit.refusals import data_is_gone
 from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 
@@ -343,46 +343,31 @@ def _broken(error: BaseException) -> bool:
 
 def translated(error: BaseException, provider_id: str) -> CorralError:
     """Translate the driver's errors, here and nowhere else. Their texts may quote data: dropped."""
-    for kinds, made, message, hint in _TRANSLATIONS:
-        if isinstance(error, kinds):
-            return made(f"{provider_id}: {message}.", hint=hint)
-    if _broken(error):
-        return Unavailable(
-            f"{provider_id}: PostgreSQL cannot be reached.",
-            hint="Is it running, and are address, credentials and ssl_mode right?",
-        )
-    state = getattr(error, "sqlstate", None) or "no code"
-    return ProviderError(f"{provider_id}: PostgreSQL failed ({type(error).__name__}, {state}).")
-
-
-_TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[CorralError], str, str], ...] = (
-    (
-        (errors.UndefinedTable,),
-        NotFound,
-        "the tables of this vector DB are gone from PostgreSQL",
-        "Delete the vector DB and register it again.",
-    ),
-    (
-        (errors.QueryCanceled, errors.LockNotAvailable, TimeoutError),
-        ProviderTimeout,
-        "PostgreSQL did not answer in time",
-        "Try again, or raise statement_timeout_seconds.",
-    ),
-    (
-        (NoConnection, errors.TooManyConnections),
-        Unavailable,
-        "no connection to PostgreSQL in time",
-        "Is it running, and are max_connections enough, there and in the settings?",
-    ),
-    (
-        (errors.InsufficientPrivilege,),
-        ConfigError,
-        "the role may not do this in PostgreSQL",
-        "The provider's README lists the rights that it needs.",
-    ),
-    ((errors.DiskFull,), ProviderError, "PostgreSQL's disk is full", "Make room."),
-)
-"""Which errors of the driver become which of ours, first match first."""
+    kind: type[CorralError]
+    match error:
+        case errors.UndefinedTable():
+            return data_is_gone(
+                f"{provider_id}: the tables of this vector DB are gone from PostgreSQL."
+            )
+        case errors.QueryCanceled() | errors.LockNotAvailable() | TimeoutError():
+            kind, message = ProviderTimeout, "PostgreSQL did not answer in time"
+            hint = "Try again, or raise statement_timeout_seconds."
+        case NoConnection() | errors.TooManyConnections():
+            kind, message = Unavailable, "no connection to PostgreSQL in time"
+            hint = "Is it running, and are max_connections enough, there and in the settings?"
+        case errors.InsufficientPrivilege():
+            kind, message = ConfigError, "the role may not do this in PostgreSQL"
+            hint = "The provider's README lists the rights that it needs."
+        case errors.DiskFull():
+            kind, message, hint = ProviderError, "PostgreSQL's disk is full", "Make room."
+        case _ if _broken(error):
+            kind, message = Unavailable, "PostgreSQL cannot be reached"
+            hint = "Is it running, and are address, credentials and ssl_mode right?"
+        case _:
+            state = getattr(error, "sqlstate", None) or "no code"
+            kind, hint = ProviderError, ""
+            message = f"PostgreSQL failed ({type(error).__name__}, {state})"
+    return kind(f"{provider_id}: {message}.", hint=hint)
 
 
 async def check_database(connection: Connection) -> None:
