@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,13 +65,14 @@ def records(chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> Upsert:
     """
     return Upsert(
         [chunk.chunk_id for chunk in chunks],
-        [_metadata({"chunk_metadata": "", **chunk_fields(chunk)}) for chunk in chunks],
+        own_metadatas({"chunk_metadata": "", **chunk_fields(chunk)} for chunk in chunks),
         embeddings,
     )
 
 
-def _metadata(fields: Mapping[str, str]) -> Metadata:
-    return {key: fields[key] for key in CHUNK_KEYS}
+def own_metadatas(fields: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the metadata of chunks' rows, without what the journal adds."""
+    return [{key: one[key] for key in CHUNK_KEYS} for one in fields]
 
 
 def chunks_of(found: Rows) -> list[Chunk]:

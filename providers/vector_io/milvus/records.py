@@ -407,7 +407,8 @@ class Writers:
         return [
             pk
             for pk, payload in self.others().items()
-            if pk.startswith(_PAST) or _written_at(payload) < oldest
+            # A payload ends with the time of the last write, in seconds since the epoch.
+            if pk.startswith(_PAST) or float(payload.partition(" ")[2]) < oldest
         ]
 
     def _all(self) -> dict[str, str]:
@@ -418,9 +419,3 @@ class Writers:
             limit=MOST_ROWS,
         )
         return {row["pk"]: row["payload"] for row in found}
-
-
-def _written_at(payload: str) -> float:
-    """Return the time of a writer's last write, in seconds since the epoch."""
-    _, _, seconds = payload.partition(" ")
-    return float(seconds)

@@ -197,7 +197,8 @@ class Connection:
         """Return the contract's error; the driver's messages may hold data and are left out."""
         late = isinstance(error, WeaviateTimeoutError | httpx.TimeoutException)
         code = grpc.StatusCode.DEADLINE_EXCEEDED if late else _status(error)
-        other = (ProviderError, f"Weaviate answered with error {_name(code, error)}")
+        shown = getattr(code, "name", code) or type(error).__name__
+        other = (ProviderError, f"Weaviate answered with error {shown}")
         kind, message = _STATUS_ERRORS.get(code, other)
         return kind(f"{self.provider_id}: {message}.")
 
@@ -225,12 +226,6 @@ def _status(error: BaseException) -> object:
             return grpc.StatusCode.UNAVAILABLE
         cause = cause.__cause__ or cause.__context__
     return None
-
-
-def _name(code: object, error: BaseException) -> str:
-    if code is None:
-        return type(error).__name__
-    return code.name if isinstance(code, grpc.StatusCode) else str(code)
 
 
 # --- a collection ---------------------------------------------------------------------------------
