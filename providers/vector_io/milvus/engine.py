@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,9 +109,7 @@ class MilvusEngine(Engine):
         padded = np.zeros(stored_dimension(self.vector_db), dtype=np.float32)
         padded[: len(embedding)] = embedding
 
-        async def propose(limit: int) -> Proposals:
-            return await self._threads.run(self._propose, padded, k, expression, limit)
-
+        propose = partial(self._threads.run, self._propose, padded, k, expression)
         return await best_candidates(k, propose, margin=_MARGIN, most=MOST_ROWS)
 
     @override

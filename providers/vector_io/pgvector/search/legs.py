@@ -109,13 +109,11 @@ class Legs:
         """
         if not self.whole:
             return statement
-        brought = self.tables.kept("brought", self._frame).text
+        parts = {"texts": sql.SQL(TEXTS), "statement": sql.SQL(_STATEMENT)}
+        brought = self.tables.kept("brought", lambda: self.tables.sql(_BROUGHT, **parts)).text
         return Statement(
             brought.replace(_STATEMENT.encode(), b"(" + statement.text + b")"), statement.kept
         )
-
-    def _frame(self) -> sql.Composed:
-        return self.tables.sql(_BROUGHT, texts=sql.SQL(TEXTS), statement=sql.SQL(_STATEMENT))
 
     def _matching(self, search: KeywordSearch, found: Sequence[Row]) -> Sequence[Candidate]:
         """Return the keyword leg."""
