@@ -216,10 +216,9 @@ def test_engine_folders_have_the_same_shape(engine: str) -> None:
 
 
 OWN_FILES = {
-    "chroma": {"search.py", "server.py"},
-    "milvus": {"collection.py"},
+    "chroma": {"search.py"},
+    "pgvector": {"search"},
     "qdrant": {"edge"},
-    "weaviate": {"collection.py"},
 }
 """What the folder of a remote engine holds beside the files in `COMMON`."""
 
@@ -227,8 +226,9 @@ SEARCHERS = {"chroma": "search.py", "qdrant": "edge"}
 """The searcher of an engine that also runs in this process: a module or a folder."""
 
 MAX_SEARCHER_LINES = 600
-MAX_LINES = {"chroma": 1730, "milvus": 1987, "qdrant": 1635, "weaviate": 1761}
-"""Lines of a remote engine without its searcher. They may only become fewer, down to 1,400."""
+MAX_LINES = {"chroma": 1522, "milvus": 1890, "pgvector": 3424, "qdrant": 1568, "weaviate": 1599}
+"""Lines of a remote engine without its searcher. They may only become fewer, down to 1,400; to
+2,700 for pgvector."""
 
 
 def lines_of(place: Path) -> int:
@@ -249,7 +249,7 @@ def test_remote_engines_hold_the_same_files_and_stay_small(engine: str) -> None:
     common = {"engine.py", "client.py", "records.py"}
     assert common <= names
     assert names & {"keyword.py", "keyword"}
-    assert names - COMMON == OWN_FILES[engine]
+    assert names - COMMON == OWN_FILES.get(engine, set())
     searcher = lines_of(folder / SEARCHERS[engine]) if engine in SEARCHERS else 0
     assert searcher <= MAX_SEARCHER_LINES
     assert lines_of(folder) - searcher <= MAX_LINES[engine]
@@ -275,7 +275,7 @@ def test_an_index_has_an_engine() -> None:
     implementing = [name for name, of in bases.items() if "EmbeddingIndex" in of]
     assert implementing == ["EngineIndex"]
     engines = {name for name, of in bases.items() if "Engine" in of}
-    assert len(engines) >= 9
+    assert len(engines) >= 8
     for name, of in bases.items():
         assert not {"EngineIndex", *engines} & set(of), f"{name} is derived from {of}"
         assert "Engine" not in of or of == ["Engine"], name

@@ -77,7 +77,7 @@ CEILINGS = {
     "providers/text": (0, 0),
     "providers/vector_io/kit": (0, 0),
     "providers/vector_io/store": (15, 48),
-    "providers/vector_io": (194, 249),
+    "providers/vector_io": (164, 220),
     "server": (83, 42),
     "bench": (147, 207),
 }

@@ -26,7 +26,7 @@ REMOTE_SPEC = ProviderSpec(
     provider_type="remote::chroma",
     description="A Chroma server over HTTP, shared by any number of processes.",
     config="corral.providers.vector_io.chroma.config:RemoteChromaConfig",
-    factory="corral.providers.vector_io.chroma.server:create",
+    factory="corral.providers.vector_io.chroma.provider:create_remote",
     extra="chroma-remote",
     capabilities=replace(SPEC.capabilities, transactional=False),
 )

@@ -5,24 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import httpx
 from pydantic import AfterValidator, Field, SecretStr
 
 from corral.api.provider import ProviderConfig
 from corral.api.scoring import Metric
+from corral.providers.vector_io.kit.urls import server_url
 from corral.providers.vector_io.store.config import ChunkFileConfig
-
-
-def _server_url(value: str) -> str:
-    try:
-        url = httpx.URL(value)
-    except httpx.InvalidURL:
-        url = httpx.URL("")
-    if url.scheme not in {"http", "https"} or not url.host:
-        raise ValueError("must look like http://127.0.0.1:8000")
-    if url.userinfo or url.query or url.fragment:
-        raise ValueError("must not hold a user, password or query; put a key into headers")
-    return value.rstrip("/")
 
 
 def _header_values(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
@@ -78,9 +66,12 @@ class RemoteChromaConfig(GraphConfig):
     keyword_memory_mib: float = Field(
         default=64, ge=0, description="Memory for cached postings of common words, per vector DB."
     )
-    url: Annotated[str, AfterValidator(_server_url)] = Field(
-        default="http://127.0.0.1:8000", description="The server, without /api."
-    )
+    url: Annotated[
+        str,
+        server_url(
+            "http://127.0.0.1:8000", "put a key into headers", without=("query", "fragment")
+        ),
+    ] = Field(default="http://127.0.0.1:8000", description="The server, without /api.")
     tenant: str = Field(default="default_tenant", min_length=1)
     database: str = Field(default="default_database", min_length=1)
     headers: Annotated[dict[str, SecretStr], AfterValidator(_header_values)] = Field(

@@ -18,26 +18,23 @@ from corral.api.engine import Engine
 from corral.api.errors import CorralError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
-from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.concurrency import ThreadPool
-from corral.providers.vector_io.chroma.client import Collection, UnknownIds, repeated
+from corral.providers.vector_io.chroma.client import Collection, repeated
 from corral.providers.vector_io.chroma.keyword import Mirror
 from corral.providers.vector_io.chroma.keyword.journal import Writer
 from corral.providers.vector_io.chroma.records import (
     Rows,
     chunks_of,
     is_marker,
-    matrix_of,
     records,
 )
 from corral.providers.vector_io.kit.candidates import (
+    Neighbor,
     Proposals,
+    VectorScorer,
     best_candidates,
-    best_of,
-    open_order,
-    score_vectors,
-    settled,
+    nearest_of,
 )
 from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.store.connections import state
@@ -89,8 +86,6 @@ class ChromaEngine(Engine):
         self._closed = False
         self._writer = Writer(collection)
         self._write_lock = threading.Lock()
-        self._metric = effective_metric(vector_db)
-        self._unit_length = vector_db.normalize or vector_db.metric is Metric.COSINE
 
     # --- the calls of an engine --------------------------------------------------------------
 
@@ -107,7 +102,10 @@ class ChromaEngine(Engine):
     async def search_vector(
         self, embedding: NDArray[np.float32], k: int, filters: Filter | None
     ) -> Sequence[Candidate]:
-        propose = partial(self._threads.run, self._propose, embedding, k, filters)
+        async def propose(limit: int) -> Proposals:
+            once = partial(self._propose, embedding, k, filters, limit)
+            return await self._threads.run(repeated, once)
+
         return await best_candidates(k, propose, margin=MARGIN)
 
     @override
@@ -219,11 +217,6 @@ class ChromaEngine(Engine):
     def _propose(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None, limit: int
     ) -> Proposals:
-        return repeated(partial(self._propose_once, embedding, k, filter_, limit))
-
-    def _propose_once(
-        self, embedding: NDArray[np.float32], k: int, filter_: Filter | None, limit: int
-    ) -> Proposals:
         """Ask Chroma's graph, or compare all chunks where the graph cannot be relied on.
 
         It loses some of many identical embeddings, however many rows it is asked for: where more
@@ -235,10 +228,11 @@ class ChromaEngine(Engine):
         if few or limit > k + MARGIN:
             return self._compare_all(embedding, k, passing)
         found = self._collection.query(embedding, limit, passing)
-        if self._unit_length:
-            proposals = self._settled(embedding, k, found, limit)
-        else:
-            proposals = self._scored(embedding, self._compared(found), limit)
+        pairs = zip(found.ids, found.distances, strict=True)
+        neighbors = [Neighbor(i, 1.0 - distance, not is_marker(i)) for i, distance in pairs]
+        scorer = VectorScorer(self.vector_db, embedding, k)
+        stored = self._embeddings(scorer.open(neighbors))
+        proposals = scorer.proposals(neighbors, stored, limit)
         if len(proposals.candidates) < k and not self._is_all(found, passing):
             return self._compare_all(embedding, k, passing)
         return proposals
@@ -252,32 +246,12 @@ class ChromaEngine(Engine):
     ) -> Proposals:
         """Score each of these chunks, or all: also those that the graph can no longer reach."""
         ids = self._collection.get().ids if passing is None else passing
-        best: list[Candidate] = []
-        for found in self._collection.read(ids, ("embeddings",)):
-            best = best_of([*best, *self._scored(embedding, found, 0).candidates], k)
-        return Proposals(best, None)
-
-    def _settled(
-        self, embedding: NDArray[np.float32], k: int, found: Rows, limit: int
-    ) -> Proposals:
-        """Take Chroma's scores, and embeddings only where its rounding errors leave ties."""
-        pairs = zip(found.ids, found.distances, strict=True)
-        candidates = [Candidate(i, 1.0 - distance) for i, distance in pairs if not is_marker(i)]
-        stored = self._embeddings(open_order(candidates, k))
-        last = 1.0 - found.distances[-1] if found.ids and len(found.ids) >= limit else None
-        return settled(candidates, stored, last, embedding, self._metric)
-
-    def _compared(self, found: Rows) -> Rows:
-        """Return rows with their embeddings, in their order; of any length, they are compared all.
-
-        Raises:
-            UnknownIds: One was deleted meanwhile.
-        """
-        rows = self._embeddings(found.ids)
-        if len(rows) < len(found.ids):
-            raise UnknownIds("A chunk is gone.")
-        matrix = matrix_of([rows[row_id] for row_id in found.ids], len(found.ids))
-        return Rows(found.ids, embeddings=matrix)
+        parts = (
+            ([None if is_marker(row_id) else row_id for row_id in found.ids], found.embeddings)
+            for found in self._collection.read(ids, ("embeddings",))
+            if found.embeddings is not None
+        )
+        return Proposals(nearest_of(parts, embedding, effective_metric(self.vector_db), k), None)
 
     def _embeddings(self, ids: Sequence[str]) -> dict[str, NDArray[np.float32]]:
         rows: dict[str, NDArray[np.float32]] = {}
@@ -285,10 +259,3 @@ class ChromaEngine(Engine):
             if some.embeddings is not None:
                 rows.update(zip(some.ids, some.embeddings, strict=True))
         return rows
-
-    def _scored(self, embedding: NDArray[np.float32], found: Rows, limit: int) -> Proposals:
-        """Give rows their exact scores, markers left out."""
-        if found.embeddings is None:
-            return Proposals([], None)
-        ids = [None if is_marker(row_id) else row_id for row_id in found.ids]
-        return score_vectors(ids, found.embeddings, embedding, self._metric, limit=limit)

@@ -1,24 +1,36 @@
-"""inline::chroma: creates and opens the files of vector DBs in one folder."""
+"""inline::chroma and remote::chroma: make and open the files and collections of vector DBs."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from typing_extensions import override
 
+from corral.api.engine_index import EngineIndex
+from corral.api.errors import ProviderError
+from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
+from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chroma.config import ChromaConfig
-from corral.providers.vector_io.chroma.search import ChromaSearch
-from corral.providers.vector_io.kit.names import provider_folder
+from corral.providers.concurrency import ThreadPool
+from corral.providers.vector_io.chroma.client import ChromaServer, Collection
+from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
+from corral.providers.vector_io.chroma.engine import ChromaEngine
+from corral.providers.vector_io.chroma.keyword import Mirror
+from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, fold
+from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
+from corral.providers.vector_io.kit.refusals import data_is_gone, health_of
+from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import ChunkFileProvider
+
+PREFIX = "corral-"
+"""How the names of Corral's collections begin."""
 
 
 class ChromaProvider(ChunkFileProvider):
     """Holds one file per vector DB in one folder, and a collection beside a large one."""
-
-    searcher = ChromaSearch
 
     def __init__(self, provider_id: str, config: ChromaConfig, folder: Path) -> None:
         super().__init__(provider_id, folder)
@@ -26,13 +38,92 @@ class ChromaProvider(ChunkFileProvider):
 
     @override
     def engine_of(self, vector_db: VectorDB, path: Path) -> ChunkFileEngine:
-        beside = path.with_suffix(".chroma")
-        searcher = partial(self.searcher, vector_db, self._config, beside)
+        # remote::chroma needs no chromadb.
+        from corral.providers.vector_io.chroma.search import ChromaSearch
+
+        searcher = partial(ChromaSearch, vector_db, self._config, path.with_suffix(".chroma"))
         return ChunkFileEngine(vector_db, path, self._config, searcher)
 
 
+class ChromaServerProvider(VectorIOProvider):
+    """Holds one collection per vector DB in a server.
+
+    Args:
+        home: The data folder, for the write-ahead log, and for the mirrors if the settings name no
+            folder.
+    """
+
+    def __init__(self, provider_id: str, config: RemoteChromaConfig, home: Path) -> None:
+        super().__init__(provider_id)
+        self._config = config
+        self._home = home
+        self._mirrors = config.folder or provider_folder(provider_id, "chroma", home)
+        self._server = ChromaServer(provider_id, config)
+        self._threads = ThreadPool(provider_id, config.timeout_seconds, config.max_connections)
+
+    async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
+        """Return the index of a vector DB; see the contract."""
+        engine = await self._threads.run(self._open, vector_db, create)
+        return EngineIndex(await WriteAheadEngine.open(engine, self._home))
+
+    def _open(self, vector_db: VectorDB, create: bool) -> ChromaEngine:
+        name = stored_name(vector_db, PREFIX)
+        with self._server.http.using():
+            collection = self._collection(name, vector_db, create)
+            path = self._mirrors / f"{name}.db"
+            mirror = Mirror(path, collection, vector_db, self._config.keyword_memory_mib)
+            mirror.prepare()
+            with suppress(ProviderError):  # housekeeping that the next one can do
+                fold(collection, MOST_MARKERS)
+            self._server.http.enter()
+        drop, release = partial(self._server.drop, name), self._server.http.leave
+        return ChromaEngine(
+            vector_db, collection, mirror, self._threads, drop=drop, release=release
+        )
+
+    def _collection(self, name: str, vector_db: VectorDB, create: bool) -> Collection:
+        if create:
+            metric = Metric.COSINE if vector_db.normalize else vector_db.metric
+            return self._server.create(name, {"hnsw": self._config.graph(metric)})
+        found = self._server.open(name)
+        if found is None:
+            raise data_is_gone(
+                f"The collection of vector DB {vector_db.identifier!r} is gone from Chroma."
+            )
+        return found
+
+    async def orphans(self, registered: Registered) -> list[Orphan]:
+        """Return the collections and mirrors that no registration holds; see the contract."""
+        names = await self._threads.run(self._names)
+        drop = partial(self._threads.run, self._remove)
+        return await strays(names, registered, drop, partial(stored_name, prefix=PREFIX), PREFIX)
+
+    def _names(self) -> list[str]:
+        mirrors = [path.stem for path in self._mirrors.glob("*.db")]
+        with self._server.http.using():
+            return mirrors + self._server.names()
+
+    def _remove(self, name: str) -> None:
+        with self._server.http.using():
+            self._server.drop(name)
+        for path in self._mirrors.glob(f"{name}.db*"):
+            path.unlink(missing_ok=True)
+
+    async def health(self) -> Health:
+        """Return OK if Chroma answers."""
+        return await health_of(self._threads.run(self._ping))
+
+    def _ping(self) -> None:
+        with self._server.http.using():
+            self._server.ping()
+
+
 def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider:
-    """Build the provider (its spec's factory)."""
-    return ChromaProvider(
-        provider_id, config, config.folder or provider_folder(provider_id, "chroma", home)
-    )
+    """Build inline::chroma (its spec's factory)."""
+    folder = config.folder or provider_folder(provider_id, "chroma", home)
+    return ChromaProvider(provider_id, config, folder)
+
+
+def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> ChromaServerProvider:
+    """Build remote::chroma (its spec's factory). The server need not run yet."""
+    return ChromaServerProvider(provider_id, config, home)

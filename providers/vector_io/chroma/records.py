@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.wire import MAX_ID_LENGTH
+from corral.providers.vector_io.kit import batches as kit
 from corral.providers.vector_io.kit.records import chunk_fields, read_chunk
 
 Metadata = Mapping[str, str | int]
@@ -64,13 +65,14 @@ def records(chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> Upsert:
     """
     return Upsert(
         [chunk.chunk_id for chunk in chunks],
-        [_metadata({"chunk_metadata": "", **chunk_fields(chunk)}) for chunk in chunks],
+        own_metadatas({"chunk_metadata": "", **chunk_fields(chunk)} for chunk in chunks),
         embeddings,
     )
 
 
-def _metadata(fields: Mapping[str, str]) -> Metadata:
-    return {key: fields[key] for key in CHUNK_KEYS}
+def own_metadatas(fields: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the metadata of chunks' rows, without what the journal adds."""
+    return [{key: one[key] for key in CHUNK_KEYS} for one in fields]
 
 
 def chunks_of(found: Rows) -> list[Chunk]:
@@ -92,12 +94,10 @@ def matrix_of(embeddings: Any, rows: int) -> NDArray[np.float32]:
 
 def batches(rows: Upsert, most_rows: int, most_bytes: int) -> Iterator[Upsert]:
     """Cut rows into runs that an engine takes, in order; a larger row is one by itself."""
-    start = held = 0
-    for place, metadata in enumerate(rows.metadatas):
-        size = rows.embeddings[place].nbytes
-        size += sum(len(str(value).encode()) for value in metadata.values())
-        if place > start and (place - start == most_rows or held + size > most_bytes):
-            yield rows[start:place]
-            start, held = place, 0
-        held += size
-    yield rows[start:]
+
+    def bytes_of(place: int) -> int:
+        texts = sum(len(str(value).encode()) for value in rows.metadatas[place].values())
+        return int(rows.embeddings[place].nbytes) + texts
+
+    for part in kit.batches(range(len(rows)), bytes_of, most_rows, most_bytes):
+        yield rows[part[0] : part[-1] + 1]

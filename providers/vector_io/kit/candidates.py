@@ -3,7 +3,7 @@
 An engine computes in single precision, orders ties arbitrarily and may know a score only
 approximately. So it proposes more than k chunks, their scores are computed again exactly, and the
 loop requests more proposals until no other chunk can belong to the answer. Every engine that only
-proposes uses this loop: for vectors with `score_vectors`, for words through `sparse`.
+proposes uses this loop: for vectors with `VectorScorer`, for words through `sparse`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.hits import Candidate
 from corral.api.scoring import SINGLE_PRECISION_SLACK, Metric
-from corral.providers.vector_io.kit.exact import exact_scores
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.kit.exact import effective_metric, exact_scores
 
 GROWTH = 4
 """Growth factor of the number of proposals from one request to the next."""
@@ -169,6 +171,27 @@ def score_vectors(
     return Proposals(candidates, unseen if len(chunk_ids) >= limit else None)
 
 
+def nearest_of(
+    parts: Iterable[tuple[Sequence[str | None], NDArray[np.floating]]],
+    query: NDArray[np.float32],
+    metric: Metric,
+    k: int,
+) -> list[Candidate]:
+    """Return the k best of all these chunks, best first, ties by chunk_id.
+
+    Args:
+        parts: Ids and embeddings of some chunks at a time, as for `score_vectors`.
+        query: As for `exact_scores`.
+        metric: As for `exact_scores`.
+        k: Maximum number of candidates, >= 1.
+    """
+    best: list[Candidate] = []
+    for chunk_ids, matrix in parts:
+        scored = score_vectors(chunk_ids, matrix, query, metric, limit=len(chunk_ids) + 1)
+        best = best_of([*best, *scored.candidates], k)
+    return best
+
+
 def _slack(
     matrix: NDArray[np.floating], query: NDArray[np.float32], metric: Metric, *, squares: bool
 ) -> float:
@@ -181,3 +204,86 @@ def _slack(
         return SINGLE_PRECISION_SLACK * max(longest * length, 1.0)  # an engine may take 1 - product
     slack = SINGLE_PRECISION_SLACK**0.5 if squares else SINGLE_PRECISION_SLACK
     return slack * (longest + length)
+
+
+class Neighbor(NamedTuple):
+    """A chunk that an engine proposes by vector.
+
+    Attributes:
+        chunk_id: The chunk's id.
+        score: The engine's score, higher is better; read only if it is a cosine.
+        passes: False if the chunk cannot be in the answer; for filters that an engine only narrows
+            down.
+    """
+
+    chunk_id: str
+    score: float
+    passes: bool = True
+
+
+class VectorScorer:
+    """Computes the scores of an engine's proposals by vector as far as its own leave them open.
+
+    The engine's cosines decide unless they are close to each other. Under other metrics, a score of
+    embeddings of any length may be off by any rounding error, so all are computed again.
+
+    Args:
+        vector_db: The registration.
+        query: Shape (dimension,), in the form in which the engine stores embeddings.
+        k: Number of hits, >= 1.
+        metric: The metric of what is stored; None for the metric of the embeddings.
+        squares: As for `score_vectors`.
+
+    Attributes:
+        unit_length: True if the engine's scores are cosines.
+    """
+
+    def __init__(
+        self,
+        vector_db: VectorDB,
+        query: NDArray[np.float32],
+        k: int,
+        metric: Metric | None = None,
+        *,
+        squares: bool = False,
+    ) -> None:
+        self.unit_length = vector_db.normalize or vector_db.metric is Metric.COSINE
+        self._metric = metric or effective_metric(vector_db)
+        self._query, self._k, self._squares = query, k, squares
+
+    def open(self, neighbors: Sequence[Neighbor]) -> list[str]:
+        """Return the ids that `proposals` needs the embeddings for."""
+        if self.unit_length:
+            return open_order(_passing(neighbors), self._k)
+        return [one.chunk_id for one in neighbors]
+
+    def proposals(
+        self,
+        neighbors: Sequence[Neighbor],
+        stored: Mapping[str, Sequence[float] | NDArray[np.float32]],
+        limit: int,
+    ) -> Proposals:
+        """Return the proposals with their scores.
+
+        Args:
+            neighbors: The chunks that the engine proposes, best first.
+            stored: By chunk id, the embeddings of the ids from `open` that still exist.
+            limit: Number of requested proposals; an engine that returns fewer has proposed all.
+        """
+        if self.unit_length:
+            last = neighbors[-1].score if neighbors and len(neighbors) >= limit else None
+            return settled(_passing(neighbors), stored, last, self._query, self._metric)
+        there = [one for one in neighbors if one.chunk_id in stored]
+        missing = len(neighbors) - len(there)
+        return score_vectors(
+            [one.chunk_id if one.passes else None for one in there],
+            np.array([stored[one.chunk_id] for one in there], dtype=np.float32),
+            self._query,
+            self._metric,
+            limit=limit - missing,
+            squares=self._squares,
+        )
+
+
+def _passing(neighbors: Sequence[Neighbor]) -> list[Candidate]:
+    return [Candidate(one.chunk_id, one.score) for one in neighbors if one.passes]

@@ -5,7 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from corral.api.errors import ProviderError
 from corral.api.provider import Health
+
+
+def make_folder(folder: Path, provider_id: str, file: Path | None = None) -> None:
+    """Create a folder, and a file in it, if they are missing.
+
+    Raises:
+        ProviderError: One cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if file is not None:
+            file.touch()
+    except OSError as error:
+        message = f"{provider_id}: cannot write to {folder} ({error.strerror})."
+        raise ProviderError(message) from error
 
 
 def folder_health(folder: Path) -> Health:

@@ -31,7 +31,7 @@ from functools import cache, lru_cache, partial
 
 import numpy as np
 
-from corral.api.hits import Candidate, TermStatistics
+from corral.api.hits import Candidate, KeywordLeg, TermStatistics
 from corral.providers.text.analyzer import Analyzer
 from corral.providers.text.bm25 import idf, term_weight
 from corral.providers.text.fields import ChunkTerms
@@ -198,12 +198,16 @@ class SparseQuery:
     Args:
         text: Any text. Its terms are joined by OR; a repeated term counts each time.
         analyzer: The analyzer of the vector DB's language.
+
+    Attributes:
+        times: By term, ascending, its number in the text.
+        terms, keys: The terms in this order, and their keys.
     """
 
     def __init__(self, text: str, analyzer: Analyzer) -> None:
         self._query = query = analyzer.query(text)
-        self._wanted = dict(sorted(query.times.items()))
-        self.terms = tuple(self._wanted)
+        self.times = dict(sorted(query.times.items()))
+        self.terms = tuple(self.times)
         self.keys = tuple(term_key(term) for term in self.terms)
         self._by_key = dict(zip(self.keys, self.terms, strict=True))
 
@@ -235,7 +239,7 @@ class SparseQuery:
             count: The number of chunks. It caps the frequencies, because a write between the two
                 counts can make a frequency larger.
         """
-        rows = zip(self.keys, self._wanted.values(), document_frequencies, strict=True)
+        rows = zip(self.keys, self.times.values(), document_frequencies, strict=True)
         return {
             key: idf(min(number, count), count) * weight
             for key, weight, number in rows
@@ -263,6 +267,34 @@ def query_vector(weights: Mapping[int, float]) -> tuple[list[int], list[float]]:
         dimension = dimension_of(key)
         largest[dimension] = max(weight, largest.get(dimension, 0.0))
     return sorted(largest), [largest[dimension] for dimension in sorted(largest)]
+
+
+async def keyword_leg(
+    query: SparseQuery,
+    k: int,
+    by: TermStatistics | None,
+    count: Callable[[Sequence[int]], Awaitable[tuple[Statistics, Sequence[int]]]],
+    fetch: Callable[
+        [Mapping[int, float], Sequence[int] | None, int], Awaitable[Sequence[Proposal]]
+    ],
+) -> KeywordLeg:
+    """Return an engine's k best chunks for a query, best first.
+
+    Args:
+        query: The terms of the query.
+        k: Maximum number of candidates, >= 1.
+        by: The statistics to rank by; None for the vector DB's own.
+        count: Returns the statistics, and for each key the number of chunks that contain it.
+        fetch: As `Fetch`, with the weights of the query before its arguments.
+    """
+    if not query.terms:
+        return KeywordLeg([], 0.0)
+    corpus, holding = await count(query.keys)
+    by = by or query.statistics(corpus, holding)
+    frequencies = query.frequencies(by, holding)
+    weights = query.weights(frequencies, by.count)
+    best = await best_matches(query, weights, corpus, k, partial(fetch, weights), by.average)
+    return KeywordLeg(best, query.greatest(frequencies, by.count))
 
 
 async def best_matches(
@@ -296,7 +328,7 @@ async def best_matches(
         passing = [one for one in fetched if one.passes]
         bound = _most(band or statistics.references, mean)
         return Proposals(
-            _scored(weights, mean, passing, terms),
+            scored(weights, mean, passing, terms),
             fetched[-1].score * bound if len(fetched) == limit else None,
         )
 
@@ -329,7 +361,7 @@ def _most(references: Sequence[int] | Mapping[int, int], average: float) -> floa
     return max(1.0, average / reference_average(lowest)) * _ROUNDING
 
 
-def _scored(
+def scored(
     weights: Mapping[int, float],
     average: float,
     proposals: Sequence[Proposal],
@@ -338,6 +370,12 @@ def _scored(
     """Score the proposals that contain a term, and add the keys of their terms to `terms`.
 
     Scores are summed in the order of keys, so that chunks with equal terms have equal scores.
+
+    Args:
+        weights: From `SparseQuery.weights`.
+        average: Mean length of a chunk, > 0.
+        proposals: In any order.
+        terms: Mutated; by chunk id.
     """
     if not proposals:
         return []

@@ -1,13 +1,14 @@
-"""The connection to Milvus: made when it is needed, and the one place that knows its errors."""
+"""The connection to Milvus, made when it is needed; its errors; and one collection of it."""
 
 from __future__ import annotations
 
-import atexit
+import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -15,12 +16,41 @@ import numpy as np
 from numpy.typing import NDArray
 from pymilvus import MilvusClient, MilvusException
 
-from corral.api.errors import NotFound, ProviderError, ProviderTimeout, Unavailable
+from corral.api.chunks import Chunk
+from corral.api.errors import InvalidRequest, ProviderError, ProviderTimeout, Unavailable
+from corral.api.vector_dbs import VectorDB
 from corral.providers.concurrency import ThreadPool
+from corral.providers.text.analyzer import ANALYZER_VERSION
+from corral.providers.vector_io.kit.batches import batches, runs
 from corral.providers.vector_io.kit.clients import SharedClient
+from corral.providers.vector_io.kit.refusals import data_is_gone, refuse_newer
+from corral.providers.vector_io.kit.undo import undone_on_failure
+from corral.providers.vector_io.milvus.filters import CHUNKS, Kind, digest, quoted
+from corral.providers.vector_io.milvus.records import (
+    LAYOUT,
+    MOST_ROWS,
+    Entry,
+    Layout,
+    Row,
+    RowMaker,
+    VectorIndex,
+    Writers,
+    decoded,
+    entry,
+    fields,
+    indexes,
+    lexemes,
+    part_keys,
+    size_of,
+    stored_dimension,
+)
 
-MOST_ROWS = 16_384
-"""Most rows that Milvus returns for one request."""
+_BATCH = 500  # rows fetched at once where they may be of 64 KiB
+# Milvus Lite searches what it has not flushed row by row and term by term, about 1.5 us each.
+UNFLUSHED_TERMS = 20_000
+_TERMS_OF_A_ROW = 20  # what a row costs beside its terms
+_ABOUT = "about"
+_DEAD = f"kind == {Kind.DEAD:d}"
 
 _CONNECT_FAILED = 2
 _RATE_LIMIT = 8
@@ -36,70 +66,6 @@ _STATUS_ERRORS: dict[grpc.StatusCode, tuple[type[ProviderError], str]] = {
 # The driver logs whole requests where one fails, a user's text among them.
 for _name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer", "milvus_lite"):
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
-
-
-class Embedded:
-    """Milvus Lite in this process, as the channel that the driver calls; no port is open.
-
-    Args:
-        path: Its folder.
-
-    Raises:
-        Exception: Milvus Lite cannot open the folder.
-    """
-
-    def __init__(self, path: str) -> None:
-        import milvus_lite
-        from milvus_lite.adapter.grpc import servicer
-
-        self._engine = milvus_lite.MilvusLite(path)
-        _remove_torn(Path(path))
-        self._methods = servicer.MilvusServicer(self._engine)
-        atexit.register(self.close)
-
-    def unary_unary(self, path: str, *_: Any, **__: Any) -> _Method:
-        """Return a method by its path."""
-        return _Method(getattr(self._methods, path.rpartition("/")[2]))
-
-    unary_stream = stream_stream = unary_unary  # the driver looks these up and calls none
-
-    def close(self) -> None:
-        """Let go of the folder."""
-        atexit.unregister(self.close)
-        self._engine.close()
-
-
-def _remove_torn(folder: Path) -> None:
-    """Remove index files that a killed process did not finish.
-
-    Milvus Lite writes them in place and refuses to load a collection that has a torn one; one that
-    is missing is rebuilt from the rows.
-    """
-    for file in folder.glob("collections/*/partitions/*/indexes/*.idx"):
-        try:
-            np.load(file, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError):
-            file.unlink()
-
-
-class _Method:
-    """A method of an embedded Milvus in the three shapes that the driver calls."""
-
-    def __init__(self, method: Callable[[Any, None], Any]) -> None:
-        self._method = method
-
-    def __call__(self, request: Any, **_: Any) -> Any:
-        return self._method(request, None)
-
-    def with_call(self, request: Any, **_: Any) -> tuple[Any, None]:
-        """Return the answer; there is no call to tell of."""
-        return self(request), None
-
-    def future(self, request: Any, **_: Any) -> Future[Any]:
-        """Return the answer, which has come."""
-        answer: Future[Any] = Future()
-        answer.set_result(self(request))
-        return answer
 
 
 class Connection:
@@ -162,6 +128,11 @@ class Connection:
                 self.client.connected().load_collection(arguments[0], timeout=self._timeout)
                 return function(*arguments, timeout=self._timeout, **options)
 
+    def call_once(self, method: str, *arguments: Any) -> Any:
+        """Call a method as a user of the client, for when no index may be open."""
+        with self.client.using():
+            return self.call(method, *arguments)
+
     def scan(
         self, collection: str, expression: str, fields: Sequence[str], step: int = MOST_ROWS
     ) -> Iterator[Any]:
@@ -179,23 +150,6 @@ class Connection:
             finally:
                 iterator.close()
 
-    def search(
-        self, collection: str, field: str, vector: NDArray[np.float32] | dict[int, float],
-        expression: str, limit: int, fields: Sequence[str], parameters: dict[str, Any],
-    ) -> list[Any]:  # fmt: skip
-        """Return the hits of one query, best first."""
-        found = self.call(
-            "search",
-            collection,
-            data=[vector],
-            anns_field=field,
-            filter=expression,
-            limit=limit,
-            output_fields=list(fields),
-            search_params={"params": parameters},
-        )
-        return list(found[0])
-
     @contextmanager
     def _errors(self) -> Iterator[None]:
         """Raise the contract's errors; the driver's messages may hold data and are left out."""
@@ -210,10 +164,8 @@ class Connection:
 
     def _translated(self, code: Any) -> Exception:
         if code == _COLLECTION_NOT_FOUND:
-            return NotFound(
-                f"{self.provider_id}: the vector DB's collection is gone from Milvus.",
-                hint="Delete the vector DB and register it again.",
-                field="vector_db_id",
+            return data_is_gone(
+                f"{self.provider_id}: the vector DB's collection is gone from Milvus."
             )
         if code == _CONNECT_FAILED:
             return Unavailable(f"{self.provider_id}: Milvus cannot be reached.")
@@ -223,3 +175,303 @@ class Connection:
             return Unavailable(f"{self.provider_id}: Milvus limits the rate of requests.")
         kind, message = _STATUS_ERRORS.get(code, (ProviderError, f"Milvus answered error {code}"))
         return kind(f"{self.provider_id}: {message}.")
+
+
+# --- a collection ---------------------------------------------------------------------------------
+
+
+class Collection:
+    """One collection. Blocking; safe to use from threads, but one write at a time is the caller's.
+
+    Args:
+        vectors: The index of the embeddings, for a collection that is made.
+        unflushed_terms: Terms that Milvus Lite may hold unflushed.
+
+    Attributes:
+        writers: The processes that write to it; not of an embedded Milvus.
+        is_lite: Whether Milvus Lite answers, in this process or as a server: it has no index of
+            arrays, so term keys are counted here, and it is told when to flush.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        vector_db: VectorDB,
+        layout: Layout,
+        vectors: VectorIndex,
+        unflushed_terms: int = UNFLUSHED_TERMS,
+    ) -> None:
+        self._unflushed_terms = unflushed_terms
+        self.connection, self.layout, self.vectors = connection, layout, vectors
+        self.is_lite = connection.embedded
+        self.maker = RowMaker(layout, stored_dimension(vector_db))
+        self._name = name
+        self._vector_db = vector_db
+        self.writers = Writers(self._call, self.maker)
+        self._unflushed = 0
+
+    # --- the collection ----------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        """Return True if the collection exists."""
+        return bool(self._call("has_collection"))
+
+    def make(self) -> None:
+        """Make the collection."""
+        schema = fields(self._vector_db, self.layout)
+        self._call("create_collection", schema=schema, consistency_level="Strong")
+
+    def load(self) -> None:
+        """Make the collection searchable, as it must be after a start of the server."""
+        missing = indexes(self._vector_db, self.layout, self.vectors)
+        for field in self._call("list_indexes"):
+            missing.pop(field, None)
+        if self.layout.arrays and missing:  # as they always are where none can be made
+            version = str(self.connection.call("get_server_version"))
+            self.is_lite = version.startswith("milvus_lite")
+        if self.is_lite:
+            missing = {f: p for f, p in missing.items() if f not in ("attributes", "keys")}
+        for parameters in missing.values():
+            self._call("create_index", index_params=parameters, sync=False)
+        self._call("load_collection")
+
+    def drop(self) -> None:
+        """Drop the collection with everything in it."""
+        self._call("drop_collection")
+
+    def tidy(self) -> None:
+        """Remove what a killed process has marked and not yet deleted."""
+        self._delete_dead([row["pk"] for row in self._scan(_DEAD, ("pk",))])
+
+    def analyzer_version(self) -> int:
+        """Return the `ANALYZER_VERSION` of the terms stored; today's where nothing is stored.
+
+        Raises:
+            ConfigError: A newer Corral wrote the collection.
+        """
+        found = self._get([_ABOUT], ("payload",))
+        about = json.loads(found[0]["payload"]) if found else {}
+        refuse_newer(about.get("layout", 0), LAYOUT, self._vector_db.provider_id)
+        return int(about.get("analyzer", ANALYZER_VERSION))
+
+    def record_version(self, layout: int = LAYOUT, analyzer: int = ANALYZER_VERSION) -> None:
+        """Record how the rows are made."""
+        about = json.dumps({"layout": layout, "analyzer": analyzer})
+        self._upsert([self.maker.blank(_ABOUT, Kind.ABOUT, about)])
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def nearest(
+        self, vector: Any, expression: str, k: int, limit: int, output: Sequence[str]
+    ) -> tuple[list[Any], bool]:
+        """Return the nearest rows by embedding.
+
+        A graph's walk may not reach every row that passes, so with fewer than asked for they are
+        counted: mostly there are no more, and a wider walk would find nothing.
+
+        Returns:
+            Up to `limit` rows, best first, and whether fewer than `k` were found though more pass.
+        """
+        first, *wider = self.vectors.efforts(limit, filtered=expression != CHUNKS)
+        search = partial(self.search, "embedding", vector, expression, limit, output)
+        hits = search(first)
+        if self.vectors.kind != "HNSW" or len(hits) >= (limit if wider else k):
+            return hits, False
+        passing = self.count(expression)
+        for effort in wider:
+            if len(hits) < min(limit, passing):
+                hits = search(effort)
+        return hits, len(hits) < min(k, passing)
+
+    def search(
+        self,
+        field: str,
+        vector: NDArray[np.float32] | dict[int, float],
+        expression: str,
+        limit: int,
+        output: Sequence[str],
+        parameters: Mapping[str, Any],
+    ) -> list[Any]:
+        """Return the best rows by a vector field, best first."""
+        found = self._call(
+            "search",
+            data=[vector],
+            anns_field=field,
+            filter=expression,
+            limit=limit,
+            output_fields=list(output),
+            search_params={"params": dict(parameters)},
+        )
+        return list(found[0])
+
+    def embeddings(self, expression: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
+        """Yield the ids and embeddings of the chunks that pass, some at a time."""
+        rows = self.connection.scan(self._name, expression, ("chunk_id", "embedding"), _BATCH)
+        while some := list(islice(rows, _BATCH)):
+            matrix = np.array([row["embedding"] for row in some], dtype=np.float32)
+            yield [row["chunk_id"] for row in some], matrix
+
+    def embeddings_of(self, pks: Sequence[str]) -> dict[str, list[float]]:
+        """Return the embeddings of the chunks of these primary keys that exist, by chunk id."""
+        rows = self._get(pks, ("chunk_id", "embedding", "kind"))
+        return {row["chunk_id"]: row["embedding"] for row in rows if row["kind"] == Kind.CHUNK}
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield what the statistics need of every chunk."""
+        return self._entries(self._scan(CHUNKS, self._entry_fields))
+
+    def entries_of(
+        self, pks: Sequence[str], documents: AbstractSet[str] = frozenset()
+    ) -> list[Entry]:
+        """Return the stored chunks of these primary keys and of these documents."""
+        rows = self._get(pks, (*self._entry_fields, "kind"))
+        found = [row for row in rows if row["kind"] == Kind.CHUNK]
+        for some in runs(sorted(map(digest, documents)), _BATCH):
+            expression = f"{CHUNKS} and document in {quoted(some)}"
+            found.extend(self._scan(expression, self._entry_fields))
+        return list({one.pk: one for one in self._entries(iter(found))}.values())
+
+    @property
+    def _entry_fields(self) -> tuple[str, ...]:
+        return ("pk", "parts", "length", "reference", *(("lexemes",) if self.is_lite else ()))
+
+    def _entries(self, rows: Iterator[Any]) -> Iterator[Entry]:
+        while some := list(islice(rows, _BATCH)):
+            long = [row["pk"] for row in some if self.is_lite and not row["lexemes"]]
+            texts = self.payloads_of(long) if long else {}
+            for row in some:
+                text = texts.get(row["pk"], "")
+                yield entry(row, lexemes(row["lexemes"], text)[0] if self.is_lite else ())
+
+    def chunks(self, pks: Sequence[str], *, with_embeddings: bool = False) -> list[Chunk]:
+        """Return the chunks of these primary keys that exist, in any order."""
+        output = ("pk", "kind", "chunk_id", "payload", "parts")
+        rows = self._get(pks, (*output, "embedding") if with_embeddings else output)
+        return self._decoded([row for row in rows if row["kind"] == Kind.CHUNK])
+
+    def chunks_passing(self, expression: str) -> Iterator[Chunk]:
+        """Yield the chunks that pass an expression."""
+        output = ("pk", "chunk_id", "payload", "parts")
+        found = self.connection.scan(self._name, expression, output, _BATCH)
+        while rows := list(islice(found, _BATCH)):
+            yield from self._decoded(rows)
+
+    def payloads(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """Return the whole payloads of rows by primary key; not of one that is being replaced."""
+        pks = [pk for row in rows for pk in part_keys(row["pk"], row["parts"])]
+        parts = {row["pk"]: row["payload"] for row in self._get(pks, ("pk", "payload"))}
+        whole = {}
+        for row in rows:
+            wanted = part_keys(row["pk"], row["parts"])
+            if all(pk in parts for pk in wanted):
+                whole[row["pk"]] = row["payload"] + "".join(parts[pk] for pk in wanted)
+        return whole
+
+    def payloads_of(self, pks: Sequence[str]) -> dict[str, str]:
+        """Return the whole payloads of rows of these primary keys."""
+        return self.payloads(self._get(pks, ("pk", "payload", "parts")))
+
+    def keys(self) -> list[str]:
+        """Return the primary keys of all chunks."""
+        return [row["pk"] for row in self._scan(CHUNKS, ("pk",))]
+
+    def chunk_ids(self) -> Iterator[str]:
+        """Yield the ids of all chunks, unordered."""
+        return (row["chunk_id"] for row in self._scan(CHUNKS, ("chunk_id",)))
+
+    def count(self, expression: str) -> int:
+        """Return the number of rows that pass."""
+        found = self._call("query", filter=expression, output_fields=["count(*)"])
+        return int(found[0]["count(*)"])
+
+    # --- writing -----------------------------------------------------------------------------
+
+    def write(self, rows: Sequence[Row], gone: Sequence[str]) -> None:
+        """Write rows and remove others, in one request where it can hold them.
+
+        Rows to be removed are first marked in the same request, so that no moment, and no killed
+        process, shows chunks of two versions or of none.
+
+        Args:
+            rows: New rows; one whose primary key exists replaces it.
+            gone: Primary keys of others.
+
+        Raises:
+            InvalidRequest: Too much for one request to an embedded Milvus.
+        """
+        marked = [*rows, *(self.maker.blank(pk, Kind.DEAD) for pk in gone)] if rows else []
+        if self.layout.arrays:
+            marked = marked or [self.maker.blank(pk, Kind.DEAD) for pk in gone]
+            marked.append(self.writers.announcement())
+        requests = list(self._requests(marked))
+        if len(requests) > 1 and self.connection.embedded:
+            raise InvalidRequest(
+                f"The request has more than {self.layout.request_bytes // 2**20} MiB.",
+                hint="Send fewer chunks at once.",
+                field="chunks",
+            )
+        if len(requests) > 1:
+            self._upsert_all(requests, [row["pk"] for row in marked])
+        elif requests:
+            self._upsert(requests[0])
+        self._delete_dead(gone)
+        self._flush(marked)
+
+    def _upsert_all(self, requests: Sequence[list[Row]], pks: Sequence[str]) -> None:
+        """Send several requests; where one fails, bring back what there was before them."""
+        before = self._get(pks, ("*",))
+        put_back = [partial(self._upsert, request) for request in self._requests(before)]
+        added = sorted(set(pks) - {row["pk"] for row in before})
+        with undone_on_failure(put_back, partial(self._delete, added)):
+            for request in requests:
+                self._upsert(request)
+
+    def _requests(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[list[Row]]:
+        """Cut rows into requests, parts before the chunks that need them."""
+        ordered = sorted(rows, key=lambda one: one["kind"] != Kind.PART)
+        return batches(map(dict, ordered), size_of, len(ordered), self.layout.request_bytes)
+
+    def _delete_dead(self, pks: Sequence[str]) -> None:
+        """Delete rows that are to go; not one that another client has since written anew."""
+        if self.connection.embedded:
+            self._delete(pks)
+            return
+        for some in runs(pks, 10 * _BATCH):
+            self._call("delete", filter=f"{_DEAD} and pk in {quoted(some)}")
+
+    def _upsert(self, rows: Sequence[Row]) -> None:
+        # Milvus Lite's upsert keeps the fields of an old row that the new one does not have, such
+        # as bounds of metadata that a chunk no longer has. Its insert replaces the whole row.
+        self._call("insert" if self.is_lite else "upsert", data=rows)
+
+    def _delete(self, pks: Sequence[str]) -> None:
+        if pks:
+            self._call("delete", ids=list(pks))
+
+    def _flush(self, rows: Iterable[Row]) -> None:
+        if not self.is_lite:  # a Milvus flushes when it wants to
+            return
+        self._unflushed += sum(_TERMS_OF_A_ROW + len(row["terms"]) for row in rows)
+        if self._unflushed >= self._unflushed_terms:
+            self._call("flush")
+            self._unflushed = 0
+
+    # --- requests ----------------------------------------------------------------------------
+
+    def _call(self, method: str, **options: Any) -> Any:
+        return self.connection.call(method, self._name, **options)
+
+    def _scan(self, expression: str, output: Sequence[str]) -> Iterator[Any]:
+        return self.connection.scan(self._name, expression, output)
+
+    def _get(self, pks: Sequence[str], output: Sequence[str]) -> list[Any]:
+        found: list[Any] = []
+        for some in runs(pks, _BATCH):
+            found.extend(self._call("get", ids=list(some), output_fields=list(output)))
+        return found
+
+    def _decoded(self, rows: Sequence[Mapping[str, Any]]) -> list[Chunk]:
+        dimension = self._vector_db.embedding_dimension
+        whole = self.payloads(rows)
+        return [decoded(row, whole[row["pk"]], dimension) for row in rows if row["pk"] in whole]

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import Field, SecretStr
 
 from corral.api.provider import ProviderConfig
 from corral.providers.vector_io.kit.statistics import DEFAULT_MAX_AGE_SECONDS, MaxAge
-
-
-def _server_uri(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https", "tcp"} or not parts.hostname:
-        raise ValueError("must look like http://127.0.0.1:19530")
-    if parts.username or parts.password:
-        raise ValueError("must hold no user or password; put them into token")
-    return value
+from corral.providers.vector_io.kit.urls import server_url
 
 
 class MilvusConfig(ProviderConfig):
@@ -33,9 +24,12 @@ class MilvusConfig(ProviderConfig):
 class RemoteMilvusConfig(ProviderConfig):
     """Settings of remote::milvus."""
 
-    uri: Annotated[str, AfterValidator(_server_uri)] = Field(
-        default="http://127.0.0.1:19530", description="The server; https for TLS."
-    )
+    uri: Annotated[
+        str,
+        server_url(
+            "http://127.0.0.1:19530", "put them into token", schemes=("http", "https", "tcp")
+        ),
+    ] = Field(default="http://127.0.0.1:19530", description="The server; https for TLS.")
     token: SecretStr = Field(default=SecretStr(""), description="user:password, or an API key.")
     database: str = Field(default="", description="Milvus database; empty for the default one.")
     collection_prefix: str = Field(

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from heapq import nsmallest
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,27 +17,27 @@ from corral.api.engine import Engine
 from corral.api.errors import CorralError, ProviderError
 from corral.api.filters import Comparison, Filter, matches
 from corral.api.hits import Candidate, TermStatistics
-from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.text.analyzer import ANALYZER_VERSION
+from corral.providers.vector_io.kit.batches import runs
 from corral.providers.vector_io.kit.candidates import (
+    Neighbor,
     Proposals,
+    VectorScorer,
     best_candidates,
-    open_order,
-    score_vectors,
-    settled,
+    nearest_of,
 )
-from corral.providers.vector_io.kit.exact import effective_metric, exact_scores
+from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.kit.id_pages import IdPages
 from corral.providers.vector_io.milvus import filters as expressions
-from corral.providers.vector_io.milvus.client import MOST_ROWS
-from corral.providers.vector_io.milvus.collection import Collection
+from corral.providers.vector_io.milvus.client import Collection
 from corral.providers.vector_io.milvus.filters import CHUNKS
 from corral.providers.vector_io.milvus.keyword import Keywords
 from corral.providers.vector_io.milvus.records import (
+    MOST_ROWS,
     Entry,
     Row,
-    entry_of,
+    entry,
     row_key,
     stored_dimension,
 )
@@ -49,8 +49,7 @@ _REWRITTEN = 500  # chunks of one step when terms are made anew
 class MilvusEngine(Engine):
     """Chunks in one Milvus collection; every public method is the contract's.
 
-    The work runs in threads. Milvus finds candidates; their scores are computed here, in double
-    precision, where its own leave their order open; and more are asked for until none that is
+    The work runs in threads. Milvus finds candidates, and more are asked for until none that is
     missing can belong to the answer.
 
     Args:
@@ -63,8 +62,6 @@ class MilvusEngine(Engine):
         super().__init__(vector_db)
         self._collection = collection
         self._threads = collection.connection.threads
-        self._metric = effective_metric(vector_db)
-        self._unit_length = vector_db.normalize or vector_db.metric is Metric.COSINE
         self._writing = threading.RLock()
         self._keywords = Keywords(vector_db, collection, self._writing, max_age_seconds)
         self._pages = IdPages()
@@ -88,8 +85,7 @@ class MilvusEngine(Engine):
 
     def _analyze_anew(self) -> None:
         pks = self._collection.keys()
-        for start in range(0, len(pks), _REWRITTEN):
-            some = pks[start : start + _REWRITTEN]
+        for some in runs(pks, _REWRITTEN):
             chunks = self._collection.chunks(some, with_embeddings=True)
             embeddings = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
             self._write(chunks, embeddings, frozenset())
@@ -113,9 +109,7 @@ class MilvusEngine(Engine):
         padded = np.zeros(stored_dimension(self.vector_db), dtype=np.float32)
         padded[: len(embedding)] = embedding
 
-        async def propose(limit: int) -> Proposals:
-            return await self._threads.run(self._propose, padded, k, expression, limit)
-
+        propose = partial(self._threads.run, self._propose, padded, k, expression)
         return await best_candidates(k, propose, margin=_MARGIN, most=MOST_ROWS)
 
     @override
@@ -168,27 +162,22 @@ class MilvusEngine(Engine):
     def _propose(
         self, padded: NDArray[np.float32], k: int, expression: str, limit: int
     ) -> Proposals:
-        fields = ("chunk_id",) if self._unit_length else ("chunk_id", "embedding")
+        scorer = VectorScorer(self.vector_db, padded, k, squares=True)
+        fields = ("chunk_id",) if scorer.unit_length else ("chunk_id", "embedding")
         hits, unreached = self._collection.nearest(padded, expression, k, limit, fields)
         if unreached:
             return Proposals(self._compare_all(padded, k, expression), None)
-        ids = [hit["entity"]["chunk_id"] for hit in hits]
-        if self._unit_length:
-            last = hits[-1]["distance"] if hits and len(hits) >= limit else None
-            found = [Candidate(i, hit["distance"]) for i, hit in zip(ids, hits, strict=True)]
-            asked = [row_key(chunk_id) for chunk_id in open_order(found, k)]
-            stored = self._collection.embeddings_of(asked) if asked else {}
-            return settled(found, stored, last, padded, self._metric)
-        matrix = np.array([hit["entity"]["embedding"] for hit in hits], dtype=np.float32)
-        return score_vectors(ids, matrix, padded, self._metric, limit=limit, squares=True)
+        neighbors = [Neighbor(hit["entity"]["chunk_id"], hit["distance"]) for hit in hits]
+        if scorer.unit_length:
+            stored = self._collection.embeddings_of(list(map(row_key, scorer.open(neighbors))))
+        else:
+            stored = {hit["entity"]["chunk_id"]: hit["entity"]["embedding"] for hit in hits}
+        return scorer.proposals(neighbors, stored, limit)
 
     def _compare_all(self, padded: NDArray[np.float32], k: int, expression: str) -> list[Candidate]:
         """Compare every row that passes: of many equal embeddings a graph does not reach all."""
-        best: list[tuple[float, str]] = []
-        for chunk_ids, matrix in self._collection.embeddings(expression):
-            scores = exact_scores(matrix, padded, self._metric)
-            best = nsmallest(k, best + list(zip((-scores).tolist(), chunk_ids, strict=True)))
-        return [Candidate(chunk_id, -negative) for negative, chunk_id in best]
+        parts = self._collection.embeddings(expression)
+        return nearest_of(parts, padded, effective_metric(self.vector_db), k)
 
     def _expression(self, filter_: Filter | None) -> str:
         return expressions.expression(
@@ -232,19 +221,15 @@ class MilvusEngine(Engine):
             for chunk, embedding, words in zip(chunks, embeddings, encoded, strict=True):
                 made = self._collection.maker.chunk(chunk, embedding, words)
                 rows.extend(made)
-                come.append(entry_of(made[0], words if self._keywords.in_memory else None))
-            gone = self._stored([one.pk for one in come], replace_documents)
+                come.append(entry(made[0], words.keys if self._keywords.in_memory else ()))
+            gone = self._collection.entries_of([one.pk for one in come], replace_documents)
             self._replace(rows, gone, come)
 
     def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
         with self._collection.connection.exclusive(), self._writing:
-            gone = self._stored(list(dict.fromkeys(map(row_key, chunk_ids))), frozenset())
+            gone = self._collection.entries_of(list(dict.fromkeys(map(row_key, chunk_ids))))
             self._keywords.statistics()  # counted before, they can follow the deletion
             self._replace([], gone, [])
-
-    def _stored(self, pks: Sequence[str], documents: frozenset[str]) -> list[Entry]:
-        with_keys = self._keywords.in_memory
-        return list(self._collection.entries_of(pks, documents, with_keys=with_keys).values())
 
     def _replace(self, rows: Sequence[Row], gone: Sequence[Entry], come: Sequence[Entry]) -> None:
         """Write and remove rows, the statistics following."""

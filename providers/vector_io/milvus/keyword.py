@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -21,15 +21,14 @@ from corral.providers.vector_io.kit.sparse import (
     SparseChunk,
     SparseQuery,
     Statistics,
-    best_matches,
+    keyword_leg,
     packed,
     query_vector,
     sparse_chunk,
 )
 from corral.providers.vector_io.kit.statistics import finds_new_chunks
-from corral.providers.vector_io.milvus.client import MOST_ROWS
-from corral.providers.vector_io.milvus.collection import Collection
-from corral.providers.vector_io.milvus.records import Entry, lexemes, packed_lexemes
+from corral.providers.vector_io.milvus.client import Collection
+from corral.providers.vector_io.milvus.records import MOST_ROWS, Entry, lexemes, packed_lexemes
 
 T = TypeVar("T")
 
@@ -83,25 +82,10 @@ class Keywords:
     async def search(
         self, query_string: str, k: int, expression: str, by: TermStatistics | None = None
     ) -> KeywordLeg:
-        """Return the k best chunks that pass an expression, best first.
-
-        Args:
-            by: The statistics to rank by; None for the vector DB's own.
-        """
+        """Return the k best chunks that pass an expression, best first."""
         query = SparseQuery(query_string, self._analyzer)
-        if not query.terms:
-            return KeywordLeg([], 0.0)
-        statistics, holding = await self._counts(query.keys)
-        by = by or query.statistics(statistics, holding)
-        frequencies = query.frequencies(by, holding)
-        weights = query.weights(frequencies, by.count)
-
-        async def fetch(references: Sequence[int] | None, limit: int) -> Sequence[Proposal]:
-            return await self._threads.run(self._propose, weights, expression, references, limit)
-
-        average = by.average
-        found = await best_matches(query, weights, statistics, k, fetch, average)
-        return KeywordLeg(found, query.greatest(frequencies, by.count))
+        fetch = partial(self._threads.run, self._propose, expression)
+        return await keyword_leg(query, k, by, self._counts, fetch)
 
     def statistics(self) -> Statistics:
         """Return the statistics of now."""
@@ -140,7 +124,7 @@ class Keywords:
             with self._writing, self._counting:
                 others = self._other_writers()  # before the rows: a later write shows next time
                 if self._memory is None or others != self._others:
-                    self._memory = Counts(self._collection.entries(with_keys=self.in_memory))
+                    self._memory = Counts(self._collection.entries())
                     self._others, self._known = others, {}
                 return read(self._memory)
 
@@ -194,8 +178,8 @@ class Keywords:
 
     def _propose(
         self,
-        weights: dict[int, float],
         expression: str,
+        weights: Mapping[int, float],
         references: Sequence[int] | None,
         limit: int,
     ) -> list[Proposal]:
@@ -203,7 +187,8 @@ class Keywords:
             expression += f" and reference in {list(references)}"
         vector = dict(zip(*query_vector(weights), strict=True))
         output = ("pk", "chunk_id", "lexemes", "length")
-        hits = self._collection.best(vector, expression, min(limit, MOST_ROWS), output)
+        most = min(limit, MOST_ROWS)
+        hits = self._collection.search("terms", vector, expression, most, output, {})
         long = [hit["entity"]["pk"] for hit in hits if not hit["entity"]["lexemes"]]
         texts = self._collection.payloads_of(long) if long else {}
         proposals = []
@@ -225,7 +210,6 @@ class Counts:
 
     They are read from all rows once, follow this process's own writes, and are read anew when
     another process has written. Nothing of them is stored, so nothing stored can be wrong.
-
 
     Args:
         entries: Every chunk stored; without keys where the terms are counted elsewhere.

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pymilvus import MilvusClient
 
 from corral.api.engine import Engine
 from corral.api.engine_index import EngineIndex
-from corral.api.errors import CorralError, NotFound, ProviderError, Unavailable
+from corral.api.errors import Unavailable
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.channels import channel_options
+from corral.providers.vector_io.kit.folders import make_folder
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
+from corral.providers.vector_io.kit.refusals import data_is_gone, health_of
 from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
-from corral.providers.vector_io.milvus.client import Connection, Embedded
-from corral.providers.vector_io.milvus.collection import UNFLUSHED_TERMS, Collection
+from corral.providers.vector_io.milvus.client import UNFLUSHED_TERMS, Collection, Connection
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
 from corral.providers.vector_io.milvus.engine import MilvusEngine
 from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout, VectorIndex
@@ -70,10 +75,8 @@ class MilvusProvider(VectorIOProvider):
         with self._connection.client.using():
             is_new = not collection.exists()
             if is_new and not create:
-                raise NotFound(
-                    f"The collection of vector DB {vector_db.identifier!r} is gone from Milvus.",
-                    hint="Delete the vector DB and register it again.",
-                    field="vector_db_id",
+                raise data_is_gone(
+                    f"The collection of vector DB {vector_db.identifier!r} is gone from Milvus."
                 )
             if is_new:
                 collection.make()
@@ -91,34 +94,85 @@ class MilvusProvider(VectorIOProvider):
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections that no registration holds; see the contract."""
-        run = self._connection.threads.run
+        once = partial(self._connection.threads.run, self._connection.call_once)
         name_of = partial(stored_name, prefix=self._prefix)
-        names = await run(self._names)
-        return await strays(names, registered, partial(run, self._drop), name_of, self._prefix)
-
-    def _names(self) -> list[str]:
-        with self._connection.client.using():
-            return list(self._connection.call("list_collections"))
-
-    def _drop(self, name: str) -> None:
-        with self._connection.client.using():
-            self._connection.call("drop_collection", name)
+        names = await once("list_collections")
+        return await strays(
+            names, registered, partial(once, "drop_collection"), name_of, self._prefix
+        )
 
     async def health(self) -> Health:
         """Check that Milvus answers."""
-        try:
-            await self._connection.threads.run(self._ping)
-        except CorralError as error:
-            return Health("Error", error.message)
-        return Health("OK")
-
-    def _ping(self) -> None:
-        with self._connection.client.using():
-            self._connection.call("get_server_version")
+        connection = self._connection
+        return await health_of(connection.threads.run(connection.call_once, "get_server_version"))
 
     async def close(self) -> None:
         """Close the connection."""
         await asyncio.to_thread(self._connection.client.close)
+
+
+class Embedded:
+    """Milvus Lite in this process, as the channel that the driver calls; no port is open.
+
+    Args:
+        path: Its folder.
+
+    Raises:
+        Exception: Milvus Lite cannot open the folder.
+    """
+
+    def __init__(self, path: str) -> None:
+        import milvus_lite
+        from milvus_lite.adapter.grpc import servicer
+
+        self._engine = milvus_lite.MilvusLite(path)
+        _remove_torn(Path(path))
+        self._methods = servicer.MilvusServicer(self._engine)
+        atexit.register(self.close)
+
+    def unary_unary(self, path: str, *_: Any, **__: Any) -> _Method:
+        """Return a method by its path."""
+        return _Method(getattr(self._methods, path.rpartition("/")[2]))
+
+    unary_stream = stream_stream = unary_unary  # the driver looks these up and calls none
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        atexit.unregister(self.close)
+        self._engine.close()
+
+
+def _remove_torn(folder: Path) -> None:
+    """Remove index files that a killed process did not finish.
+
+    Milvus Lite writes them in place and refuses to load a collection that has a torn one; one that
+    is missing is rebuilt from the rows.
+    """
+    for file in folder.glob("collections/*/partitions/*/indexes/*.idx"):
+        try:
+            np.load(file, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError):
+            file.unlink()
+
+
+class _Method:
+    """A method of an embedded Milvus in the three shapes that the driver calls."""
+
+    def __init__(self, method: Callable[[Any, None], Any]) -> None:
+        self._method = method
+
+    def __call__(self, request: Any, **_: Any) -> Any:
+        return self._method(request, None)
+
+    def with_call(self, request: Any, **_: Any) -> tuple[Any, None]:
+        """Return the answer; there is no call to tell of."""
+        return self(request), None
+
+    def future(self, request: Any, **_: Any) -> Future[Any]:
+        """Return the answer, which has come."""
+        answer: Future[Any] = Future()
+        answer.set_result(self(request))
+        return answer
 
 
 def create(
@@ -129,12 +183,7 @@ def create(
     path = str((folder / "milvus.db").absolute())
 
     def connect() -> MilvusClient:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ProviderError(
-                f"{provider_id}: cannot write to {folder} ({error.strerror})."
-            ) from error
+        make_folder(folder, provider_id)
         try:
             channel = Embedded(path)
         except Exception as error:

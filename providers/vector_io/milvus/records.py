@@ -29,13 +29,15 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.kit.sparse import DIMENSIONS, SparseChunk, packed
 from corral.providers.vector_io.milvus import filters
-from corral.providers.vector_io.milvus.client import MOST_ROWS
 from corral.providers.vector_io.milvus.filters import Kind
 
 Row = dict[str, Any]
 
 LAYOUT = 1
 """Raise it when what is stored changes its form."""
+
+MOST_ROWS = 16_384
+"""Most rows that Milvus returns for one request."""
 
 MOST_ELEMENTS = 4096
 """Most elements of an array in Milvus."""
@@ -218,21 +220,8 @@ def size_of(row: Mapping[str, Any]) -> int:
     return total
 
 
-def entry(row: Mapping[str, Any], payload: str | None) -> Entry:
-    """Return what a row means to the statistics.
-
-    Args:
-        row: With its lexemes, unless the payload is None.
-        payload: Of a chunk too long to have its lexemes beside it: all of it, or "" when it is
-            being replaced. None leaves the keys out.
-    """
-    keys = lexemes(row["lexemes"], payload)[0] if payload is not None else []
-    return Entry(row["pk"], row["parts"], row["length"], row["reference"], keys)
-
-
-def entry_of(row: Mapping[str, Any], words: SparseChunk | None) -> Entry:
-    """Return what a new row means to the statistics; with its words where they are counted."""
-    keys = words.keys if words else []
+def entry(row: Mapping[str, Any], keys: Sequence[int] = ()) -> Entry:
+    """Return what a row means to the statistics; with its keys where they are counted here."""
     return Entry(row["pk"], row["parts"], row["length"], row["reference"], keys)
 
 
@@ -418,7 +407,8 @@ class Writers:
         return [
             pk
             for pk, payload in self.others().items()
-            if pk.startswith(_PAST) or _written_at(payload) < oldest
+            # A payload ends with the time of the last write, in seconds since the epoch.
+            if pk.startswith(_PAST) or float(payload.partition(" ")[2]) < oldest
         ]
 
     def _all(self) -> dict[str, str]:
@@ -429,9 +419,3 @@ class Writers:
             limit=MOST_ROWS,
         )
         return {row["pk"]: row["payload"] for row in found}
-
-
-def _written_at(payload: str) -> float:
-    """Return the time of a writer's last write, in seconds since the epoch."""
-    _, _, seconds = payload.partition(" ")
-    return float(seconds)

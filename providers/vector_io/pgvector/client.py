@@ -1,28 +1,30 @@
-"""The connections of one provider: how they are made and configured, and their errors."""
+"""The connections of one provider: how they are made, lent and configured, and their errors."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, LiteralString, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 from pgvector.psycopg import register_vector_async
-from psycopg import errors
+from psycopg import AsyncCursor, errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 
 from corral.api.errors import (
     ConfigError,
     CorralError,
-    NotFound,
     ProviderError,
     ProviderTimeout,
     Unavailable,
 )
 from corral.providers.vector_io.kit.clients import SharedAsyncClient
+from corral.providers.vector_io.kit.copy_format import document
+from corral.providers.vector_io.kit.refusals import data_is_gone
 from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.connections import Connection, NoConnection, Pool
 
 OLDEST_EXTENSION = (0, 8)
 """The pgvector that brought iterative scans, without which a filtered search finds too little."""
@@ -38,7 +40,141 @@ GUARD_SECONDS = 2.0
 ONLY_ON_REQUEST = 2**31
 """How often psycopg sends a statement before it prepares it unasked."""
 
+CANCEL_SECONDS = 1.0
+"""How long a server that was silent for too long is asked to cancel; psycopg would take 10."""
+
 T = TypeVar("T")
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Statement(NamedTuple):
+    """A statement as it is sent.
+
+    Attributes:
+        text: With psycopg's placeholders.
+        kept: Whether a connection keeps it parsed, since its text never changes. In a transaction
+            of `KEPT_PLANS` its plan is kept, too, whatever the values.
+    """
+
+    text: bytes
+    kept: bool = False
+
+
+KEPT_PLANS = "SET LOCAL plan_cache_mode = force_generic_plan"
+"""For a transaction all of whose statements are kept, and whose best plans suit any values."""
+
+BY_INDEX = "SET LOCAL enable_sort = off"
+"""For a transaction that searches the HNSW index. PostgreSQL counts no time for reading long
+embeddings, so it may think that to compare and sort all rows takes less."""
+
+
+class NoConnection(Exception):
+    """None was to be had in time: all are in use, or the server does not answer."""
+
+
+class Connection(psycopg.AsyncConnection[Row]):
+    """A connection on which no wait is endless, even when the server says nothing any more."""
+
+    guard_seconds: float | None = None
+
+    async def wait(self, *args: Any, **options: Any) -> Any:
+        """Wait for the server, as psycopg does, for so many seconds at most.
+
+        Raises:
+            TimeoutError: It did not answer.
+        """
+        seconds = self.guard_seconds
+        most = None if seconds is None else seconds + CANCEL_SECONDS
+        async with asyncio.timeout(most), asyncio.timeout(seconds):
+            return await super().wait(*args, **options)
+
+    async def copy_rows(self, copy: sql.Composed, rows: Iterable[bytes]) -> None:
+        """Run a COPY ... FROM STDIN (FORMAT binary) with rows in that format.
+
+        The server stores what was sent while this process makes the next rows, and others of its
+        tasks have their turn between the two.
+        """
+        async with self.cursor() as cursor, cursor.copy(copy) as target:
+            for piece in document(rows):
+                await target.write(piece)
+                await asyncio.sleep(0)
+
+    async def ask(self, statement: Statement, parameters: Mapping[str, Any]) -> AsyncCursor[Row]:
+        """Send a statement; return the cursor that fetches what it finds, in binary form."""
+        cursor = self.cursor(binary=True)
+        return await cursor.execute(statement.text, parameters, prepare=statement.kept)
+
+    async def row(self, query: sql.Composed | LiteralString, parameters: Any = None) -> Row:
+        """Return the only row that a query finds."""
+        [row] = await (await self.execute(query, parameters)).fetchall()
+        return row
+
+    async def take_time(self) -> None:
+        """Let the statements of this transaction take as long as they need."""
+        await self.execute("SET LOCAL statement_timeout = 0")
+        self.guard_seconds = None
+
+
+class Pool:
+    """Lends connections, the one used last first, and makes them as they are needed.
+
+    A refused connection is an error now, not after a timeout. Nothing runs in the background:
+    nothing is left over when an event loop ends, and a server that is back serves the next request.
+    Belongs to one event loop.
+
+    Args:
+        connect: Makes a connection.
+        size: Most connections at a time; further requests wait for their turn.
+        timeout_seconds: How long a request waits for its turn and for a connection, in all.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Awaitable[Connection]], size: int, timeout_seconds: float
+    ) -> None:
+        self._connect = connect
+        self._timeout_seconds = timeout_seconds
+        self._turns = asyncio.Semaphore(size)
+        self._free: list[Connection] = []
+        self._closed = False
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """Lend a connection, which must be given back idle to be lent again.
+
+        Raises:
+            NoConnection: The time is over.
+            psycopg.OperationalError: The server refuses.
+        """
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await self._turns.acquire()
+                try:
+                    connection = self._free.pop() if self._free else await self._connect()
+                except BaseException:
+                    self._turns.release()
+                    raise
+        except TimeoutError:
+            raise NoConnection from None
+        try:
+            yield connection
+        finally:
+            self._turns.release()
+            if connection.info.transaction_status is TransactionStatus.IDLE and not self._closed:
+                self._free.append(connection)
+            else:
+                await connection.close()
+
+    async def clear(self) -> None:
+        """Close the connections that nobody uses."""
+        free, self._free = self._free, []
+        for connection in free:
+            await connection.close()
+
+    async def close(self) -> None:
+        """Close all connections, those in use when they are given back."""
+        self._closed = True
+        await self.clear()
+
 
 Pools: TypeAlias = dict[asyncio.AbstractEventLoop, Pool]
 
@@ -207,46 +343,31 @@ def _broken(error: BaseException) -> bool:
 
 def translated(error: BaseException, provider_id: str) -> CorralError:
     """Translate the driver's errors, here and nowhere else. Their texts may quote data: dropped."""
-    for kinds, made, message, hint in _TRANSLATIONS:
-        if isinstance(error, kinds):
-            return made(f"{provider_id}: {message}.", hint=hint)
-    if _broken(error):
-        return Unavailable(
-            f"{provider_id}: PostgreSQL cannot be reached.",
-            hint="Is it running, and are address, credentials and ssl_mode right?",
-        )
-    state = getattr(error, "sqlstate", None) or "no code"
-    return ProviderError(f"{provider_id}: PostgreSQL failed ({type(error).__name__}, {state}).")
-
-
-_TRANSLATIONS: tuple[tuple[tuple[type[BaseException], ...], type[CorralError], str, str], ...] = (
-    (
-        (errors.UndefinedTable,),
-        NotFound,
-        "the tables of this vector DB are gone from PostgreSQL",
-        "Delete the vector DB and register it again.",
-    ),
-    (
-        (errors.QueryCanceled, errors.LockNotAvailable, TimeoutError),
-        ProviderTimeout,
-        "PostgreSQL did not answer in time",
-        "Try again, or raise statement_timeout_seconds.",
-    ),
-    (
-        (NoConnection, errors.TooManyConnections),
-        Unavailable,
-        "no connection to PostgreSQL in time",
-        "Is it running, and are max_connections enough, there and in the settings?",
-    ),
-    (
-        (errors.InsufficientPrivilege,),
-        ConfigError,
-        "the role may not do this in PostgreSQL",
-        "The provider's README lists the rights that it needs.",
-    ),
-    ((errors.DiskFull,), ProviderError, "PostgreSQL's disk is full", "Make room."),
-)
-"""Which errors of the driver become which of ours, first match first."""
+    kind: type[CorralError]
+    match error:
+        case errors.UndefinedTable():
+            return data_is_gone(
+                f"{provider_id}: the tables of this vector DB are gone from PostgreSQL."
+            )
+        case errors.QueryCanceled() | errors.LockNotAvailable() | TimeoutError():
+            kind, message = ProviderTimeout, "PostgreSQL did not answer in time"
+            hint = "Try again, or raise statement_timeout_seconds."
+        case NoConnection() | errors.TooManyConnections():
+            kind, message = Unavailable, "no connection to PostgreSQL in time"
+            hint = "Is it running, and are max_connections enough, there and in the settings?"
+        case errors.InsufficientPrivilege():
+            kind, message = ConfigError, "the role may not do this in PostgreSQL"
+            hint = "The provider's README lists the rights that it needs."
+        case errors.DiskFull():
+            kind, message, hint = ProviderError, "PostgreSQL's disk is full", "Make room."
+        case _ if _broken(error):
+            kind, message = Unavailable, "PostgreSQL cannot be reached"
+            hint = "Is it running, and are address, credentials and ssl_mode right?"
+        case _:
+            state = getattr(error, "sqlstate", None) or "no code"
+            kind, hint = ProviderError, ""
+            message = f"PostgreSQL failed ({type(error).__name__}, {state})"
+    return kind(f"{provider_id}: {message}.", hint=hint)
 
 
 async def check_database(connection: Connection) -> None:
@@ -256,11 +377,10 @@ async def check_database(connection: Connection) -> None:
         ConfigError: The encoding is not UTF-8, or pgvector is missing or too old; the hint is the
             command that mends it.
     """
-    cursor = await connection.execute(
+    encoding, database, version = await connection.row(
         "SELECT current_setting('server_encoding'), current_database(),"
         " (SELECT extversion FROM pg_extension WHERE extname = 'vector')"
     )
-    encoding, database, version = await cursor.fetchone() or ("", "", None)
     if encoding != "UTF8":
         raise ConfigError(
             f"The database {database} has the encoding {encoding}.",

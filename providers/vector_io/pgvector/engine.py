@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, LiteralString
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +20,14 @@ from corral.api.hits import Candidate, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.text.fields import ChunkTerms
 from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.client import Database, check_database
-from corral.providers.vector_io.pgvector.connections import Connection, Row, Statement
-from corral.providers.vector_io.pgvector.keyword import (
-    KeywordIndex,
-    KeywordSearch,
-    update_keywords,
+from corral.providers.vector_io.pgvector.client import (
+    Connection,
+    Database,
+    Row,
+    Statement,
+    check_database,
 )
+from corral.providers.vector_io.pgvector.keyword import KeywordIndex, update_keywords
 from corral.providers.vector_io.pgvector.keyword.bm25 import Bm25
 from corral.providers.vector_io.pgvector.keyword.fulltext import FullText
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
@@ -35,6 +37,7 @@ from corral.providers.vector_io.pgvector.records import (
     Tables,
     Tuning,
     chunk_of,
+    drop_tables,
     make_policy,
     make_schema,
     require_tables,
@@ -42,6 +45,7 @@ from corral.providers.vector_io.pgvector.records import (
 )
 from corral.providers.vector_io.pgvector.search.hnsw import LOAD
 from corral.providers.vector_io.pgvector.search.legs import Legs
+from corral.providers.vector_io.pgvector.search.reads import Reads
 from corral.providers.vector_io.pgvector.search.vectors import MARGIN, VectorSearch
 
 
@@ -62,6 +66,8 @@ class PgvectorEngine(Engine):
         self._database = database
         self._tables = Tables(vector_db, database.config.schema_name, tuning)
         self._vectors = VectorSearch(self._tables, database)
+        chunks = self._tables.sql("{chunks} c")
+        self._reads = Reads(database, chunks, database.config.scope_role)
         self._keyword: KeywordIndex = (
             Bm25(self._tables)
             if database.config.keyword == "bm25"
@@ -86,10 +92,7 @@ class PgvectorEngine(Engine):
                     await make_policy(connection, self._tables, self._database.config.scope_role)
 
         await self._database.run(work)
-        found = await self._rows(
-            self._tables.sql("SELECT count, loaded, hnsw_below FROM {state}"), {}
-        )
-        await self._hnsw.settle(*found[0])
+        await self._hnsw.settle(*await self._state("count, loaded, hnsw_below"))
 
     # --- the calls of an engine --------------------------------------------------------------
 
@@ -128,16 +131,9 @@ class PgvectorEngine(Engine):
     @override
     async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         search = self._keyword.search(query_string, None)
-
-        async def work(connection: Connection) -> TermStatistics:
-            if isinstance(search, Bm25Search):
-                return await search.statistics(connection)
-            [(count, length)] = await (
-                await connection.execute(self._tables.sql("SELECT count, length FROM {state}"))
-            ).fetchall()
-            return TermStatistics(count, length)
-
-        return await self._database.run(work)
+        if isinstance(search, Bm25Search):
+            return await self._database.run(search.statistics)
+        return TermStatistics(*await self._state("count, length"))
 
     @override
     async def search_hybrid(
@@ -158,7 +154,8 @@ class PgvectorEngine(Engine):
                 embedding=sql.SQL(embedding),
             ),
         )
-        return [chunk_of(row) for row in await self._rows(statement, {"ids": list(chunk_ids)})]
+        found = await self._reads.run(statement, {"ids": list(chunk_ids)})
+        return [chunk_of(row) for row in found]
 
     @override
     async def delete(self, chunk_ids: Sequence[str]) -> None:
@@ -171,73 +168,47 @@ class PgvectorEngine(Engine):
 
     @override
     async def count(self) -> int:
-        [(count,)] = await self._rows(self._tables.sql("SELECT count FROM {state}"), {})
+        [count] = await self._state("count")
         return int(count)
 
     @override
     async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
-        statement = self._tables.sql(
-            'SELECT chunk_id FROM {chunks} WHERE chunk_id > %(after)s::text COLLATE "C"'
-            ' ORDER BY chunk_id COLLATE "C" LIMIT %(limit)s'
-        )
-        return [str(i) for (i,) in await self._rows(statement, {"after": after, "limit": limit})]
-
-    @override
-    async def documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
-        return await self.documents_passing(after, limit, None)
+        return await self._reads.chunk_ids(after, limit, None)
 
     @override
     async def count_passing(self, filters: Filter) -> int:
-        parameters, where = _parameters(0, filters)
-        statement = self._tables.sql(
-            "SELECT count(*) FROM {chunks} c WHERE {where}", where=where or sql.SQL("true")
-        )
-        [(count,)] = await self._rows(statement, parameters)
-        return int(count)
+        return await self._reads.count(filters)
 
     @override
     async def chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
-        parameters, where = _parameters(limit, filters)
-        statement = self._tables.sql(
-            'SELECT c.chunk_id FROM {chunks} c WHERE c.chunk_id > %(after)s::text COLLATE "C"'
-            ' AND {where} ORDER BY c.chunk_id COLLATE "C" LIMIT %(k)s',
-            where=where or sql.SQL("true"),
-        )
-        found = await self._rows(statement, {**parameters, "after": after})
-        return [str(chunk_id) for (chunk_id,) in found]
+        return await self._reads.chunk_ids(after, limit, filters)
 
     @override
     async def documents_passing(
         self, after: str, limit: int, filters: Filter | None
     ) -> Sequence[DocumentCount]:
-        parameters, where = _parameters(limit, filters)
-        statement = self._tables.sql(
-            "SELECT c.document_id, count(*) FROM {chunks} c"
+        found = await self._reads.rows(
+            "SELECT c.document_id, count(*) FROM {chunks}"
             ' WHERE c.document_id COLLATE "C" > %(after)s::text AND {where}'
-            ' GROUP BY c.document_id ORDER BY c.document_id COLLATE "C" LIMIT %(k)s',
-            where=where or sql.SQL("true"),
+            ' GROUP BY c.document_id ORDER BY c.document_id COLLATE "C" LIMIT %(limit)s',
+            filters,
+            {"after": after, "limit": limit},
         )
-        found = await self._rows(statement, {**parameters, "after": after})
         return [DocumentCount(str(document_id), count) for document_id, count in found]
 
     @override
     async def document_chunk_ids(self, document_id: str) -> Sequence[str]:
-        statement = self._tables.sql(
-            "SELECT chunk_id FROM {chunks} WHERE document_id = %(document)s::text"
+        found = await self._reads.rows(
+            "SELECT c.chunk_id FROM {chunks} WHERE c.document_id = %(document)s::text",
+            parameters={"document": document_id},
         )
-        return [str(i) for (i,) in await self._rows(statement, {"document": document_id})]
+        return [str(chunk_id) for (chunk_id,) in found]
 
     @override
     async def drop(self) -> None:
         await self._hnsw.renewal.cancel()
-
-        async def work(connection: Connection) -> None:
-            await connection.execute(
-                # In the order in which writers lock them.
-                self._tables.sql("DROP TABLE IF EXISTS {state}, {chunks}, {terms}, {postings}")
-            )
-
-        await self._database.run(work)
+        tables = self._tables
+        await self._database.run(partial(drop_tables, schema=tables.schema, name=tables.name))
         await self.close()
 
     @override
@@ -267,24 +238,21 @@ class PgvectorEngine(Engine):
         """Return what the vector leg and the keyword leg find, best first; none of a leg not asked.
 
         Args:
-            k: How many of each.
-            filters: As `search_vector` takes them.
-            embedding: For the vector leg.
-            query_string: For the keyword leg.
             whole: Whether to bring the chunks, too.
             by: The statistics to rank by; None for the vector DB's own.
         """
-        parameters, where = _parameters(k, filters, embedding)
+        parameters: dict[str, Any] = {"k": k, "candidates": k + MARGIN, "embedding": embedding}
+        where = None if filters is None else conditions.condition(filters, parameters)
         legs = Legs(self._tables, self._vectors, self._database.config.scope_role, whole)
 
-        async def work(
-            connection: Connection,
-        ) -> tuple[list[Candidate], Sequence[Candidate]]:
+        async def work(connection: Connection) -> tuple[list[Candidate], Sequence[Candidate]]:
             searches: Iterable[Statement | None] = [None]
             if embedding is not None:
                 searches = self._vectors.searches(where, parameters["candidates"])
             for vector in searches:
-                search = self._words(query_string, where, by)
+                search = None
+                if query_string is not None:
+                    search = self._keyword.search(query_string, where, by)
                 found = await legs.find(connection, vector, search, parameters)
                 if found is not None:
                     break
@@ -292,32 +260,11 @@ class PgvectorEngine(Engine):
 
         return await self._database.run(work)
 
-    def _words(
-        self,
-        query_string: str | None,
-        where: sql.Composable | None,
-        by: TermStatistics | None,
-    ) -> KeywordSearch | None:
-        """Return the search for the words of a query; None without a query or a term."""
-        if query_string is None:
-            return None
-        if by is not None and isinstance(self._keyword, Bm25):
-            return self._keyword.search(query_string, where, by)
-        return self._keyword.search(query_string, where)
-
-    async def _rows(
-        self, statement: Statement | sql.Composed, parameters: Mapping[str, Any]
-    ) -> list[Row]:
-        role = self._database.config.scope_role
-        if isinstance(statement, sql.Composed):
-            statement = Statement(statement.as_bytes(None))
-        asked = statement
-
-        async def work(connection: Connection) -> list[Row]:
-            async with conditions.in_scope(connection, role):
-                return await (await connection.ask(asked, parameters)).fetchall()
-
-        return await self._database.run(work)
+    async def _state(self, columns: LiteralString) -> Row:
+        """Return columns of the row of state."""
+        query = self._tables.sql("SELECT {columns} FROM {state}", columns=sql.SQL(columns))
+        [row] = await self._reads.run(Statement(query.as_bytes(None)), {})
+        return row
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -350,14 +297,13 @@ class PgvectorEngine(Engine):
 
         Many rows begin a block of postings, so that nothing that is there is written anew.
         """
-        cursor = await connection.execute(
+        [first] = await connection.row(
             self._tables.sql(
                 "UPDATE {state} SET next_row = %(n)s + CASE WHEN %(n)s * 4 < {block} THEN next_row"
                 " ELSE (next_row + {block} - 1) / {block} * {block} END RETURNING next_row - %(n)s"
             ),
             {"n": rows},
         )
-        [(first,)] = await cursor.fetchall()
         return int(first)
 
     async def _remove(
@@ -377,20 +323,10 @@ class PgvectorEngine(Engine):
 
     async def _count_up(self, connection: Connection, chunks: int, length: int) -> Row:
         """Count chunks in or out; return how many there are, and of the HNSW index."""
-        cursor = await connection.execute(
+        return await connection.row(
             self._tables.sql(
                 "UPDATE {state} SET count = count + %s, length = length + %s, loaded = loaded + %s"
                 " RETURNING count, loaded, hnsw_below"
             ),
             (chunks, length, chunks if chunks >= LOAD else 0),
         )
-        [row] = await cursor.fetchall()
-        return row
-
-
-def _parameters(
-    k: int, filters: Filter | None, embedding: NDArray[np.float32] | None = None
-) -> tuple[dict[str, Any], sql.Composable | None]:
-    """Return the parameters of a search, and its condition on a table `c` of chunks."""
-    parameters: dict[str, Any] = {"k": k, "candidates": k + MARGIN, "embedding": embedding}
-    return parameters, None if filters is None else conditions.condition(filters, parameters)

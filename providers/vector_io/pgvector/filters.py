@@ -19,7 +19,7 @@ from psycopg.pq import TransactionStatus
 
 from corral.api.filters import Comparison, Filter, Scalar, elements
 from corral.api.scope import scope_of_call
-from corral.providers.vector_io.pgvector.connections import Connection
+from corral.providers.vector_io.pgvector.client import Connection
 
 INDEXED_VALUES = 16
 """Most values of `in` that are looked up one by one in the index; more are compared row by row."""
@@ -46,13 +46,15 @@ def attributes(metadata: Mapping[str, Any]) -> dict[str, list[Scalar]]:
     return {key: value for key, value in held.items() if value}
 
 
-def condition(filter_: Filter, parameters: dict[str, Any]) -> sql.Composable:
+def condition(filter_: Filter | None, parameters: dict[str, Any]) -> sql.Composable:
     """Return the condition on a table `c` of chunks that equals a filter.
 
     Args:
-        filter_: A parsed filter.
+        filter_: A parsed filter; None passes all.
         parameters: Gets the values that the condition refers to, under names of its own.
     """
+    if filter_ is None:
+        return sql.SQL("true")
     if isinstance(filter_, Comparison):
         return _compare(filter_, parameters)
     parts = [condition(part, parameters) for part in filter_.filters]

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 from corral.api.engine_index import EngineIndex
-from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.names import stored_name, strays
+from corral.providers.vector_io.kit.refusals import health_of
 from corral.providers.vector_io.pgvector.client import Database, check_database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 from corral.providers.vector_io.pgvector.engine import PgvectorEngine
@@ -78,12 +78,8 @@ class PgvectorProvider(VectorIOProvider):
 
     async def health(self) -> Health:
         """Ask the database for its encoding and the extension's version."""
-        try:
-            async with self._database.client.using():
-                await self._database.run(check_database)
-        except CorralError as error:
-            return Health("Error", str(error))
-        return Health("OK")
+        async with self._database.client.using():
+            return await health_of(self._database.run(check_database))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from psycopg import errors, sql
 
 from corral.api.chunks import Chunk, ChunkMetadata
-from corral.api.errors import ConfigError, NotFound
+from corral.api.errors import ConfigError
 from corral.api.principal import ACL_KEY
 from corral.api.scope import HAS_DEFAULT
 from corral.api.vector_dbs import VectorDB
@@ -21,7 +21,8 @@ from corral.providers.concurrency import QUIET_SECONDS
 from corral.providers.text.fields import field_texts
 from corral.providers.vector_io.kit.copy_format import int8, row, vectors
 from corral.providers.vector_io.kit.names import stored_name
-from corral.providers.vector_io.pgvector.connections import Connection, Statement
+from corral.providers.vector_io.kit.refusals import data_is_gone
+from corral.providers.vector_io.pgvector.client import Connection, Statement
 from corral.providers.vector_io.pgvector.filters import attributes
 
 SCHEMA_VERSION = 1
@@ -256,16 +257,13 @@ async def require_tables(connection: Connection, tables: Tables, *, create: bool
     """
     lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
     await connection.execute(lock, (tables.name,))
-    if not await _exists(connection, tables):
+    query = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = %s AND tablename = %s)"
+    [exists] = await connection.row(query, (tables.schema, f"{tables.name}_state"))
+    if not exists:
         if not create:
-            raise NotFound(
-                f"The tables of vector DB {tables.vector_db.identifier!r} are gone.",
-                hint="Delete the vector DB and register it again.",
-                field="vector_db_id",
-            )
+            raise data_is_gone(f"The tables of vector DB {tables.vector_db.identifier!r} are gone.")
         await _make_tables(connection, tables)
-    query = tables.sql("SELECT schema_version FROM {state}")
-    [(version,)] = await (await connection.execute(query)).fetchall()
+    [version] = await connection.row(tables.sql("SELECT schema_version FROM {state}"))
     if version > SCHEMA_VERSION:
         raise ConfigError(
             f"The tables have schema version {version}, this Corral knows {SCHEMA_VERSION}.",
@@ -290,7 +288,7 @@ async def drop_tables(connection: Connection, *, schema: str, name: str) -> None
 async def make_schema(connection: Connection, tables: Tables) -> None:
     """Make the schema if it is absent: where it exists, the role needs no right to make one."""
     query = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)"
-    [(exists,)] = await (await connection.execute(query, (tables.schema,))).fetchall()
+    [exists] = await connection.row(query, (tables.schema,))
     if exists:
         return
     try:
@@ -304,13 +302,6 @@ async def make_schema(connection: Connection, tables: Tables) -> None:
             hint=f'As an administrator, run: CREATE SCHEMA "{tables.schema}"'
             f' AUTHORIZATION "{role}";',
         ) from None
-
-
-async def _exists(connection: Connection, tables: Tables) -> bool:
-    query = "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = %s AND tablename = %s)"
-    cursor = await connection.execute(query, (tables.schema, f"{tables.name}_state"))
-    [(exists,)] = await cursor.fetchall()
-    return bool(exists)
 
 
 async def _make_tables(connection: Connection, tables: Tables) -> None:
@@ -333,7 +324,7 @@ async def make_policy(connection: Connection, tables: Tables, role: str) -> None
         ConfigError: There is no such role, or Corral's may not act as it.
     """
     asked = {"role": role, "schema": tables.schema, "chunks": tables.name}
-    [(able,)] = await (await connection.execute(_KNOWN, asked)).fetchall()
+    [able] = await connection.row(_KNOWN, asked)
     if not able:
         user = connection.info.user
         raise ConfigError(

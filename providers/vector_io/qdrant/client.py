@@ -19,13 +19,14 @@ from qdrant_client.http.exceptions import ResponseHandlingException, UnexpectedR
 from corral.api.errors import (
     ConfigError,
     CorralError,
-    NotFound,
     ProviderError,
     ProviderTimeout,
     Unavailable,
 )
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.kit.batches import runs
 from corral.providers.vector_io.kit.channels import channel_options
+from corral.providers.vector_io.kit.refusals import data_is_gone
 from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.qdrant.config import QdrantConfig
 from corral.providers.vector_io.qdrant.filters import all_but
@@ -145,11 +146,7 @@ class Server:
                 return translated(error, self._provider_id)
             gone = False
         if gone:
-            return NotFound(
-                f"{self._provider_id}: the collection of this vector DB is gone.",
-                hint="Delete the vector DB and register it again.",
-                field="vector_db_id",
-            )
+            return data_is_gone(f"{self._provider_id}: the collection of this vector DB is gone.")
         return ProviderError(
             f"{self._provider_id}: {self.config.url} answered 404, but did not say that the "
             "collection is gone.",
@@ -313,10 +310,10 @@ class ServerReads:
     ) -> list[models.Record]:
         found: list[models.Record] = []
         size = self._whole_points if vectors else READ_POINTS
-        for start in range(0, len(ids), size):
+        for some in runs(ids, size):
             found += await self._call(
                 self._client.retrieve,
-                ids=list(ids[start : start + size]),
+                ids=list(some),
                 with_payload=fields,
                 with_vectors=vectors,
             )
@@ -375,8 +372,7 @@ class ServerReads:
 
     async def _count_all(self, filters: Sequence[Json], *, exact: bool) -> list[int]:
         found: list[int] = []
-        for start in range(0, len(filters), COUNTS_AT_ONCE):
-            some = filters[start : start + COUNTS_AT_ONCE]
+        for some in runs(filters, COUNTS_AT_ONCE):
             found += await asyncio.gather(*(self._counted(one, exact=exact) for one in some))
         return found
 

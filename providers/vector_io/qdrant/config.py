@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import Field, SecretStr
 
 from corral.api.provider import ProviderConfig
 from corral.providers.vector_io.kit.statistics import DEFAULT_MAX_AGE_SECONDS, MaxAge
+from corral.providers.vector_io.kit.urls import server_url
 from corral.providers.vector_io.store.config import ChunkFileConfig
 
 
@@ -32,19 +32,10 @@ class QdrantEdgeConfig(ChunkFileConfig):
     )
 
 
-def _http_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("must look like http://127.0.0.1:6333")
-    if parts.username or parts.password:
-        raise ValueError("must hold no user or password; put the key into api_key")
-    return url
-
-
 class QdrantConfig(ProviderConfig):
     """Settings of remote::qdrant."""
 
-    url: Annotated[str, AfterValidator(_http_url)] = Field(
+    url: Annotated[str, server_url("http://127.0.0.1:6333", "put the key into api_key")] = Field(
         default="http://127.0.0.1:6333",
         description="The server's REST address; https:// switches TLS on, for gRPC as well.",
     )

@@ -15,19 +15,19 @@ from typing_extensions import override
 
 from corral.api.chunks import Chunk
 from corral.api.engine import Engine
-from corral.api.errors import ConfigError, ProviderError
+from corral.api.errors import ProviderError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.candidates import (
+    Neighbor,
     Proposals,
+    VectorScorer,
     best_candidates,
-    open_order,
-    score_vectors,
-    settled,
 )
 from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
+from corral.providers.vector_io.kit.refusals import refuse_newer
 from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.kit.undo import undone_on_failure_async
 from corral.providers.vector_io.qdrant import filters as native
@@ -42,7 +42,6 @@ from corral.providers.vector_io.qdrant.records import (
     SPARSE,
     VERSION,
     Batch,
-    FoundPoint,
     Json,
     Point,
     make_point,
@@ -64,10 +63,8 @@ REINDEX_BATCH = 500
 class QdrantEngine(Engine):
     """Chunks as points of one collection; every public method is the contract's.
 
-    The engine's scores of directions are off by `SINGLE_PRECISION_SLACK` at most. Where that leaves
-    the order open, and for all scores of embeddings of any length, they are computed anew in double
-    precision. Ties are ordered by chunk_id: more is asked for until the last one's ties are all
-    there.
+    The engine's scores of directions are off by `SINGLE_PRECISION_SLACK` at most. Ties are ordered
+    by chunk_id: more is asked for until the last one's ties are all there.
 
     Args:
         collection: The collection, which exists.
@@ -82,10 +79,6 @@ class QdrantEngine(Engine):
         super().__init__(vector_db)
         self._collection = collection
         self._keywords = Keywords(vector_db, collection, statistics_max_age_seconds)
-        self._unit_length = vector_db.normalize or vector_db.metric is Metric.COSINE
-        # What is stored under cosine has length 1: its inner product is the cosine.
-        by_distance = vector_db.metric is Metric.L2 and not vector_db.normalize
-        self._metric = Metric.L2 if by_distance else Metric.DOT
 
     async def reindex(self) -> None:
         """Write anew the chunks that an older version of the layout or the analyzer has stored.
@@ -99,11 +92,7 @@ class QdrantEngine(Engine):
             ConfigError: A newer version wrote the collection; nothing is changed.
         """
         stored = await self._collection.version()
-        if stored > VERSION:
-            raise ConfigError(
-                f"{self.vector_db.provider_id}: a newer Corral wrote this vector DB.",
-                hint="Run that version.",
-            )
+        refuse_newer(stored, VERSION, self.vector_db.provider_id)
         if stored < VERSION:
             await self._collection.upgrade(VERSION)
         stale = native.not_of_version(VERSION)
@@ -131,44 +120,26 @@ class QdrantEngine(Engine):
         narrowed = None if filters is None else native.translate(filters)
         fields = ["chunk_id", *needed(filters)]
         query = searched(self.vector_db, embedding)
+        # What is stored under cosine has length 1: its inner product is the cosine.
+        by_distance = self.vector_db.metric is Metric.L2 and not self.vector_db.normalize
+        metric = Metric.L2 if by_distance else Metric.DOT
+        scorer = VectorScorer(self.vector_db, query, k, metric)
+        all_pass = not has_orderings(filters)
 
         async def propose(limit: int) -> Proposals:
-            found = await self._collection.nearest(query.tolist(), limit, narrowed, fields)
-            passing = found
-            if has_orderings(filters):
-                passing = [one for one in found if passes(filters, one.payload)]
-            if not self._unit_length:
-                return await self._compared(query, found, passing, limit)
-            last = found[-1].score if len(found) >= limit else None
-            candidates = [Candidate(one.payload["chunk_id"], one.score) for one in passing]
-            asked = frozenset(open_order(candidates, k))
-            unclear = [p for p in passing if p.payload["chunk_id"] in asked] if asked else []
-            stored = await self._embeddings(unclear)
-            return settled(candidates, stored, last, query, self._metric)
+            near = await self._collection.nearest(query.tolist(), limit, narrowed, fields)
+            names = {one.id: str(one.payload["chunk_id"]) for one in near}
+            neighbors = [
+                Neighbor(names[one.id], one.score, all_pass or passes(filters, one.payload))
+                for one in near
+            ]
+            open_ids = frozenset(scorer.open(neighbors))
+            asked = [one.id for one in near if names[one.id] in open_ids]
+            found = await self._collection.fetch(asked, [], True) if asked else []
+            stored = {names[one.id]: one.dense for one in found}
+            return scorer.proposals(neighbors, stored, limit)
 
         return await best_candidates(k, propose, margin=MARGIN)
-
-    async def _compared(
-        self,
-        query: NDArray[np.float32],
-        found: Sequence[FoundPoint],
-        passing: Sequence[FoundPoint],
-        limit: int,
-    ) -> Proposals:
-        """Compare with every embedding: of any length, it may be off by any rounding error."""
-        stored = await self._embeddings(found)
-        wanted = {one.payload["chunk_id"] for one in passing}
-        there = [i for one in found if (i := one.payload["chunk_id"]) in stored]
-        ids = [chunk_id if chunk_id in wanted else None for chunk_id in there]
-        matrix = np.array([stored[chunk_id] for chunk_id in there], dtype=np.float64)
-        gone = len(found) - len(there)
-        return score_vectors(ids, matrix, query, self._metric, limit=limit - gone)
-
-    async def _embeddings(self, points: Sequence[FoundPoint]) -> dict[str, list[float]]:
-        """Return what is stored as `dense` by chunk id, of those points that are still there."""
-        names = {one.id: str(one.payload["chunk_id"]) for one in points}
-        found = await self._collection.fetch(list(names), [], True) if names else []
-        return {names[one.id]: one.dense for one in found}
 
     @override
     async def search_keyword(

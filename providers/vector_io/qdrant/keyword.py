@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter
@@ -16,7 +16,7 @@ from corral.providers.vector_io.kit.sparse import (
     SparseChunk,
     SparseQuery,
     Statistics,
-    best_matches,
+    keyword_leg,
     query_vector,
     reference_of,
     sparse_chunk,
@@ -81,23 +81,14 @@ class Keywords:
         filters: Filter | None,
         by: TermStatistics | None = None,
     ) -> KeywordLeg:
-        """Return the k best chunks that pass, best first.
-
-        Args:
-            by: The statistics to rank by; None for the vector DB's own.
-        """
-        query = SparseQuery(query_string, self._analyzer)
-        if not query.terms:
-            return KeywordLeg([], 0.0)
-        statistics, numbers = await self._kept.read(query.keys)
-        by = by or query.statistics(statistics, numbers)
-        frequencies = query.frequencies(by, numbers)
+        """Return the k best chunks that pass, best first."""
         narrowed = None if filters is None else native.translate(filters)
-        weights = query.weights(frequencies, by.count)
-        vector = query_vector(weights)
         fields = ["chunk_id", "words", "length", *needed(filters)]
 
-        async def fetch(references: Sequence[int] | None, limit: int) -> list[Proposal]:
+        async def fetch(
+            weights: Mapping[int, float], references: Sequence[int] | None, limit: int
+        ) -> list[Proposal]:
+            vector = query_vector(weights)
             band = None if references is None else native.of_references(list(references))
             within = native.all_of(narrowed, band)
             found = await self._collection.matching(vector, limit, within, fields)
@@ -105,9 +96,8 @@ class Keywords:
                 return [_proposal(point) for point in found]
             return [_proposal(point, passes(filters, point.payload)) for point in found]
 
-        average = by.average
-        found = await best_matches(query, weights, statistics, k, fetch, average)
-        return KeywordLeg(found, query.greatest(frequencies, by.count))
+        query = SparseQuery(query_string, self._analyzer)
+        return await keyword_leg(query, k, by, self._kept.read, fetch)
 
     async def _reference(self, lengths: Sequence[int]) -> int:
         """Return the reference of chunks of these lengths that are about to be added.

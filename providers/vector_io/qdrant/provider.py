@@ -14,6 +14,7 @@ from corral.api.errors import CorralError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
+from corral.providers.vector_io.kit.refusals import health_of
 from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 from corral.providers.vector_io.qdrant.config import QdrantConfig, QdrantEdgeConfig
 from corral.providers.vector_io.store.engine import ChunkFileEngine
@@ -87,11 +88,8 @@ class QdrantProvider(VectorIOProvider):
     async def health(self) -> Health:
         """Ask the server for one thing, with the API key."""
         name = f"{self._server.config.collection_prefix}health"
-        try:
-            await self._server.call(lambda: self._server.client.collection_exists(name))
-        except CorralError as error:
-            return Health("Error", str(error))
-        return Health("OK")
+        asked = self._server.call(lambda: self._server.client.collection_exists(name))
+        return await health_of(asked)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -52,6 +52,7 @@ from corral.api.filters import elements, matches
 from corral.api.scope import HAS_DEFAULT
 from corral.api.vector_dbs import VectorDB
 from corral.providers.text.analyzer import ANALYZER_VERSION
+from corral.providers.vector_io.kit import batches as kit
 from corral.providers.vector_io.kit.records import (
     chunk_fields,
     direction,
@@ -234,20 +235,22 @@ def _level(kind: str, key: str, code: bytes, start: int) -> int:
 # --- requests that write points -------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Batch:
-    """The points of one request, as JSON texts or as messages of gRPC."""
-
-    points: list[bytes | grpc.PointStruct] = field(default_factory=list)
-    size: int = 0
+Batch = list[bytes | grpc.PointStruct]
+"""The points of one request, as JSON texts or as messages of gRPC."""
 
 
 async def batches(
     points: Iterable[models.PointStruct], most_points: int, *, over_grpc: bool
 ) -> list[Batch]:
     """Return the requests that write these points, none with more than `most_points`."""
-    most = min(BATCH_POINTS, most_points)
-    return await asyncio.to_thread(lambda: list(_cut(points, most, over_grpc=over_grpc)))
+    most = min(BATCH_POINTS, most_points), GRPC_BYTES if over_grpc else BATCH_BYTES
+
+    def cut() -> list[Batch]:
+        sized = (encoded(point, over_grpc=over_grpc) for point in points)
+        parts = kit.batches(sized, lambda one: one[1], *most)
+        return [[point for point, _ in part] for part in parts]
+
+    return await asyncio.to_thread(cut)
 
 
 def structs(points: Sequence[Point]) -> Iterator[models.PointStruct]:
@@ -272,7 +275,7 @@ async def upsert(
     client: AsyncQdrantClient, name: str, batch: Batch, timeout_seconds: float
 ) -> None:
     """Send a batch; all of it can be found when this returns."""
-    items: Any = batch.points
+    items: Any = batch
     if items and not isinstance(items[0], bytes):
         message = await asyncio.to_thread(
             grpc.UpsertPoints, collection_name=name, wait=True, points=items
@@ -289,19 +292,3 @@ async def upsert(
         headers={"Content-Type": "application/json"},
         content=b'{"points":[' + b",".join(items) + b"]}",
     )
-
-
-def _cut(
-    points: Iterable[models.PointStruct], most_points: int, *, over_grpc: bool
-) -> Iterator[Batch]:
-    batch, most_bytes = Batch(), GRPC_BYTES if over_grpc else BATCH_BYTES
-    for point in points:
-        item, size = encoded(point, over_grpc=over_grpc)
-        full = batch.size + size > most_bytes or len(batch.points) == most_points
-        if batch.points and full:
-            yield batch
-            batch = Batch()
-        batch.points.append(item)
-        batch.size += size
-    if batch.points:
-        yield batch

@@ -26,6 +26,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.concurrency import MicroBatcher
 from corral.providers.vector_io.kit.candidates import best_of
 from corral.providers.vector_io.kit.exact import Nearest
+from corral.providers.vector_io.kit.refusals import data_is_gone
 from corral.providers.vector_io.kit.rows import RowSet
 from corral.providers.vector_io.store.changes import StaleRead
 from corral.providers.vector_io.store.config import ChunkFileConfig
@@ -435,8 +436,4 @@ class ChunkFileEngine(Engine):
 
     def _gone(self) -> NotFound:
         data = "database" if self._path == IN_MEMORY else "file"
-        return NotFound(
-            f"The {data} of vector DB {self.vector_db.identifier!r} is gone.",
-            hint="Delete the vector DB and register it again.",
-            field="vector_db_id",
-        )
+        return data_is_gone(f"The {data} of vector DB {self.vector_db.identifier!r} is gone.")

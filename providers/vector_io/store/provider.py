@@ -8,10 +8,9 @@ from abc import abstractmethod
 from pathlib import Path
 
 from corral.api.engine_index import EngineIndex
-from corral.api.errors import ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.kit.folders import folder_health
+from corral.providers.vector_io.kit.folders import folder_health, make_folder
 from corral.providers.vector_io.kit.names import stored_name, strays
 from corral.providers.vector_io.store.engine import ChunkFileEngine
 
@@ -38,13 +37,7 @@ class ChunkFileProvider(VectorIOProvider):
     def _open(self, vector_db: VectorDB, create: bool) -> ChunkFileEngine:
         path = self._folder / file_name(vector_db)
         if create:
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                path.touch()
-            except OSError as error:
-                raise ProviderError(
-                    f"{self.provider_id}: cannot write to {self._folder} ({error.strerror})."
-                ) from error
+            make_folder(self._folder, self.provider_id, path)
         engine = self.engine_of(vector_db, path)
         engine.prepare()
         return engine

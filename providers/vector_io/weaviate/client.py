@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, repeat
@@ -18,13 +18,9 @@ import grpc
 import httpx
 from weaviate import WeaviateAsyncClient
 from weaviate.auth import Auth
-from weaviate.classes.config import (
-    Configure,
-    ConsistencyLevel,
-    ReplicationDeletionStrategy,
-    StopwordsPreset,
-    VectorDistances,
-)
+from weaviate.classes.config import ConsistencyLevel
+from weaviate.classes.query import BM25Operator, MetadataQuery, Metrics
+from weaviate.collections.classes.filters import FilterReturn
 from weaviate.config import AdditionalConfig, GrpcConfig, Timeout
 from weaviate.connect import ConnectionParams
 from weaviate.exceptions import (
@@ -39,20 +35,27 @@ from weaviate.exceptions import (
 from corral.api.errors import (
     ConfigError,
     CorralError,
-    NotFound,
     ProviderError,
     ProviderTimeout,
     Unavailable,
 )
-from corral.api.scoring import Metric
+from corral.api.hits import TermStatistics
 from corral.api.vector_dbs import VectorDB
-from corral.providers.text.bm25 import K1, B
+from corral.providers.vector_io.kit.batches import runs
 from corral.providers.vector_io.kit.channels import channel_options
 from corral.providers.vector_io.kit.clients import SharedAsyncClient
-from corral.providers.vector_io.kit.records import stores_direction
+from corral.providers.vector_io.kit.refusals import data_is_gone, refuse_newer
 from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.records import LAYOUT, schema_properties
+from corral.providers.vector_io.weaviate.filters import TERMS, of_ids
+from corral.providers.vector_io.weaviate.records import (
+    LAYOUT,
+    VECTOR,
+    RequestLimits,
+    StoredObject,
+    read_object,
+    settings,
+)
 
 T = TypeVar("T")
 Work = Callable[[WeaviateAsyncClient], Awaitable[T]]
@@ -93,21 +96,8 @@ _MADE_UP = "Weaviate's auto-schema"
 _UNKNOWN = ("could not find class", "non-existing index", "cannot find index for class")
 _LOADING_ATTEMPTS = 5
 _LOADING_SECONDS = 0.1  # before the second attempt; doubled before each further one
-_QUEUE_PAUSES_SECONDS = (
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-)  # between looks at the vector queue; the last one repeats
-
-VECTOR = "dense"
-"""The name of the vector."""
-
-_DISTANCES = {
-    Metric.COSINE: VectorDistances.COSINE,
-    Metric.L2: VectorDistances.L2_SQUARED,
-    Metric.DOT: VectorDistances.DOT,
-}
+# Between looks at the vector queue; the last one repeats.
+_QUEUE_PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2)
 
 # The driver logs whole objects where a write fails, a user's text among them.
 logging.getLogger("weaviate-client").setLevel(logging.CRITICAL + 1)
@@ -147,7 +137,9 @@ class Connection:
                 self.client.calling(),
                 asyncio.timeout(self.config.timeout_seconds + _GRACE_SECONDS),
             ):
-                return await retried_async(attempt, _not_connected, _ATTEMPTS, _PAUSE_SECONDS)
+                return await retried_async(
+                    attempt, lambda e: isinstance(e, _NOT_CONNECTED), _ATTEMPTS, _PAUSE_SECONDS
+                )
         except (TimeoutError, *_NOT_CONNECTED) as error:
             raise Unavailable(f"{self.provider_id}: Weaviate cannot be reached.") from error
         except (WeaviateBaseError, grpc.RpcError, httpx.HTTPError) as error:
@@ -205,7 +197,8 @@ class Connection:
         """Return the contract's error; the driver's messages may hold data and are left out."""
         late = isinstance(error, WeaviateTimeoutError | httpx.TimeoutException)
         code = grpc.StatusCode.DEADLINE_EXCEEDED if late else _status(error)
-        other = (ProviderError, f"Weaviate answered with error {_name(code, error)}")
+        shown = getattr(code, "name", code) or type(error).__name__
+        other = (ProviderError, f"Weaviate answered with error {shown}")
         kind, message = _STATUS_ERRORS.get(code, other)
         return kind(f"{self.provider_id}: {message}.")
 
@@ -219,10 +212,6 @@ async def waiting(client: WeaviateAsyncClient, name: str) -> int:
             return 0
         raise
     return sum(shard.vector_queue_length for node in nodes for shard in node.shards)
-
-
-def _not_connected(error: BaseException) -> bool:
-    return isinstance(error, _NOT_CONNECTED)
 
 
 def _status(error: BaseException) -> object:
@@ -239,12 +228,6 @@ def _status(error: BaseException) -> object:
     return None
 
 
-def _name(code: object, error: BaseException) -> str:
-    if code is None:
-        return type(error).__name__
-    return code.name if isinstance(code, grpc.StatusCode) else str(code)
-
-
 # --- a collection ---------------------------------------------------------------------------------
 
 
@@ -252,17 +235,23 @@ class _NotLoaded(Unavailable):
     """The server that answers has not loaded the collection yet."""
 
 
-class Handle:
-    """A collection by name.
+class CollectionReads:
+    """A collection by name: made, looked after and read.
 
     Its description names the layout of its objects. For an object of an unknown name Weaviate makes
     up a collection, whose description says so, and then refuses the object for want of a vector.
 
     Args:
         connection: To the server; the collection is one of its users until `leave`.
+
+    Attributes:
+        limits: Of its requests.
     """
 
-    def __init__(self, vector_db: VectorDB, name: str, connection: Connection) -> None:
+    def __init__(
+        self, vector_db: VectorDB, name: str, connection: Connection, limits: RequestLimits
+    ) -> None:
+        self.limits = limits
         self._vector_db = vector_db
         self._name = name
         self._connection = connection
@@ -302,11 +291,7 @@ class Handle:
             ConfigError: A newer Corral wrote it.
         """
         layout = await self.require()
-        if layout > LAYOUT:
-            raise ConfigError(
-                f"{self._connection.provider_id}: a newer Corral wrote this vector DB.",
-                hint="Run that version.",
-            )
+        refuse_newer(layout, LAYOUT, self._connection.provider_id)
         if layout < LAYOUT:
             description = f"{_DESCRIPTION}{LAYOUT}"
             await self._request(lambda native: native.config.update(description=description))
@@ -327,11 +312,8 @@ class Handle:
         if made_up:
             await self.drop()
         if description is None or made_up:
-            raise NotFound(
-                f"{self._connection.provider_id}: the vector DB's collection is gone from"
-                " Weaviate.",
-                hint="Delete the vector DB and register it again.",
-                field="vector_db_id",
+            raise data_is_gone(
+                f"{self._connection.provider_id}: the vector DB's collection is gone from Weaviate."
             )
         layout = description.removeprefix(_DESCRIPTION)
         return int(layout) if layout.isdecimal() else 0
@@ -360,10 +342,66 @@ class Handle:
                         return
                     await asyncio.sleep(pause)
 
-    # --- requests ----------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------
 
-    async def _read(self, request: Callable[[Native], Awaitable[T]]) -> T:
-        return await self._request(request)
+    async def matching(
+        self, text: str, limit: int, filters: FilterReturn | None, properties: Sequence[str]
+    ) -> list[StoredObject]:
+        """Return the objects that hold one of the terms, with Weaviate's BM25, best first."""
+        found = await self._request(
+            lambda handle: handle.query.bm25(
+                query=text,
+                query_properties=[TERMS],
+                operator=BM25Operator.or_(minimum_match=1),
+                limit=limit,
+                filters=filters,
+                return_metadata=MetadataQuery(score=True),
+                return_properties=list(properties),
+            )
+        )
+        return [read_object(one) for one in found.objects]
+
+    async def some(
+        self, filters: FilterReturn, limit: int, properties: Sequence[str], *, dense: bool
+    ) -> list[StoredObject]:
+        """Return some objects that pass, at most `limit`."""
+        found = await self._request(
+            lambda handle: handle.query.fetch_objects(
+                filters=filters,
+                limit=limit,
+                include_vector=[VECTOR] if dense else False,
+                return_properties=list(properties),
+            )
+        )
+        return [read_object(one) for one in found.objects]
+
+    async def fetch(
+        self, ids: Sequence[str], properties: Sequence[str], dense: bool
+    ) -> list[StoredObject]:
+        """Return those of these objects that exist."""
+        objects: list[StoredObject] = []
+        for part in runs(ids, self.limits.read_objects):
+            objects += await self.some(of_ids(part), len(part), properties, dense=dense)
+        return objects
+
+    async def count(self, filters: FilterReturn | None = None) -> int:
+        """Return the exact number of objects that pass."""
+        found = await self._request(
+            lambda handle: handle.aggregate.over_all(filters=filters, total_count=True)
+        )
+        return int(found.total_count or 0)
+
+    async def statistics(self) -> TermStatistics:
+        """Return the number of objects, and of all their terms."""
+        found = await self._request(
+            lambda handle: handle.aggregate.over_all(
+                total_count=True, return_metrics=[Metrics("length").integer(sum_=True)]
+            )
+        )
+        length = found.properties.get("length")
+        return TermStatistics(int(found.total_count or 0), int((length and length.sum_) or 0))
+
+    # --- requests ----------------------------------------------------------------------------
 
     async def _write(self, request: Callable[[Native], Awaitable[T]]) -> T:
         everywhere = ConsistencyLevel.ALL  # so that any replica answers the next query
@@ -379,8 +417,12 @@ class Handle:
         That is so for a second after its start (1.39), and in a cluster for a moment after another
         node has made the collection (1.39).
         """
-        attempt = partial(self._attempt, request)
-        return await retried_async(attempt, _is_not_loaded, _LOADING_ATTEMPTS, _LOADING_SECONDS)
+        return await retried_async(
+            partial(self._attempt, request),
+            lambda error: isinstance(error, _NotLoaded),
+            _LOADING_ATTEMPTS,
+            _LOADING_SECONDS,
+        )
 
     async def _attempt(self, request: Callable[[Native], Awaitable[T]]) -> T:
         try:
@@ -428,48 +470,9 @@ class Handle:
         ) from error
 
 
-def _is_not_loaded(error: BaseException) -> bool:
-    return isinstance(error, _NotLoaded)
-
-
 def _said(error: UnexpectedStatusCodeError) -> str:
     """Return the server's own words."""
     body: Any = error.error
     with suppress(TypeError, KeyError):
         return "; ".join(str(one["message"]) for one in body["error"])
     return str(body)
-
-
-def settings(vector_db: VectorDB, config: WeaviateConfig) -> dict[str, Any]:
-    """Return the arguments of the client's `collections.create`, but for name and description."""
-    if vector_db.normalize or stores_direction(vector_db):
-        distance = VectorDistances.COSINE
-    else:
-        distance = _DISTANCES[vector_db.metric]
-    kinds = Configure.VectorIndex
-    whole = kinds.Quantizer.none()  # servers may compress by default
-    index: Any
-    if config.index == "flat":
-        index = kinds.flat(distance_metric=distance, quantizer=whole)
-    else:
-        index = kinds.hnsw(
-            distance_metric=distance,
-            quantizer=whole,
-            max_connections=config.hnsw_max_connections,
-            ef_construction=config.hnsw_ef_construction,
-            ef=config.hnsw_ef,
-        )
-    # While a node is down, writes go to the others alone: it gets them when it is back.
-    replication = Configure.replication(
-        factor=config.replicas,
-        async_enabled=True,
-        deletion_strategy=ReplicationDeletionStrategy.TIME_BASED_RESOLUTION,
-    )
-    return {
-        "vector_config": Configure.Vectors.self_provided(name=VECTOR, vector_index_config=index),
-        "inverted_index_config": Configure.inverted_index(
-            bm25_k1=K1, bm25_b=B, stopwords_preset=StopwordsPreset.NONE
-        ),
-        "replication_config": replication,
-        "properties": schema_properties(),
-    }

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import Field, SecretStr
 
 from corral.api.provider import ProviderConfig
 from corral.providers.vector_io.kit.statistics import DEFAULT_MAX_AGE_SECONDS, MaxAge
-
-
-def _http_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("must look like http://127.0.0.1:8080")
-    if parts.username or parts.password:
-        raise ValueError("must hold no user or password; put the key into api_key")
-    if parts.path not in {"", "/"} or parts.query:
-        raise ValueError("must hold no path")
-    return url
+from corral.providers.vector_io.kit.urls import server_url
 
 
 class WeaviateConfig(ProviderConfig):
     """Settings of remote::weaviate."""
 
-    url: Annotated[str, AfterValidator(_http_url)] = Field(
+    url: Annotated[
+        str,
+        server_url("http://127.0.0.1:8080", "put the key into api_key", without=("path", "query")),
+    ] = Field(
         default="http://127.0.0.1:8080",
         description="The server's REST address; https switches TLS on, for gRPC as well.",
     )

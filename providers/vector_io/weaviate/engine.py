@@ -6,52 +6,65 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
+from weaviate.classes.data import DataObject
+from weaviate.classes.query import MetadataQuery
+from weaviate.collections.classes.filters import FilterReturn
+from weaviate.exceptions import WeaviateInsertManyAllFailedError
 
 from corral.api.chunks import Chunk
 from corral.api.engine import Engine
+from corral.api.errors import ProviderError
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
-from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.text.analyzer import ANALYZER_VERSION
+from corral.providers.vector_io.kit.batches import batches, runs
 from corral.providers.vector_io.kit.candidates import (
+    Neighbor,
     Proposals,
+    VectorScorer,
     best_candidates,
-    open_order,
-    score_vectors,
-    settled,
 )
-from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
 from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.kit.undo import undone_on_failure_async
 from corral.providers.vector_io.weaviate import filters as native
-from corral.providers.vector_io.weaviate.collection import Collection
+from corral.providers.vector_io.weaviate.client import CollectionReads
 from corral.providers.vector_io.weaviate.keyword import Keywords
 from corral.providers.vector_io.weaviate.records import (
     ALL_PROPERTIES,
+    VECTOR,
     StoredObject,
+    bytes_of,
     make_object,
     object_id,
+    read_object,
 )
 
 MARGIN = 10
 """Chunks asked for beyond k at first, to see where the ties with the last one end."""
 
 REINDEX_BATCH = 500
+DELETE_OBJECTS = 1_000
+
+MOST_SEARCHES = 16
+"""Objects that are looked for at the same time."""
+
+OWN_NEIGHBORS = 10
+"""Among so many neighbors of its vector an object is looked for."""
 
 
 class WeaviateEngine(Engine):
     """Chunks as objects of one collection; every public method is the contract's.
 
-    Weaviate's cosines are off by `SINGLE_PRECISION_SLACK` at most. Where that leaves the order
-    open, and for all scores of embeddings of any length, they are computed anew in double
-    precision. Ties are ordered by chunk_id: more is asked for until the last one's ties are all
-    there, up to `RequestLimits.results`.
+    Weaviate's cosines are off by `SINGLE_PRECISION_SLACK` at most. Ties are ordered by chunk_id:
+    more is asked for until the last one's ties are all there, up to `RequestLimits.results`.
 
     Args:
         collection: The collection, which exists.
@@ -73,8 +86,6 @@ class WeaviateEngine(Engine):
         self._collection = collection
         self._undo_seconds = undo_seconds
         self._keywords = Keywords(vector_db, collection, statistics_max_age_seconds)
-        self._metric = effective_metric(vector_db)
-        self._unit_length = vector_db.normalize or vector_db.metric is Metric.COSINE
         self._writing = asyncio.Lock()
 
     async def prepare(self) -> None:
@@ -143,37 +154,26 @@ class WeaviateEngine(Engine):
     ) -> Sequence[Candidate]:
         narrowed = native.translate(filters) if filters else native.everything()
         properties = ["chunk_id", *needed(filters)]
+        scorer = VectorScorer(self.vector_db, embedding, k)
 
         async def propose(limit: int) -> Proposals:
-            found = await self._collection.nearest(
-                embedding.tolist(), limit, narrowed, properties, dense=not self._unit_length
+            near = await self._collection.nearest(
+                embedding.tolist(), limit, narrowed, properties, dense=not scorer.unit_length
             )
-            passing = [one for one in found if passes(filters, one.properties)]
-            if not self._unit_length:
-                return self._compared(embedding, found, passing, limit)
-            last = 1 - found[-1].score if len(found) >= limit else None
-            candidates = [Candidate(o.properties["chunk_id"], 1 - o.score) for o in passing]
-            names = {object_id(chunk_id): chunk_id for chunk_id in open_order(candidates, k)}
-            there = await self._collection.fetch(list(names), [], True)
-            stored = {names[one.id]: one.dense for one in there}
-            return settled(candidates, stored, last, embedding, self._metric)
+            names = {one.id: str(one.properties["chunk_id"]) for one in near}
+            neighbors = [
+                Neighbor(names[one.id], 1 - one.score, passes(filters, one.properties))
+                for one in near
+            ]
+            if scorer.unit_length:
+                ids = [object_id(chunk_id) for chunk_id in scorer.open(neighbors)]
+                near = await self._collection.fetch(ids, [], True)
+            stored = {names[one.id]: one.dense for one in near}
+            return scorer.proposals(neighbors, stored, limit)
 
         return await best_candidates(
             k, propose, margin=MARGIN, most=self._collection.limits.results
         )
-
-    def _compared(
-        self,
-        embedding: NDArray[np.float32],
-        found: Sequence[StoredObject],
-        passing: Sequence[StoredObject],
-        limit: int,
-    ) -> Proposals:
-        """Compare with every embedding: of any length, it may be off by any rounding error."""
-        wanted = {one.id for one in passing}
-        ids = [one.properties["chunk_id"] if one.id in wanted else None for one in found]
-        matrix = np.array([one.dense for one in found], dtype=np.float32)
-        return score_vectors(ids, matrix, embedding, self._metric, limit=limit)
 
     @override
     async def search_keyword(
@@ -264,3 +264,132 @@ class WeaviateEngine(Engine):
             found = await self._collection.some(others, most, [], dense=False)
             await self._collection.delete([one.id for one in found])
             full = len(found) == most
+
+
+# --- the collection -------------------------------------------------------------------------------
+
+
+class Collection(CollectionReads):
+    """The objects of one vector DB, read and written in parts that a request may hold."""
+
+    async def nearest(
+        self,
+        embedding: Sequence[float],
+        limit: int,
+        filters: FilterReturn | None,
+        properties: Sequence[str],
+        *,
+        dense: bool,
+    ) -> list[StoredObject]:
+        """Return the objects with the nearest vectors, best first, with Weaviate's distance.
+
+        Vectors that one answer cannot hold are fetched in parts.
+        """
+        whole = dense and 4 * limit * self._vector_db.embedding_dimension <= self.limits.read_bytes
+        found = await self._request(
+            lambda handle: handle.query.near_vector(
+                near_vector=list(embedding),
+                target_vector=VECTOR,
+                limit=limit,
+                filters=filters,
+                include_vector=[VECTOR] if whole else False,
+                return_metadata=MetadataQuery(distance=True),
+                return_properties=list(properties),
+            )
+        )
+        objects = [read_object(one) for one in found.objects]
+        if whole or not dense:
+            return objects
+        whole_ones = await self.fetch([one.id for one in objects], [], True)
+        vectors = {one.id: one.dense for one in whole_ones}
+        return [replace(o, dense=vectors[o.id]) for o in objects if o.id in vectors]
+
+    async def not_found(self, objects: Sequence[StoredObject]) -> list[StoredObject]:
+        """Return the objects that a search of the graph with their own vectors does not find."""
+        places = asyncio.Semaphore(MOST_SEARCHES)
+
+        async def is_found(one: StoredObject) -> bool:
+            async with places:
+                found = await self.nearest(one.dense, OWN_NEIGHBORS, None, [], dense=False)
+            return one.id in {neighbor.id for neighbor in found}
+
+        known = await asyncio.gather(*(is_found(one) for one in objects))
+        return [one for one, found in zip(objects, known, strict=True) if not found]
+
+    async def chunk_ids(self, after: str, limit: int) -> list[str]:
+        """Return the first chunk ids that follow one. Weaviate's cursor knows UUIDs: all are read.
+
+        So texts that users send stay out of its filters, and need no index.
+        """
+        first: list[str] = []
+        page: dict[str, Any] = {"limit": self.limits.results, "return_properties": ["chunk_id"]}
+        while True:
+            found = await self._request(lambda handle: handle.query.fetch_objects(**page))
+            ids = (str(one.properties["chunk_id"]) for one in found.objects)
+            first = sorted(chain(first, (i for i in ids if i > after)))[:limit]
+            if len(found.objects) < self.limits.results:
+                return first
+            page["after"] = found.objects[-1].uuid
+
+    # --- writing -----------------------------------------------------------------------------
+
+    async def put(self, objects: Sequence[StoredObject]) -> None:
+        """Write objects, in place of those with the same ids.
+
+        Their vectors outlive a crash of the server after the next `flush` or deletion.
+
+        Raises:
+            ProviderError: Weaviate refused one; others may have been written.
+        """
+        most = self.limits.write_objects, self.limits.write_bytes
+        for part in batches(objects, bytes_of, *most):
+            await self._put(
+                [
+                    DataObject(properties=one.properties, uuid=one.id, vector={VECTOR: one.dense})
+                    for one in part
+                ]
+            )
+
+    async def flush(self, written: Sequence[StoredObject]) -> None:
+        """Have Weaviate hand its write-ahead logs to the operating system, if anything was written.
+
+        A batch does so before its vectors are in the index (1.33.0 to 1.39.0), so they would be
+        lost if the server died. A deletion in a dry run does it for each shard and replica.
+        """
+        if written:
+            where = native.of_ids([written[-1].id])
+            await self._write(lambda handle: handle.data.delete_many(where=where, dry_run=True))
+
+    async def _put(self, objects: list[DataObject[Any, Any]]) -> None:
+        try:
+            done = await self._write(lambda handle: handle.data.insert_many(objects))
+        except ProviderError as error:
+            if isinstance(error.__cause__, WeaviateInsertManyAllFailedError):
+                raise self._refused(len(objects), len(objects)) from error
+            raise
+        if done.has_errors:
+            await self.require()
+            raise self._refused(len(done.errors), len(objects))
+
+    def _refused(self, refused: int, sent: int) -> ProviderError:
+        return ProviderError(
+            f"{self._connection.provider_id}: Weaviate refused {refused} of {sent} chunks."
+        )
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Delete objects; unknown ids are ignored.
+
+        Raises:
+            ProviderError: Weaviate could not delete one; others may be gone.
+        """
+        for part in runs(ids, DELETE_OBJECTS):
+            await self._delete(part)
+
+    async def _delete(self, ids: Sequence[str]) -> None:
+        done = await self._write(lambda handle: handle.data.delete_many(where=native.of_ids(ids)))
+        if done.failed:
+            raise ProviderError(
+                f"{self._connection.provider_id}: Weaviate could not delete {done.failed} of"
+                f" {len(ids)} chunks.",
+                hint="Repeat the request.",
+            )

@@ -13,11 +13,7 @@ from weaviate.classes.query import Filter as Native
 from weaviate.collections.classes.filters import FilterReturn
 
 from corral.api.filters import Comparison, Filter
-from corral.providers.vector_io.kit.tokens import (
-    ORDERINGS,
-    TOKENS,
-    order_tokens,
-)
+from corral.providers.vector_io.kit.tokens import ORDERINGS, TOKENS, order_tokens
 
 ATTRIBUTES = "attributes"
 """The property that holds a chunk's tokens."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
@@ -19,16 +19,18 @@ import numpy as np
 
 from corral.api.chunks import Chunk
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, KeywordLeg, TermStatistics
+from corral.api.hits import KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
-from corral.providers.text.analyzer import Analyzer, analyzer
-from corral.providers.text.bm25 import idf, term_weight
+from corral.providers.text.analyzer import analyzer
+from corral.providers.text.bm25 import term_weight
 from corral.providers.text.fields import ChunkTerms, chunk_terms
+from corral.providers.vector_io.kit.batches import runs
 from corral.providers.vector_io.kit.candidates import Proposals, best_candidates
+from corral.providers.vector_io.kit.sparse import Proposal, SparseQuery, packed, scored
 from corral.providers.vector_io.kit.statistics import KeptStatistics
 from corral.providers.vector_io.kit.tokens import needed, passes
 from corral.providers.vector_io.weaviate import filters as native
-from corral.providers.vector_io.weaviate.collection import Collection, Statistics
+from corral.providers.vector_io.weaviate.client import CollectionReads
 from corral.providers.vector_io.weaviate.records import StoredObject, repeats
 
 MARGIN = 5
@@ -53,7 +55,9 @@ class Keywords:
         max_age_seconds: Most age of the statistics where another process writes.
     """
 
-    def __init__(self, vector_db: VectorDB, collection: Collection, max_age_seconds: float) -> None:
+    def __init__(
+        self, vector_db: VectorDB, collection: CollectionReads, max_age_seconds: float
+    ) -> None:
         self._weights = vector_db.field_weights
         self._analyzer = analyzer(vector_db.language)
         self._collection = collection
@@ -72,10 +76,9 @@ class Keywords:
 
     async def term_statistics(self, query_string: str) -> TermStatistics:
         """Return what `search` ranks a query by."""
-        terms = list(Query(query_string, self._analyzer).wanted)
+        terms = SparseQuery(query_string, self._analyzer).terms
         known, numbers = await self._kept.read(terms)
-        holding = dict(zip(terms, numbers, strict=True))
-        return TermStatistics(known.count, known.total_length, holding)
+        return replace(known, holding=dict(zip(terms, numbers, strict=True)))
 
     async def search(
         self,
@@ -84,13 +87,9 @@ class Keywords:
         filters: Filter | None,
         by: TermStatistics | None = None,
     ) -> KeywordLeg:
-        """Return the k best chunks that pass, best first.
-
-        Args:
-            by: The statistics to rank by; None for the vector DB's own.
-        """
-        query = Query(query_string, self._analyzer)
-        if not query.wanted:
+        """Return the k best chunks that pass, best first."""
+        query = SparseQuery(query_string, self._analyzer)
+        if not query.terms:
             return KeywordLeg([], 0.0)
         search = _Search(self._collection, self._kept, query, filters, self._slack, by)
         margin = 3 * k // 2 + MARGIN
@@ -114,8 +113,7 @@ class Keywords:
                 return [0] * len(some)
             return await asyncio.gather(*map(count, some))
 
-        starts = range(0, len(terms), COUNTED_TOGETHER)
-        groups = [terms[start : start + COUNTED_TOGETHER] for start in starts]
+        groups = runs(terms, COUNTED_TOGETHER)
         return list(chain.from_iterable(await asyncio.gather(*map(count_each, groups))))
 
 
@@ -123,53 +121,70 @@ class Keywords:
 class _Search:
     """One query: what Weaviate proposes for it, and what was counted for its scores."""
 
-    collection: Collection
-    kept: KeptStatistics[Statistics, str]
-    query: Query
+    collection: CollectionReads
+    kept: KeptStatistics[TermStatistics, str]
+    query: SparseQuery
     filters: Filter | None
     slack: float
     by: TermStatistics | None
-    statistics: Statistics = field(default_factory=partial(Statistics, 0, 0))
-    holding: dict[str, int] = field(default_factory=dict)
+    statistics: TermStatistics = field(default_factory=partial(TermStatistics, 0, 0))
+    holding: list[int] = field(default_factory=list)
 
     async def propose(self, limit: int) -> Proposals:
         """Ask Weaviate for so many chunks, and score them by the definition."""
         narrowed = native.translate(self.filters) if self.filters else None
         properties = ["chunk_id", "frequencies", "length", *needed(self.filters)]
-        known, objects = await asyncio.gather(
-            self._statistics(),
-            self.collection.matching(self.query.text, limit, narrowed, properties),
+        text = " ".join(term for term, n in self.query.times.items() for _ in range(n))
+        _, objects = await asyncio.gather(
+            self._count(), self.collection.matching(text, limit, narrowed, properties)
         )
-        if not objects or not known.average > 0:
+        if not objects or not self.statistics.average > 0:
             return Proposals([], None)
-        found = [proposal(one, self.query) for one in objects]
-        await self._count_new(held_terms(found))
-        by = self._ranked_by()
-        weights = self.query.weights(self._frequencies(), by.count)
-        exact = scores(found, weights, by.average or known.average)
-        candidates = [
-            Candidate(one.chunk_id, score, matched_terms=tuple(one.frequencies))
-            for stored, one, score in zip(objects, found, exact, strict=True)
-            if score > 0 and passes(self.filters, stored.properties)
+        words = [json.loads(one.properties["frequencies"]) for one in objects]
+        await self._count_new(words)
+        weights = self.query.weights(self._frequencies(), self._ranked_by.count)
+        average = self._ranked_by.average or self.statistics.average
+        found = [self._proposal(*one) for one in zip(objects, words, strict=True)]
+        held: dict[str, tuple[int, ...]] = {}
+        exact = {one.chunk_id: one for one in scored(weights, average, found, held)}
+        for one in exact.values():
+            one.matched_terms = self.query.held(held[one.chunk_id])
+        passing = [exact[one.chunk_id] for one in found if one.passes and one.chunk_id in exact]
+        if len(objects) < limit:
+            return Proposals(passing, None)
+        # A chunk behind the last proposal has no larger ratio of both scores than these, about.
+        ratios = [
+            exact[one.chunk_id].raw_score / one.score
+            for one in found
+            if one.chunk_id in exact and one.score
         ]
-        slack = self.slack * self._spread(weights)
-        unseen = most_unseen(found, exact, slack) if len(objects) >= limit else None
-        return Proposals(candidates, unseen)
+        most = max(ratios, default=0.0) * self.slack * self._spread(weights)
+        return Proposals(passing, found[-1].score * most)
 
     def greatest(self) -> float:
         """Return the score that no chunk can exceed, going by all terms of the query."""
-        return self.query.terms.greatest(self._frequencies(), self._ranked_by().count)
+        return self.query.greatest(self._frequencies(), self._ranked_by.count)
 
+    @property
     def _ranked_by(self) -> TermStatistics:
-        known = self.statistics
-        return self.by or TermStatistics(known.count, known.total_length)
+        return self.by or self.statistics
 
-    def _frequencies(self) -> dict[str, int]:
+    def _frequencies(self) -> list[int]:
         """Return by term the number of chunks that hold it, in all that is ranked together."""
-        numbers = self._ranked_by()
-        return {term: numbers.frequency(term, own) for term, own in self.holding.items()}
+        return self.query.frequencies(self._ranked_by, self.holding)
 
-    def _spread(self, weights: Mapping[str, float]) -> float:
+    def _proposal(self, stored: StoredObject, words: Mapping[str, float]) -> Proposal:
+        known = sorted(zip(self.query.keys, self.query.terms, strict=True))
+        pairs = [(key, words[term]) for key, term in known if term in words]
+        return Proposal(
+            stored.properties["chunk_id"],
+            stored.score,
+            *packed([key for key, _ in pairs], [frequency for _, frequency in pairs]),
+            int(stored.properties.get("length") or 0),
+            passes(self.filters, stored.properties),
+        )
+
+    def _spread(self, weights: Mapping[int, float]) -> float:
         """Return by how much the weights of two terms can differ from Weaviate's, as a factor.
 
         Its idf is that of its own chunks: by other statistics a chunk that was not proposed may
@@ -178,107 +193,22 @@ class _Search:
         if self.by is None:
             return 1.0
         own = self.query.weights(self.holding, self.statistics.count)
-        ratios = [weights[term] / own[term] for term in own if term in weights]
+        ratios = [weights[key] / own[key] for key in own if key in weights]
         return max(ratios) / min(ratios) if ratios else 1.0
 
-    async def _statistics(self) -> Statistics:
+    async def _count(self) -> None:
         """Count for the whole query, once."""
         if not self.holding:
-            terms = list(self.query.wanted)
-            self.statistics, numbers = await self.kept.read(terms)
-            self.holding = dict(zip(terms, numbers, strict=True))
-        return self.statistics
+            self.statistics, self.holding = await self.kept.read(self.query.terms)
 
-    async def _count_new(self, held: set[str]) -> None:
+    async def _count_new(self, words: Sequence[Mapping[str, float]]) -> None:
         """Count anew the terms that no chunk held: one with them came while Weaviate searched."""
-        new = sorted(term for term in held if not self.holding[term])
+        numbers = zip(self.query.terms, self.holding, strict=True)
+        new = [term for term, n in numbers if not n and any(term in held for held in words)]
         if new:
-            self.holding.update(zip(new, await self.kept.holding(new), strict=True))
-
-
-class Query:
-    """The terms of a query; empty for a text without a word.
-
-    Args:
-        text: Any text. Its terms are joined by OR, and a repeated one counts as often.
-        analyzer: The analyzer of the vector DB's language.
-    """
-
-    def __init__(self, text: str, analyzer: Analyzer) -> None:
-        self.terms = analyzer.query(text)
-        self.wanted = dict(sorted(self.terms.times.items()))
-
-    @property
-    def text(self) -> str:
-        """The terms joined by spaces, repeated as often as they were asked for."""
-        return " ".join(term for term, times in self.wanted.items() for _ in range(times))
-
-    def weights(self, frequencies: Mapping[str, int], count: int) -> dict[str, float]:
-        """Return by term its weight, idf times repetitions.
-
-        Args:
-            frequencies: By term, the number of chunks that hold it. One above `count`, which a
-                write between two counts can leave, counts as this.
-            count: The number of chunks.
-        """
-        return {
-            term: idf(min(frequencies[term], count), count) * times
-            for term, times in self.wanted.items()
-            if frequencies.get(term, 0) > 0 and count > 0
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A chunk that Weaviate proposes.
-
-    Attributes:
-        chunk_id: The chunk.
-        native: Weaviate's score.
-        frequencies: Of the query's terms in it, by term in ascending order.
-        length: Number of its terms.
-    """
-
-    chunk_id: str
-    native: float
-    frequencies: dict[str, float]
-    length: int
-
-
-def proposal(stored: StoredObject, query: Query) -> Proposal:
-    """Read a proposal from an object with chunk_id, frequencies and length."""
-    found: dict[str, float] = json.loads(stored.properties["frequencies"])
-    held = {term: found[term] for term in sorted(query.wanted.keys() & found.keys())}
-    length = int(stored.properties.get("length") or 0)
-    return Proposal(stored.properties["chunk_id"], stored.score, held, length)
-
-
-def held_terms(proposals: Iterable[Proposal]) -> set[str]:
-    """Return the query's terms that some proposal holds: no other has a part in a score."""
-    return {term for one in proposals for term in one.frequencies}
-
-
-def scores(
-    proposals: Sequence[Proposal], weights: Mapping[str, float], average: float
-) -> list[float]:
-    """Return the BM25 of each proposal, 0 for one without a term; equal for equal terms.
-
-    Args:
-        weights: Of `Query.weights`.
-        average: Mean length of a chunk, above 0.
-    """
-    parts = [
-        (row, weights[term], frequency, one.length)
-        for row, one in enumerate(proposals)
-        for term, frequency in one.frequencies.items()
-        if term in weights
-    ]
-    if not parts:
-        return [0.0] * len(proposals)
-    rows, factors, frequencies, lengths = (np.array(column) for column in zip(*parts, strict=True))
-    products = term_weight(frequencies.astype(np.float64), lengths, average) * factors
-    totals: list[float] = np.bincount(rows, products, minlength=len(proposals)).tolist()
-    return totals
+            counts = dict(zip(new, await self.kept.holding(new), strict=True))
+            numbers = zip(self.query.terms, self.holding, strict=True)
+            self.holding = [counts.get(term, n) for term, n in numbers]
 
 
 def slack_of(field_weights: Mapping[str, float]) -> float:
@@ -292,9 +222,3 @@ def slack_of(field_weights: Mapping[str, float]) -> float:
     weights = np.array([*field_weights.values()])
     ratios = term_weight(weights, 1, 1.0) / term_weight(np.vectorize(repeats)(weights), 1, 1.0)
     return float(_SLACK * ratios.max() / ratios.min())
-
-
-def most_unseen(proposals: Sequence[Proposal], exact: Sequence[float], slack: float) -> float:
-    """Return what a chunk behind the last proposal scores at most, going by the proposals."""
-    ratios = [score / one.native for one, score in zip(proposals, exact, strict=True) if one.native]
-    return proposals[-1].native * max(ratios, default=0.0) * slack

@@ -12,9 +12,9 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.names import stored_name, strays
 from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
 from corral.providers.vector_io.weaviate.client import Connection, waiting
-from corral.providers.vector_io.weaviate.collection import Collection, RequestLimits
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
-from corral.providers.vector_io.weaviate.engine import WeaviateEngine
+from corral.providers.vector_io.weaviate.engine import Collection, WeaviateEngine
+from corral.providers.vector_io.weaviate.records import RequestLimits
 
 
 class WeaviateProvider(VectorIOProvider):

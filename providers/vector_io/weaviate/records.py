@@ -22,10 +22,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from weaviate.classes.config import DataType, Property, Tokenization
+from weaviate.classes.config import (
+    Configure,
+    DataType,
+    Property,
+    ReplicationDeletionStrategy,
+    StopwordsPreset,
+    Tokenization,
+    VectorDistances,
+)
 
 from corral.api.chunks import Chunk
+from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
+from corral.providers.text.bm25 import K1, B
 from corral.providers.text.fields import ChunkTerms
 from corral.providers.vector_io.kit.records import (
     CHUNK_FIELDS,
@@ -37,6 +47,7 @@ from corral.providers.vector_io.kit.records import (
     unpack_embedding,
 )
 from corral.providers.vector_io.kit.tokens import chunk_tokens
+from corral.providers.vector_io.weaviate.config import WeaviateConfig
 
 LAYOUT = 1
 """Raise it when what an object holds changes its form; a newer one is refused."""
@@ -49,7 +60,34 @@ ALL_PROPERTIES = (
 MOST_REPEATS = 8
 """Most times that a word is repeated in `terms`; BM25 at k1 1.2 gives a ninth next to nothing."""
 
+VECTOR = "dense"
+"""The name of the vector."""
+
+_DISTANCES = {
+    Metric.COSINE: VectorDistances.COSINE,
+    Metric.L2: VectorDistances.L2_SQUARED,
+    Metric.DOT: VectorDistances.DOT,
+}
+
 _NAMESPACE = uuid.UUID("3d0b5b0e-52b5-5b43-9a52-6f4c9f6e2a11")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Maximum sizes of requests and answers.
+
+    Attributes:
+        results: Objects of one answer: the default of Weaviate's QUERY_MAXIMUM_RESULTS.
+        write_objects, write_bytes: Of a request that writes; one object may be larger.
+        read_objects: Objects that are fetched by id at once.
+        read_bytes: Vectors of an answer.
+    """
+
+    results: int = 10_000
+    write_objects: int = 200
+    write_bytes: int = 4 * 2**20
+    read_objects: int = 500
+    read_bytes: int = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +158,59 @@ def repeats(frequency: float) -> int:
     return min(MOST_REPEATS, max(1, round(frequency)))
 
 
-def schema_properties() -> list[Property]:
+def read_object(found: Any) -> StoredObject:
+    """Return an object as the client read it."""
+    vector = found.vector.get(VECTOR, []) if found.vector else []
+    known = found.metadata
+    score = (known.score if known.distance is None else known.distance) if known else None
+    properties = {name: value for name, value in found.properties.items() if value is not None}
+    return StoredObject(str(found.uuid), properties, vector, score or 0.0)
+
+
+def bytes_of(one: StoredObject) -> int:
+    """Return about how many bytes an object takes in a request."""
+    return 4 * len(one.dense) + sum(
+        26 * len(value) if isinstance(value, list) else 4 * len(str(value))
+        for value in one.properties.values()
+    )
+
+
+def settings(vector_db: VectorDB, config: WeaviateConfig) -> dict[str, Any]:
+    """Return the arguments of the client's `collections.create`, but for name and description."""
+    if vector_db.normalize or stores_direction(vector_db):
+        distance = VectorDistances.COSINE
+    else:
+        distance = _DISTANCES[vector_db.metric]
+    kinds = Configure.VectorIndex
+    whole = kinds.Quantizer.none()  # servers may compress by default
+    index: Any
+    if config.index == "flat":
+        index = kinds.flat(distance_metric=distance, quantizer=whole)
+    else:
+        index = kinds.hnsw(
+            distance_metric=distance,
+            quantizer=whole,
+            max_connections=config.hnsw_max_connections,
+            ef_construction=config.hnsw_ef_construction,
+            ef=config.hnsw_ef,
+        )
+    # While a node is down, writes go to the others alone: it gets them when it is back.
+    replication = Configure.replication(
+        factor=config.replicas,
+        async_enabled=True,
+        deletion_strategy=ReplicationDeletionStrategy.TIME_BASED_RESOLUTION,
+    )
+    return {
+        "vector_config": Configure.Vectors.self_provided(name=VECTOR, vector_index_config=index),
+        "inverted_index_config": Configure.inverted_index(
+            bm25_k1=K1, bm25_b=B, stopwords_preset=StopwordsPreset.NONE
+        ),
+        "replication_config": replication,
+        "properties": _properties(),
+    }
+
+
+def _properties() -> list[Property]:
     """Return the properties that a collection is made with."""
     plain = [
         Property(name=name, data_type=DataType.TEXT, index_filterable=False, index_searchable=False)

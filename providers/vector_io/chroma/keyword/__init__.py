@@ -17,7 +17,7 @@ import apsw
 import numpy as np
 
 from corral.api.chunks import Chunk
-from corral.api.errors import NotFound, ProviderError, Unavailable
+from corral.api.errors import NotFound, Unavailable
 from corral.api.filters import Filter
 from corral.api.hits import KeywordLeg, TermStatistics
 from corral.api.vector_dbs import VectorDB
@@ -31,6 +31,7 @@ from corral.providers.vector_io.chroma.keyword.journal import (
     written_since,
 )
 from corral.providers.vector_io.chroma.records import chunks_of, is_marker
+from corral.providers.vector_io.kit.folders import make_folder
 from corral.providers.vector_io.store.changes import StaleRead, read_state
 from corral.providers.vector_io.store.connections import (
     Connections,
@@ -108,7 +109,6 @@ class Mirror:
         )
         self._filters = FilterCache()
         self._following = threading.Lock()
-        self._followed: tuple[int | None, float] = (None, 0.0)  # the writes followed, and when
         self._origin = f"{collection.uuid} {LAYOUT} {KEYWORD_VERSION}"
         # A loss of power may undo the last steps, which are then followed again.
         self._connections = Connections(
@@ -132,13 +132,7 @@ class Mirror:
             self._make()
 
     def _make(self) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.touch()
-        except OSError as error:
-            raise ProviderError(
-                f"{self._provider_id}: cannot write to {self._path.parent} ({error.strerror})."
-            ) from error
+        make_folder(self._path.parent, self._provider_id, self._path)
         with self._connections.writing() as connection:
             version = check_version(connection, LAYOUT, self._path.name)
             connection.execute(_DELETIONS)
@@ -186,8 +180,6 @@ class Mirror:
     def follow(self) -> None:
         """Bring the file to the collection's version, which costs two small requests if it is.
 
-        Where nobody but this process can write, it costs nothing until somebody has written.
-
         A write that was acknowledged before this call is in the file when it returns; one that
         comes meanwhile may be.
 
@@ -198,14 +190,6 @@ class Mirror:
         if not self._path.exists():  # who drops the vector DB deletes it for all processes
             self._collection.count()  # which fails where the collection is gone as well
             self.prepare()
-            self._followed = (None, 0.0)
-        writes, now = self._collection.writes, time.monotonic()
-        followed, then = self._followed
-        if writes is None or writes != followed or now - then > FRESH_SECONDS:
-            self._follow_head()
-            self._followed = (writes, now)
-
-    def _follow_head(self) -> None:
         with self._connections.reading() as connection:
             before, age = _head(connection), _age_seconds(connection)
         news = read_head(self._collection) if age < FRESH_SECONDS else None

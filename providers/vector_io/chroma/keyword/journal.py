@@ -22,10 +22,9 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +32,11 @@ from numpy.typing import NDArray
 from corral.api.wire import MAX_ID_LENGTH
 from corral.providers.vector_io.chroma.client import Collection, UnknownIds, repeated
 from corral.providers.vector_io.chroma.records import (
-    CHUNK_KEYS,
     Rows,
     Upsert,
     batches,
     is_marker,
+    own_metadatas,
 )
 from corral.providers.vector_io.kit.undo import undone_on_failure
 
@@ -241,7 +240,9 @@ class Writer:
             partial(self.upsert, part)
             for rows in before
             if rows.ids and rows.embeddings is not None
-            for part in self._parts(Upsert(rows.ids, _own(rows.metadatas), rows.embeddings))
+            for part in self._parts(
+                Upsert(rows.ids, own_metadatas(rows.metadatas), rows.embeddings)
+            )
         ]
         added = [row_id for row_id in new.ids if row_id not in old]
         with undone_on_failure(put_back, partial(self._collection.delete_all, added)):
@@ -279,8 +280,3 @@ def _is_ledger(row_id: str) -> bool:
 def _parse(marker: str) -> _Mark:
     _, writer, number, _ = marker.split(":")
     return writer, int(number)
-
-
-def _own(metadatas: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return stored metadata as `records` made it, without what the journal added."""
-    return [{key: one[key] for key in CHUNK_KEYS} for one in metadatas]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from psycopg import sql
 
 from corral.api.chunks import Chunk
+from corral.api.hits import TermStatistics
 from corral.providers.text.fields import ChunkTerms
-from corral.providers.vector_io.pgvector.connections import Connection, Statement
+from corral.providers.vector_io.pgvector.client import Connection, Statement
 from corral.providers.vector_io.pgvector.records import Tables, chunk_of
 
 _DROP_KEYWORDS = """
@@ -19,28 +21,28 @@ ALTER TABLE {chunks} DROP COLUMN IF EXISTS text_search;
 """
 
 
-class KeywordSearch(Protocol):
-    """A search of the keyword index, in one or more statements.
+class KeywordSearch(ABC):
+    """A search of the keyword index, in one statement unless a subclass needs more.
 
     Attributes:
         greatest: As `KeywordLeg` says, known once it has begun; None where it is unknown.
         kept: Whether all its statements are kept, and their best plans suit any values.
     """
 
-    greatest: float | None
-    kept: bool
+    greatest: float | None = None
+    kept: bool = False
 
     async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
         """Read what the first statement is made of; takes what `statement` takes."""
 
+    @abstractmethod
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
     ) -> tuple[Statement, dict[str, Any]]:
         """Return a statement that gives (row, score, terms, chunk_id) of the `k` best.
 
-        With its parameters.
-
-        Called again, where the answer of the last statement was not complete, it looks farther.
+        With its parameters. Called again, where the answer of the last statement was not complete,
+        it looks farther.
 
         Args:
             connection: In the transaction that runs the statement, too.
@@ -56,16 +58,18 @@ class KeywordSearch(Protocol):
             rows: What the last statement found.
             told: What it said of their terms.
         """
+        return [tuple(one or ()) for one in told]
 
     def complete(self, scores: Sequence[float], k: int) -> bool:
         """Return True if nothing can be better than what the last statement found.
 
         Without scores: whatever it finds.
         """
+        return True
 
 
-class KeywordIndex(Protocol):
-    """The keyword index of one vector DB.
+class KeywordIndex(ABC):
+    """The keyword index of one vector DB. By default PostgreSQL fills it from the chunks by itself.
 
     Attributes:
         kind: Names what is stored; another kind makes the index anew.
@@ -75,11 +79,13 @@ class KeywordIndex(Protocol):
     kind: str
     version: int
 
+    @abstractmethod
     async def create(self, connection: Connection) -> None:
         """Make the tables or columns, empty."""
 
     def analyze(self, chunk: Chunk) -> ChunkTerms:
         """Return what of a chunk is indexed. Needs no connection."""
+        return ChunkTerms({}, 0)
 
     async def add(
         self, connection: Connection, rows: Sequence[int], entries: Sequence[ChunkTerms]
@@ -88,21 +94,25 @@ class KeywordIndex(Protocol):
 
     async def remove(self, connection: Connection, rows: Sequence[int]) -> int:
         """Remove rows; return their length in terms."""
+        return 0
 
-    def search(self, query: str, where: sql.Composable | None) -> KeywordSearch | None:
+    @abstractmethod
+    def search(
+        self, query: str, where: sql.Composable | None, by: TermStatistics | None = None
+    ) -> KeywordSearch | None:
         """Return the search for the words of any text, joined by OR; None where it has no term.
 
         Args:
             query: Any text.
             where: The filter, on a table `c` of chunks.
+            by: The statistics to rank by; None for the vector DB's own.
         """
 
 
 async def update_keywords(connection: Connection, tables: Tables, keyword: KeywordIndex) -> None:
     """Make the keyword index anew if another kind or version is there, in a transaction."""
-    cursor = await connection.execute(tables.sql("SELECT keyword, analyzer FROM {state}"))
-    [(kind, analyzer)] = await cursor.fetchall()
-    if (kind, analyzer) == (keyword.kind, keyword.version):
+    stored = await connection.row(tables.sql("SELECT keyword, analyzer FROM {state}"))
+    if stored == (keyword.kind, keyword.version):
         return
     await connection.take_time()
     await connection.execute(tables.sql("SELECT FROM {state} FOR UPDATE"))  # writers wait

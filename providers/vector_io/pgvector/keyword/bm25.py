@@ -14,13 +14,15 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
+from typing_extensions import override
 
 from corral.api.chunks import Chunk
 from corral.api.hits import TermStatistics
 from corral.providers.text.analyzer import ANALYZER_VERSION, analyzer
 from corral.providers.text.fields import ChunkTerms, chunk_terms
 from corral.providers.vector_io.kit.copy_format import array
-from corral.providers.vector_io.pgvector.connections import Connection
+from corral.providers.vector_io.pgvector.client import Connection
+from corral.providers.vector_io.pgvector.keyword import KeywordIndex
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.keyword.postings import Inverted, entries_of, read_pieces
 from corral.providers.vector_io.pgvector.keyword.scores import keep_memory
@@ -78,7 +80,7 @@ WHERE p.block = n.block AND p.key = n.key AND p.data = ''
 """
 
 
-class Bm25:
+class Bm25(KeywordIndex):
     """The keyword index of one vector DB by Corral's analyzer and BM25.
 
     Args:
@@ -95,18 +97,18 @@ class Bm25:
         self._analyzer = analyzer(vector_db.language)
         keep_memory()
 
+    @override
     async def create(self, connection: Connection) -> None:
-        """Make the tables, empty."""
         await connection.execute(self._tables.sql(_CREATE))
 
+    @override
     def analyze(self, chunk: Chunk) -> ChunkTerms:
-        """Return what of a chunk is indexed. Needs no connection."""
         return chunk_terms(chunk, self._weights, self._analyzer)
 
+    @override
     async def add(
         self, connection: Connection, rows: Sequence[int], entries: Sequence[ChunkTerms]
     ) -> None:
-        """Index new rows, ascending and beyond those that are indexed."""
         held = entries_of(entries)
         copy = self._tables.sql("COPY {terms} FROM STDIN (FORMAT binary)")
         await connection.copy_rows(copy, held.forward(rows))
@@ -123,8 +125,8 @@ class Bm25:
         if blocks:
             await self._extend(connection, [*segments, *blocks], fresh + len(blocks))
 
+    @override
     async def remove(self, connection: Connection, rows: Sequence[int]) -> int:
-        """Remove rows; return their length in terms."""
         cursor = await connection.execute(self._tables.sql(_FORGET), (array(rows),))
         gone = await cursor.fetchall()
         segments, _ = await self._segments(connection)
@@ -140,19 +142,10 @@ class Bm25:
             await self._take_out(connection, pieces[start : start + size], numbers)
         return sum(length for _, length, _ in gone)
 
+    @override
     def search(
-        self,
-        query: str,
-        where: sql.Composable | None,
-        by: TermStatistics | None = None,
+        self, query: str, where: sql.Composable | None, by: TermStatistics | None = None
     ) -> Bm25Search | None:
-        """Return the search; a term that is repeated counts as often.
-
-        Args:
-            query: Any text.
-            where: The filter, on a table `c` of chunks.
-            by: The statistics to rank by; None for the vector DB's own.
-        """
         terms = self._analyzer.query(query)
         return Bm25Search(self._tables, terms, where, by) if terms.times else None
 
@@ -167,8 +160,9 @@ class Bm25:
 
     async def _segments(self, connection: Connection) -> tuple[list[int], int]:
         """Return the first blocks of the segments, and how many of the last are one block each."""
-        cursor = await connection.execute(self._tables.sql("SELECT segments, fresh FROM {state}"))
-        [(segments, fresh)] = await cursor.fetchall()
+        segments, fresh = await connection.row(
+            self._tables.sql("SELECT segments, fresh FROM {state}")
+        )
         return segments, fresh
 
     async def _extend(self, connection: Connection, segments: list[int], fresh: int) -> None:

@@ -7,15 +7,16 @@ than BM25 (RFC 0010), and its scores are not those of other backends.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, LiteralString
 
 from psycopg import sql
+from typing_extensions import override
 
-from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, InvalidRequest
-from corral.providers.text.fields import ChunkTerms
-from corral.providers.vector_io.pgvector.connections import Connection, Statement
+from corral.api.hits import TermStatistics
+from corral.providers.vector_io.pgvector.client import Connection, Statement
+from corral.providers.vector_io.pgvector.keyword import KeywordIndex, KeywordSearch
 from corral.providers.vector_io.pgvector.records import Tables
 
 LABELS: dict[str, tuple[LiteralString, LiteralString]] = {
@@ -67,7 +68,7 @@ WHERE score > 0
 _PIECE = re.compile(r'-?"[^"]*"|[^\s"]+')
 
 
-class FullText:
+class FullText(KeywordIndex):
     """The keyword index of one vector DB by PostgreSQL's full text search.
 
     Args:
@@ -98,6 +99,7 @@ class FullText:
         most = max(weights.values())  # ts_rank_cd takes weights up to 1
         self._weights = [by_label.get(label, 0.0) / most for label in "DCBA"]
 
+    @override
     async def create(self, connection: Connection) -> None:
         """Add the column, which PostgreSQL fills by itself, and its index.
 
@@ -115,20 +117,10 @@ class FullText:
         ]
         await connection.execute(self._tables.sql(_CREATE, fields=sql.SQL(" || ").join(fields)))
 
-    def analyze(self, chunk: Chunk) -> ChunkTerms:
-        """Return nothing: PostgreSQL analyzes."""
-        return ChunkTerms({}, 0)
-
-    async def add(
-        self, connection: Connection, rows: Sequence[int], entries: Sequence[ChunkTerms]
-    ) -> None:
-        """Do nothing: PostgreSQL fills the column."""
-
-    async def remove(self, connection: Connection, rows: Sequence[int]) -> int:
-        """Do nothing: the index is PostgreSQL's."""
-        return 0
-
-    def search(self, query: str, where: sql.Composable | None) -> FullTextSearch:
+    @override
+    def search(
+        self, query: str, where: sql.Composable | None, by: TermStatistics | None = None
+    ) -> FullTextSearch:
         """Return the search as websearch_to_tsquery reads the query, words joined by OR.
 
         So a question finds what answers a part of it. A phrase in quotes counts as a phrase, and
@@ -139,39 +131,18 @@ class FullText:
         return FullTextSearch(statement, {**words_of(query), "weights": self._weights})
 
 
-class FullTextSearch:
-    """A search in one statement.
-
-    Args:
-        statement: It.
-        parameters: Its parameters beside `k` and those of the filter.
-    """
-
-    greatest: float | None = None
-    kept = False
+class FullTextSearch(KeywordSearch):
+    """A search in one statement, which has parameters beside `k` and those of the filter."""
 
     def __init__(self, statement: sql.Composed, parameters: dict[str, Any]) -> None:
         self._statement = Statement(statement.as_bytes(None))
         self._parameters = parameters
 
-    async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
-        """Read nothing."""
-
+    @override
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
     ) -> tuple[Statement, dict[str, Any]]:
-        """Return the statement that gives (row, score, terms, chunk_id) of the `k` best."""
         return self._statement, self._parameters
-
-    def terms(
-        self, rows: Sequence[int], told: Sequence[Sequence[str] | None]
-    ) -> list[tuple[str, ...]]:
-        """Return what the statement says."""
-        return [tuple(one or ()) for one in told]
-
-    def complete(self, scores: Sequence[float], k: int) -> bool:
-        """Return True: it sees all."""
-        return True
 
 
 async def configuration(connection: Connection, named: str | None, language: str) -> str:
@@ -180,10 +151,8 @@ async def configuration(connection: Connection, named: str | None, language: str
     Raises:
         ConfigError: There is none of the name in the settings.
     """
-    cursor = await connection.execute(
-        "SELECT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = %s)", (named or language,)
-    )
-    [(exists,)] = await cursor.fetchall()
+    query = "SELECT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = %s)"
+    [exists] = await connection.row(query, (named or language,))
     if named is not None and not exists:
         raise ConfigError(
             f"PostgreSQL has no text search configuration {named!r}.",

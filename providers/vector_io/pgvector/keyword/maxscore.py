@@ -14,11 +14,13 @@ Where a filter leaves few chunks, these are ranked by their own terms, and no po
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg import sql
+from typing_extensions import override
 
 from corral.api.hits import TermStatistics
 from corral.providers.text.analyzer import QueryTerms
@@ -26,9 +28,16 @@ from corral.providers.text.bm25 import K1, B, idf
 from corral.providers.vector_io.kit.copy_format import array
 from corral.providers.vector_io.kit.rows import best_rows
 from corral.providers.vector_io.kit.sparse import term_key
-from corral.providers.vector_io.pgvector.connections import Connection, Statement
-from corral.providers.vector_io.pgvector.keyword.postings import POSTING, read_pieces
-from corral.providers.vector_io.pgvector.keyword.scores import UNIT, Known, Scores, kth_best
+from corral.providers.vector_io.pgvector.client import Connection, Statement
+from corral.providers.vector_io.pgvector.keyword import KeywordSearch
+from corral.providers.vector_io.pgvector.keyword.postings import POSTING, Pieces, read_pieces
+from corral.providers.vector_io.pgvector.keyword.scores import (
+    UNIT,
+    RowScores,
+    Scores,
+    kth_best,
+    scores_of,
+)
 from corral.providers.vector_io.pgvector.records import Tables
 
 LEFT_TO_LOOK_UP = (0.3, 0.0)
@@ -101,7 +110,7 @@ FROM (
 """
 
 
-class Bm25Search:
+class Bm25Search(KeywordSearch):
     """One search, step by step: `begin`, and `statement` until `complete`.
 
     Args:
@@ -109,15 +118,9 @@ class Bm25Search:
         terms: The terms of the query, at least one.
         where: The filter, on a table `c` of chunks.
         by: The statistics to rank by; None for the vector DB's own.
-
-    Attributes:
-        greatest: The score that nothing can exceed, once it has begun.
-        kept: As `KeywordSearch` says: without a filter its statements change in values only.
     """
 
-    greatest: float | None = None
-    kept: bool
-    _known: Known
+    _pieces: Pieces  # what `_held` has, once it has begun
 
     def __init__(
         self,
@@ -132,103 +135,99 @@ class Bm25Search:
         self._query = terms
         self._terms = {term_key(term): term for term in terms.times}
         self._asked = False
-        self._count = self._length = 0
+        self._own = TermStatistics(0, 0)
+        self._average = 1.0
         self._chunks: dict[int, int] = {}  # by key
+        self._weights: dict[int, float] = {}  # by key, the largest share of a score, in units
+        self._others: dict[int, float] = {}  # of these, the terms whose postings were not read
         self._held: list[tuple[int, int, bytes]] = []  # (block, key, postings) that were read
+        self._passing: list[int] | None = None  # the rows that pass the filter, if they are few
         self._bound: float | None = None
         self._most: int | None = tables.tuning.first_rows
-        self.kept = where is None
+        self.kept = where is None  # without a filter its statements change in values only
 
+    @override
     def complete(self, scores: Sequence[float], k: int) -> bool:
-        """Return True if no other chunk can be among the best.
-
-        Args:
-            scores: What the last statement found; none where that is not known yet.
-            k: How many were wanted.
-        """
         if self._bound is None:
             return True
         return len(scores) >= k and min(scores) * UNIT > self._bound
 
+    @override
     def terms(
         self, rows: Sequence[int], told: Sequence[Sequence[str] | None]
     ) -> list[tuple[str, ...]]:
-        """Return the terms in each row: those that were looked up, and those that were read."""
         held = {row: list(more or ()) for row, more in zip(rows, told, strict=True)}
-        for row, key in self._known.holding(rows):
-            held[row].append(self._terms[key])
+        for row, piece in self._pieces.holding(rows):
+            held[row].append(self._terms[self._held[piece][1]])
         return [tuple(sorted(held[row])) for row in rows]
 
     async def statistics(self, connection: Connection) -> TermStatistics:
         """Return what the search ranks by, without postings."""
         await self._read(connection, {}, self._terms, 0)
         held = {self._terms[key]: number for key, number in self._chunks.items()}
-        return TermStatistics(self._count, self._length, held)
+        return replace(self._own, holding=held)
 
+    @override
     async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
-        """Read the numbers of the moment and the postings of the rarest terms."""
         rare = self._tables.tuning.rare_postings
         await self._read(connection, parameters, self._terms, rare)
 
+    @override
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
     ) -> tuple[Statement, dict[str, Any]]:
-        """Return a statement that gives (row, score, terms, chunk_id) of the `k` best.
-
-        With its parameters. Each call after the first looks farther.
-
-        Args:
-            connection: In the transaction that runs the statement, too.
-            parameters: `k`, and those of the filter.
-        """
-        known, k = self._known, int(parameters["k"])
-        if self._asked and known.others:
-            known = await self._read(connection, parameters, known.others)
+        k = int(parameters["k"])
+        if self._asked and self._others:
+            await self._read(connection, parameters, self._others)
         elif self._asked:
             self._most = None
         self._asked = True
-        if known.passing is not None:
-            return self._ranked(known, known.passing, [0] * len(known.passing), known.others)
-        rows, scores = known.scores()
+        if self._passing is not None:
+            self._bound = None
+            return self._ranked(self._passing, [0] * len(self._passing))
+        rows, scores = self._scores()
         for share in LEFT_TO_LOOK_UP:
-            if keys := self._to_read(known, scores, k, share):
-                known = await self._read(connection, parameters, keys)
-                rows, scores = known.scores()
-        best = self._candidates(known, scores, k)
-        found = scores[best].astype(np.int64).tolist()
-        return self._ranked(known, rows[best].tolist(), found, known.others)
+            if keys := self._to_read(scores, k, share):
+                await self._read(connection, parameters, keys)
+                rows, scores = self._scores()
+        best = self._candidates(scores, k)
+        return self._ranked(rows[best].tolist(), scores[best].astype(np.int64).tolist())
 
-    def _to_read(self, known: Known, scores: Scores, k: int, share: float) -> list[int]:
+    def _scores(self) -> RowScores:
+        weights = [self._weights[key] for _, key, _ in self._held]
+        return scores_of(self._pieces, weights, self._average)
+
+    def _to_read(self, scores: Scores, k: int, share: float) -> list[int]:
         """Return the common terms to read next, the rarer first; none if all can be looked up.
 
         With a filter all or none. Else so many that the rest adds no more than a share of the k-th
         best score.
         """
-        others, least = known.others, kth_best(scores, k)
-        if not self._change_much(known, scores, least):
+        others, least = self._others, kth_best(scores, k)
+        if not self._change_much(others, scores, least):
             return []
-        keys = sorted(others, key=lambda key: (known.chunks[key], key))
+        keys = sorted(others, key=lambda key: (self._chunks[key], key))
         if self._where is not None:
             return keys
         rest = np.cumsum([others[key] for key in reversed(keys)])[:MOST_TERMS_LOOKED_UP]
-        most = share * (least or USUAL * sum(known.weights.values()))
+        most = share * (least or USUAL * sum(self._weights.values()))
         return keys[: max(1, len(keys) - int(np.searchsorted(rest, most, "right")))]
 
-    def _change_much(self, known: Known, scores: Scores, least: float) -> bool:
+    def _change_much(self, others: Mapping[int, float], scores: Scores, least: float) -> bool:
         """Return True if the common terms can change too much to look them all up."""
-        others, rest = known.others, known.rest
+        rest = sum(others.values())
         if len(others) > MOST_TERMS_LOOKED_UP:
             return True
         if self._where is not None or not others:
             return False
-        unread = sum(known.chunks[key] for key in others)
+        unread = sum(self._chunks[key] for key in others)
         tuning = self._tables.tuning
         most = max(tuning.max_looked_up, unread // tuning.postings_per_look)
         return rest >= least or int(np.count_nonzero(scores + rest >= least)) > most
 
-    def _candidates(self, known: Known, scores: Scores, k: int) -> NDArray[np.intp]:
+    def _candidates(self, scores: Scores, k: int) -> NDArray[np.intp]:
         """Return the places of the rows to rank; note in `_bound` what any other can reach."""
-        rest = known.rest
+        rest = sum(self._others.values())
         self._bound = None
         if self._where is None:
             return np.flatnonzero(scores + rest >= kth_best(scores, k))
@@ -241,11 +240,10 @@ class Bm25Search:
         return best
 
     def _ranked(
-        self, known: Known, rows: Sequence[int], scores: Sequence[int], others: Mapping[int, float]
+        self, rows: Sequence[int], scores: Sequence[int]
     ) -> tuple[Statement, dict[str, Any]]:
         """Return the statement that ranks rows, given with their scores from the terms read."""
-        if known.passing is not None:
-            self._bound = None
+        others = self._others
         name = "rank and look up" if others else "rank"
         statement = self._statement(name, lambda: self._ranking(looking_up=bool(others)))
         parameters: dict[str, Any] = {"rows": array(rows), "scores": array(scores)}
@@ -254,7 +252,7 @@ class Bm25Search:
                 "other_keys": array(others),
                 "other_weights": array(others.values()),
                 "other_terms": [self._terms[key] for key in others],
-                "average": known.average,
+                "average": self._average,
             }
         return statement, parameters
 
@@ -277,8 +275,8 @@ class Bm25Search:
         parameters: Mapping[str, Any],
         keys: Iterable[int],
         budget: int = 2**62,
-    ) -> Known:
-        """Return the numbers of the moment, with the postings of the rarest of some terms, too.
+    ) -> None:
+        """Read the numbers of the moment, and the postings of the rarest of some terms.
 
         Args:
             connection: In a transaction.
@@ -288,9 +286,7 @@ class Bm25Search:
         """
         statement = self._statement("postings", self._reading)
         asked = {**parameters, "keys": array(keys), "budget": budget}
-        found = await (await connection.ask(statement, asked)).fetchall()
-        self._known = self._understood(found)
-        return self._known
+        self._understand(await (await connection.ask(statement, asked)).fetchall())
 
     def _reading(self) -> sql.Composed:
         few = self._where is not None and len(self._terms) <= MOST_TERMS_LOOKED_UP
@@ -306,27 +302,25 @@ class Bm25Search:
             wanted=sql.SQL("(SELECT rows IS NULL FROM few)" if few else "true"),
         )
 
-    def _understood(self, found: Sequence[tuple[Any, ...]]) -> Known:
-        """Return what rows of `_POSTINGS` say."""
-        count, length, passing, *_ = found[0]
+    def _understand(self, found: Sequence[tuple[Any, ...]]) -> None:
+        """Take in the rows of `_POSTINGS`."""
+        count, length, self._passing, *_ = found[0]
+        self._own = TermStatistics(count, length)
         self._chunks |= {key: held for *_, key, held, _, _ in found}
         self._held += [(block, key, data) for *_, key, _, block, data in found if data]
-        chunks, held = self._chunks, self._held
-        self._count, self._length = count, length
-        by = self._by or TermStatistics(count, length)
-        terms = [self._terms[key] for key in chunks]
-        frequencies = {
-            term: by.frequency(term, own) for term, own in zip(terms, chunks.values(), strict=True)
-        }
+        by = self._by or self._own
+        self._average = by.average or self._own.average or 1.0
+        terms = [self._terms[key] for key in self._chunks]
+        frequencies = dict(zip(terms, map(by.frequency, terms, self._chunks.values()), strict=True))
         share = idf(np.array(list(frequencies.values()), np.int64), by.count).tolist()
-        weights = {
+        self._weights = {
             key: UNIT * self._query.times[term] * (K1 + 1.0) * one
-            for key, term, one in zip(chunks, terms, share, strict=True)
+            for key, term, one in zip(self._chunks, terms, share, strict=True)
+        }
+        read = {key for _, key, _ in self._held}
+        self._others = {
+            key: one for key, one in self._weights.items() if key not in read and self._chunks[key]
         }
         self.greatest = self._query.greatest(frequencies, by.count)
-        absent = {key for key, number in chunks.items() if not number}
-        read = frozenset(key for _, key, _ in held) | absent
-        average = by.average or (length / count if count and length else 1.0)
-        blocks, data = [block for block, *_ in held], [data for *_, data in held]
-        pieces = read_pieces(blocks, data, self._tables.tuning.block_rows)
-        return Known(average, chunks, weights, passing, read, pieces, [key for _, key, _ in held])
+        blocks, data = [block for block, *_ in self._held], [data for *_, data in self._held]
+        self._pieces = read_pieces(blocks, data, self._tables.tuning.block_rows)

@@ -7,7 +7,7 @@ record for each row of the segment that holds the term: which, how often, and ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -127,6 +127,12 @@ class Pieces:
         data = self.posted[stays].tobytes()
         ends = pairwise([0, *(np.cumsum(kept) * POSTING.itemsize).tolist()])
         return [data[start:end] for start, end in ends]
+
+    def holding(self, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Yield (row, piece) for each of these rows and each piece that holds it."""
+        at = self.places(np.array(rows, np.int64))
+        piece = np.searchsorted(np.cumsum(self.sizes), at, "right")
+        return zip(self.rows[at].tolist(), piece.tolist(), strict=True)
 
     def places(self, rows: NDArray[np.int64]) -> NDArray[np.intp]:
         """Return the places of the postings of some rows, ascending."""

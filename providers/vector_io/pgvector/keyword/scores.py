@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,67 +21,32 @@ KEPT_BYTES = 2**24
 """What a question of very common words needs at a time, with room to spare."""
 
 Scores = NDArray[np.float64]
+RowScores = tuple[NDArray[np.int64], Scores]
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of the terms of a query.
+def scores_of(pieces: Pieces, weights: Sequence[float], average: float) -> RowScores:
+    """Return the rows of some pieces of postings, and their scores from these, in units.
 
-    Attributes:
+    By the one definition of BM25 (`ranking/bm25.py`), some postings at a time: what is worked on
+    stays in the processor's cache, which halves the time.
+
+    Args:
+        weights: Of each piece, the largest share of a score, in units.
         average: Average length of a chunk.
-        chunks: By key, how many chunks hold the term.
-        weights: By key, the largest share of a score, in units.
-        passing: The rows that pass the filter, where they are few.
-        read: Keys whose postings these are.
-        pieces: Theirs.
-        keys: The key of each piece.
     """
-
-    average: float
-    chunks: Mapping[int, int]
-    weights: Mapping[int, float]
-    passing: list[int] | None
-    read: frozenset[int]
-    pieces: Pieces
-    keys: list[int]
-
-    @property
-    def others(self) -> dict[int, float]:
-        """The weights of the terms whose postings were not read."""
-        return {key: weight for key, weight in self.weights.items() if key not in self.read}
-
-    @property
-    def rest(self) -> float:
-        """What these terms can add to a score at most."""
-        return sum(self.others.values())
-
-    def scores(self) -> tuple[NDArray[np.int64], Scores]:
-        """Return the rows that hold one of the terms that were read, and their scores from these.
-
-        By the one definition of BM25 (`ranking/bm25.py`), some postings at a time: what is worked
-        on stays in the processor's cache, which halves the time.
-        """
-        weights = np.array([self.weights[key] for key in self.keys], np.float64)
-        shares = np.repeat(weights, self.pieces.sizes)
-        for start in range(0, len(shares), SCORED_AT_ONCE):
-            posted = self.pieces.posted[start : start + SCORED_AT_ONCE]
-            share = shares[start : start + SCORED_AT_ONCE]
-            frequency = posted["frequency"].astype(np.float64)
-            norm = posted["length"].astype(np.float64)
-            norm *= K1 * B
-            norm /= self.average
-            norm += frequency + K1 * (1.0 - B)
-            share *= frequency
-            share /= norm
-            np.maximum(1.0, np.rint(share, out=share), out=share)
-        return summed(self.pieces.rows, shares)
-
-    def holding(self, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield (row, key) for each term that was read and each of these rows that holds it."""
-        at = self.pieces.places(np.array(rows, np.int64))
-        piece = np.searchsorted(np.cumsum(self.pieces.sizes), at, "right")
-        for row, number in zip(self.pieces.rows[at].tolist(), piece.tolist(), strict=True):
-            yield row, self.keys[number]
+    shares = np.repeat(np.array(weights, np.float64), pieces.sizes)
+    for start in range(0, len(shares), SCORED_AT_ONCE):
+        posted = pieces.posted[start : start + SCORED_AT_ONCE]
+        share = shares[start : start + SCORED_AT_ONCE]
+        frequency = posted["frequency"].astype(np.float64)
+        norm = posted["length"].astype(np.float64)
+        norm *= K1 * B
+        norm /= average
+        norm += frequency + K1 * (1.0 - B)
+        share *= frequency
+        share /= norm
+        np.maximum(1.0, np.rint(share, out=share), out=share)
+    return summed(pieces.rows, shares)
 
 
 def keep_memory() -> None:
@@ -102,7 +66,7 @@ def kth_best(scores: Scores, k: int) -> float:
     )
 
 
-def summed(rows: NDArray[np.int64], shares: Scores) -> tuple[NDArray[np.int64], Scores]:
+def summed(rows: NDArray[np.int64], shares: Scores) -> RowScores:
     """Return the distinct rows, ascending, and the sum of each one's shares, all above 0."""
     if not len(rows):
         return rows, shares

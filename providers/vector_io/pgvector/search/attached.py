@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, LiteralString
+from collections.abc import Sequence
+from functools import partial
+from typing import LiteralString
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,23 +18,24 @@ from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.client import Database, check_database
+from corral.providers.vector_io.kit.candidates import best_of
+from corral.providers.vector_io.pgvector.client import Connection, Database, Row, check_database
 from corral.providers.vector_io.pgvector.config import Attachment
-from corral.providers.vector_io.pgvector.connections import Connection, Row
 from corral.providers.vector_io.pgvector.keyword.fulltext import (
     MOST_CHARACTERS,
     asked,
     configuration,
     words_of,
 )
+from corral.providers.vector_io.pgvector.records import TEXTS, chunk_of
+from corral.providers.vector_io.pgvector.search.reads import Reads
 from corral.providers.vector_io.pgvector.search.vectors import MARGIN, METRICS, ties
 
 # The table in the form of Corral's own, whose filters want every value of the metadata as a list.
 # An array or a scalar is no metadata, and neither is a json with U+0000, which jsonb cannot hold.
 _CHUNKS = """
 (SELECT {id}::text COLLATE "C" AS chunk_id, {content}::text AS content, {embedding} AS embedding,
-    coalesce({object}, '{{}}')::json AS metadata, {words} AS words, (
+    coalesce({object}, '{{}}')::json AS metadata, NULL::json AS chunk_metadata, {words} AS words, (
         SELECT coalesce(jsonb_object_agg(key, CASE jsonb_typeof(value) WHEN 'array' THEN value
             ELSE jsonb_build_array(value) END), '{{}}')
         FROM jsonb_each(({object})::jsonb)) AS attributes
@@ -47,7 +49,7 @@ _OBJECT = sql.SQL(
 _NEAREST = """
 SELECT * FROM (
     SELECT c.embedding {operator} {query} AS distance, NULL::text[],
-        c.chunk_id, c.content, c.metadata
+        c.chunk_id, {texts}
     FROM {chunks} WHERE c.embedding IS NOT NULL AND {where}
     ORDER BY (c.embedding {operator} {query}) {more} LIMIT %(candidates)s) near
 WHERE distance <> 'NaN'
@@ -59,7 +61,7 @@ _BY_ID = sql.SQL("+ 0, c.chunk_id")
 _MATCHING = """
 WITH {asked}
 SELECT ts_rank_cd(c.words, a.wanted)::float8 AS score, ARRAY(SELECT t.lexeme FROM unnest(c.words) t
-    WHERE t.lexeme = ANY (a.lexemes)), c.chunk_id, c.content, c.metadata
+    WHERE t.lexeme = ANY (a.lexemes)), c.chunk_id, {texts}
 FROM asked a JOIN {chunks} ON c.words @@ a.query WHERE {where}
 ORDER BY score DESC, c.chunk_id LIMIT %(k)s
 """
@@ -92,6 +94,7 @@ class AttachedEngine(Engine):
         self._operator = METRICS[metric]
         self._embedding_type: LiteralString = "vector"
         self._language = "simple"
+        self._reads = Reads(database, sql.SQL(""))  # until `prepare` has looked at the table
         self._closed = False
         database.client.enter()
 
@@ -127,6 +130,7 @@ class AttachedEngine(Engine):
                 hint="Register the vector DB with the model that made them.",
                 field="embedding_dimension",
             )
+        self._reads = Reads(self._database, self._chunks())
 
     # --- the calls of an engine --------------------------------------------------------------
 
@@ -136,16 +140,17 @@ class AttachedEngine(Engine):
     ) -> Sequence[Candidate]:
         parts = {
             "operator": sql.SQL(self._operator),
+            "texts": sql.SQL(TEXTS),
             "query": sql.SQL("%(embedding)s::vector::") + sql.SQL(self._embedding_type),
         }
         parameters = {"embedding": embedding, "candidates": k + MARGIN}
-        found = await self._find(_NEAREST, parameters, filters, more=sql.SQL(""), **parts)
+        find = partial(self._reads.rows, _NEAREST, filters, parameters, **parts)
+        found = await find(more=sql.SQL(""))
         if len(found) == k + MARGIN and ties(sorted(row[0] for row in found)):
             parameters["candidates"] = k
-            found = await self._find(_NEAREST, parameters, filters, more=_BY_ID, **parts)
+            found = await find(more=_BY_ID)
         base = 1.0 if self._operator == "<=>" else 0.0
-        candidates = [_candidate(row, base - row[0]) for row in found]
-        return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))[:k]
+        return best_of((_candidate(row, base - row[0]) for row in found), k)
 
     @override
     async def search_keyword(
@@ -153,34 +158,29 @@ class AttachedEngine(Engine):
     ) -> Sequence[Candidate]:
         parameters = {"k": k, **words_of(query_string)}
         words = asked(self._language)
-        found = await self._find(_MATCHING, parameters, filters, asked=words)
+        found = await self._reads.rows(
+            _MATCHING, filters, parameters, asked=words, texts=sql.SQL(TEXTS)
+        )
         return [_candidate(row, row[0]) for row in found if row[0] > 0]
 
     @override
     async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
-        found = await self._find(
-            "SELECT {embedding}, NULL, c.chunk_id, c.content, c.metadata FROM {chunks}"
+        found = await self._reads.rows(
+            "SELECT c.chunk_id, {texts}, {embedding} FROM {chunks}"
             " WHERE c.chunk_id = ANY (%(ids)s::text[]) AND {where}",
-            {"ids": list(chunk_ids)},
-            None,
+            parameters={"ids": list(chunk_ids)},
+            texts=sql.SQL(TEXTS),
             embedding=sql.SQL("c.embedding::vector" if include_embeddings else "NULL"),
         )
-        return [_chunk(row, None if row[0] is None else row[0].to_list()) for row in found]
+        return [chunk_of(row) for row in found]
 
     @override
     async def count(self) -> int:
-        [(count, *_)] = await self._find("SELECT count(*) FROM {chunks} WHERE {where}", {}, None)
-        return int(count)
+        return await self._reads.count(None)
 
     @override
     async def chunk_ids(self, after: str, limit: int) -> Sequence[str]:
-        found = await self._find(
-            "SELECT c.chunk_id FROM {chunks} WHERE c.chunk_id > %(after)s AND {where}"
-            " ORDER BY c.chunk_id LIMIT %(limit)s",
-            {"after": after, "limit": limit},
-            None,
-        )
-        return [str(chunk_id) for (chunk_id,) in found]
+        return await self._reads.chunk_ids(after, limit, None)
 
     @override
     async def add(
@@ -221,24 +221,6 @@ class AttachedEngine(Engine):
             table=self._table,
         )
 
-    async def _find(
-        self,
-        template: LiteralString,
-        parameters: Mapping[str, Any],
-        filters: Filter | None,
-        **parts: sql.Composable,
-    ) -> list[Row]:
-        bound = dict(parameters)
-        where = sql.SQL("true") if filters is None else conditions.condition(filters, bound)
-        statement = sql.SQL(template).format(chunks=self._chunks(), where=where, **parts)
-
-        async def work(connection: Connection) -> list[Row]:
-            async with connection.cursor(binary=True) as cursor:
-                await cursor.execute(statement, bound)
-                return await cursor.fetchall()
-
-        return await self._database.run(work)
-
     def _only_read(self) -> InvalidRequest:
         return InvalidRequest(
             f"Vector DB {self.vector_db.identifier!r} is attached to a table, which Corral only "
@@ -249,15 +231,5 @@ class AttachedEngine(Engine):
 
 
 def _candidate(row: Row, score: float) -> Candidate:
-    return Candidate(row[2], score, _chunk(row, None), tuple(row[1] or ()))
-
-
-def _chunk(row: Row, embedding: list[float] | None) -> Chunk:
-    chunk_id, content, metadata = row[2:]
-    return Chunk.stored(
-        chunk_id=chunk_id,
-        content=content,
-        metadata=metadata,
-        chunk_metadata=None,
-        embedding=embedding,
-    )
+    _, terms, *chunk = row
+    return Candidate(chunk[0], score, chunk_of((*chunk, None)), tuple(terms or ()))

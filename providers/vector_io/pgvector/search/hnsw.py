@@ -12,9 +12,8 @@ from psycopg import errors, sql
 from corral.api.errors import CorralError
 from corral.api.vector_dbs import VectorDB
 from corral.providers.concurrency import Debouncer
-from corral.providers.vector_io.pgvector.client import Database
+from corral.providers.vector_io.pgvector.client import Connection, Database
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.connections import Connection
 from corral.providers.vector_io.pgvector.records import Tables
 
 logger = logging.getLogger(__name__)
@@ -175,27 +174,23 @@ async def _built(
     """
     async with connection.transaction():
         await connection.take_time()
-        cursor = await connection.execute(
+        count, below, loaded, built = await connection.row(
             tables.sql("SELECT count, next_row, loaded, hnsw_below FROM {state} FOR UPDATE")
         )
-        [(count, below, loaded, built)] = await cursor.fetchall()
         if built and loaded <= config.exact_below_rows:
             return int(built)
         await connection.execute(_ROOM, (_bytes_to_build(count, tables, config),))
-        await _create(connection, _new_index(tables, key, config, below))
+        create = tables.sql(
+            _NEW_INDEX,
+            key=key.of("embedding"),
+            operators=sql.SQL(key.operator_class),
+            m=sql.Literal(config.hnsw_m),
+            construction=sql.Literal(config.hnsw_ef_construction),
+            below=sql.Literal(below),
+        )
+        await _create(connection, create)
         await connection.execute(tables.sql(_TAKE_PLACE, below=sql.Literal(below)))
         return int(below)
-
-
-def _new_index(tables: Tables, key: HnswKey, config: PgvectorConfig, below: int) -> sql.Composed:
-    return tables.sql(
-        _NEW_INDEX,
-        key=key.of("embedding"),
-        operators=sql.SQL(key.operator_class),
-        m=sql.Literal(config.hnsw_m),
-        construction=sql.Literal(config.hnsw_ef_construction),
-        below=sql.Literal(below),
-    )
 
 
 async def _create(connection: Connection, create: sql.Composed) -> None:

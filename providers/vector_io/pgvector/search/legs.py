@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
 from psycopg import AsyncCursor, sql
 
 from corral.api.hits import Candidate, KeywordLeg
+from corral.providers.vector_io.kit.candidates import best_of
 from corral.providers.vector_io.pgvector import filters as conditions
-from corral.providers.vector_io.pgvector.connections import (
+from corral.providers.vector_io.pgvector.client import (
     BY_INDEX,
     KEPT_PLANS,
     Connection,
@@ -76,7 +77,9 @@ class Legs:
             rows = await near.fetchall()
             if not self.vectors.suffices(vector, rows, parameters["candidates"]):
                 return None
-            nearest = self._nearest(rows)[: parameters["k"]]
+            pairs = [(self.vectors.raw_score(row[1]), row[3:]) for row in rows]
+            candidates = [self._candidate(score, chunk, ()) for score, chunk in pairs]
+            nearest = best_of(candidates, parameters["k"])
         if search is None:
             return nearest, KeywordLeg([], 0.0)
         found = await words.fetchall() if isinstance(words, AsyncCursor) else words
@@ -106,28 +109,18 @@ class Legs:
         """
         if not self.whole:
             return statement
-        brought = self.tables.kept("brought", self._frame).text
+        parts = {"texts": sql.SQL(TEXTS), "statement": sql.SQL(_STATEMENT)}
+        brought = self.tables.kept("brought", lambda: self.tables.sql(_BROUGHT, **parts)).text
         return Statement(
             brought.replace(_STATEMENT.encode(), b"(" + statement.text + b")"), statement.kept
-        )
-
-    def _frame(self) -> sql.Composed:
-        return self.tables.sql(_BROUGHT, texts=sql.SQL(TEXTS), statement=sql.SQL(_STATEMENT))
-
-    def _nearest(self, found: Iterable[Row]) -> list[Candidate]:
-        """Return the vector leg."""
-        return _best_first(
-            self._candidate(self.vectors.raw_score(distance), chunk, ())
-            for _, distance, _, *chunk in found
         )
 
     def _matching(self, search: KeywordSearch, found: Sequence[Row]) -> Sequence[Candidate]:
         """Return the keyword leg."""
         terms = search.terms([row for row, *_ in found], [told for _, _, told, *_ in found])
-        words = _best_first(
-            self._candidate(score, chunk, held)
-            for (_, score, _, *chunk), held in zip(found, terms, strict=True)
-        )
+        pairs = zip(found, terms, strict=True)
+        candidates = [self._candidate(row[1], row[3:], held) for row, held in pairs]
+        words = best_of(candidates, len(candidates))
         return words if search.greatest is None else KeywordLeg(words, search.greatest)
 
     def _candidate(self, score: float, row: Sequence[Any], terms: tuple[str, ...]) -> Candidate:
@@ -140,7 +133,3 @@ def _settings(vector: Statement | None, search: KeywordSearch | None) -> Iterato
         yield KEPT_PLANS
     if vector is not None and vector.kept:
         yield BY_INDEX
-
-
-def _best_first(candidates: Iterable[Candidate]) -> list[Candidate]:
-    return sorted(candidates, key=lambda c: (-c.raw_score, c.chunk_id))

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from psycopg import sql
 
 from corral.api.scoring import Metric
-from corral.providers.vector_io.pgvector.client import Database
-from corral.providers.vector_io.pgvector.connections import Row, Statement
+from corral.providers.vector_io.pgvector.client import Database, Row, Statement
 from corral.providers.vector_io.pgvector.records import Tables
 from corral.providers.vector_io.pgvector.search.hnsw import HnswIndex, HnswKey, Operator, hnsw_key
 
@@ -156,39 +155,18 @@ class VectorSearch:
         by HNSW, and the `k` nearest of what a load has not brought into the index yet. Where the
         scan of the index ended before that, what it found may be far: all rows are compared.
         """
-        if self.hnsw.key is None:
+        key, config = self.hnsw.key, self._config
+        if key is None:
             return self._exact(where or sql.SQL("true"))
-        if where is None:
-            count = self._tables.sql("SELECT count FROM {state}")
-            every = sql.SQL("true")
-            return self._by_hnsw(self.hnsw.key, every, sql.SQL(""), count, among=every)
-        return self._by_hnsw(
-            self.hnsw.key,
-            where,
-            self._tables.sql(_PASSING, where=where, most=self._most),
-            sql.SQL("SELECT count(*) FROM passing"),
-            among=sql.SQL("c.row IN (SELECT row FROM passing)"),
-        )
-
-    def _by_hnsw(
-        self,
-        key: HnswKey,
-        where: sql.Composable,
-        passing: sql.Composable,
-        number: sql.Composable,
-        *,
-        among: sql.Composable,
-    ) -> sql.Composed:
-        """Return the statement of `_any`.
-
-        Args:
-            key: What the index holds.
-            where: Which rows pass.
-            passing: The table `passing` of them, as far as they are few; none without a filter.
-            number: How many pass, or one more than are few.
-            among: Which rows pass, where they are few.
-        """
-        below, config = sql.Literal(self.hnsw.below), self._config
+        passing: sql.Composable = sql.SQL("")
+        number: sql.Composable = self._tables.sql("SELECT count FROM {state}")
+        among: sql.Composable = sql.SQL("true")
+        if where is not None:
+            passing = self._tables.sql(_PASSING, where=where, most=self._most)
+            number = sql.SQL("SELECT count(*) FROM passing")
+            among = sql.SQL("c.row IN (SELECT row FROM passing)")
+        where = where or sql.SQL("true")
+        below = sql.Literal(self.hnsw.below)
         depth = min(int(SCANNED * self.hnsw.below), config.hnsw_max_scan_tuples)
         new = sql.SQL(_NEW).format(not_indexed=_NOT_INDEXED.format(below), where=where)
         return self._tables.sql(

@@ -14,7 +14,8 @@ from corral.api.engine_index import EngineIndex
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
 from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, read_head
-from corral.providers.vector_io.chroma.server import ChromaServerProvider, create
+from corral.providers.vector_io.chroma.provider import ChromaServerProvider
+from corral.providers.vector_io.chroma.provider import create_remote as create
 
 from ..engines import engine_of
 from ..registrations import registration

@@ -14,10 +14,11 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import CorralError, NotFound, Unavailable
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chroma.client import Collection, Engine, UnknownIds
+from corral.providers.vector_io.chroma.client import ChromaServer, Collection, UnknownIds
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
+from corral.providers.vector_io.chroma.provider import PREFIX
+from corral.providers.vector_io.chroma.provider import create_remote as create
 from corral.providers.vector_io.chroma.records import Upsert
-from corral.providers.vector_io.chroma.server import PREFIX, ChromaServer, create
 from corral.providers.vector_io.kit.names import stored_name
 
 from ..engines import engine_of
@@ -34,9 +35,15 @@ GRAPH = {"hnsw": {"space": "l2"}}
 
 
 @pytest.fixture
-def engine(chroma_server: Server) -> Callable[[], Engine]:
+def engine(chroma_server: Server) -> Callable[[], ChromaServer]:
     """Return what holds a Chroma."""
-    return ChromaServer("pet", RemoteChromaConfig(url=chroma_server.url)).hold
+    server = ChromaServer("pet", RemoteChromaConfig(url=chroma_server.url))
+
+    def held() -> ChromaServer:
+        server.http.enter()
+        return server
+
+    return held
 
 
 def calls_of(collection: Collection) -> dict[str, Callable[[], Any]]:
@@ -78,7 +85,7 @@ def failures_during(
     return failures
 
 
-def test_calls_at_work_outlive_a_close(engine: Callable[[], Engine]) -> None:
+def test_calls_at_work_outlive_a_close(engine: Callable[[], ChromaServer]) -> None:
     """The last holder lets go with calls at work: each of them ends as if nobody had, and each that
     comes later is refused with the contract's error.
 
@@ -89,15 +96,15 @@ def test_calls_at_work_outlive_a_close(engine: Callable[[], Engine]) -> None:
         name = f"corral-close-{number}-{time.time_ns()}"
         collection = chroma.create(name, GRAPH)
         collection.upsert(ROWS)
-        failures = failures_during(collection, chroma.release)
+        failures = failures_during(collection, chroma.http.leave)
         assert Unavailable in {kind for kind, _ in failures} <= {Unavailable, UnknownIds}
         assert all("pet" in message for _, message in failures)
         again = engine()
         again.drop(name)
-        again.release()
+        again.http.leave()
 
 
-def test_a_dropped_collection_is_not_found(engine: Callable[[], Engine]) -> None:
+def test_a_dropped_collection_is_not_found(engine: Callable[[], ChromaServer]) -> None:
     """Calls at work while the collection is dropped are answered or say that it is gone.
 
     If this fails: an error of the engine's own comes out, as a 500 or 502.
@@ -112,7 +119,7 @@ def test_a_dropped_collection_is_not_found(engine: Callable[[], Engine]) -> None
         for call in calls_of(collection).values():
             with pytest.raises(NotFound):
                 call()
-        chroma.release()
+        chroma.http.leave()
 
 
 async def test_hooks_of_an_index_that_is_over(chroma_server: Server, tmp_path: Path) -> None:

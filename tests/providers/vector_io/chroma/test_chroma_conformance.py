@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ from corral.api.testing import IndexConformance
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma import REMOTE_SPEC, SPEC
 from corral.providers.vector_io.chroma.config import ChromaConfig, RemoteChromaConfig
-from corral.providers.vector_io.chroma.provider import ChromaProvider
+from corral.providers.vector_io.chroma.provider import ChromaProvider, create_remote
 from corral.providers.vector_io.chroma.search import ChromaSearch
-from corral.providers.vector_io.chroma.server import create as create_remote
+from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import file_name
 
 
@@ -30,7 +31,9 @@ class SettledSearch(ChromaSearch):
 class SettledProvider(ChromaProvider):
     """Opens indexes with such searchers."""
 
-    searcher = SettledSearch
+    def engine_of(self, vector_db: VectorDB, path: Path) -> ChunkFileEngine:
+        searcher = partial(SettledSearch, vector_db, self._config, path.with_suffix(".chroma"))
+        return ChunkFileEngine(vector_db, path, self._config, searcher)
 
 
 class TestChroma(IndexConformance):

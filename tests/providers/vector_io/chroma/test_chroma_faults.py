@@ -6,7 +6,8 @@ from pathlib import Path
 
 from corral.providers.vector_io.chroma import REMOTE_SPEC
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
-from corral.providers.vector_io.chroma.server import ChromaServerProvider, create
+from corral.providers.vector_io.chroma.provider import ChromaServerProvider
+from corral.providers.vector_io.chroma.provider import create_remote as create
 
 from ..server_faults import PROVIDER_ID, ServerFaults
 from .conftest import Server

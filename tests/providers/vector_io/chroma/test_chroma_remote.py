@@ -23,8 +23,10 @@ from corral.api.chunks import Chunk
 from corral.api.errors import NotFound, ProviderError, ProviderTimeout, Unavailable
 from corral.api.testing.oracle import Oracle
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.chroma.client import ChromaServer
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
-from corral.providers.vector_io.chroma.server import ChromaServer, ChromaServerProvider, create
+from corral.providers.vector_io.chroma.provider import ChromaServerProvider
+from corral.providers.vector_io.chroma.provider import create_remote as create
 
 from ..installation_checks import check_installations, check_pruning_beside
 from ..orphan_checks import check_orphans
@@ -112,7 +114,7 @@ def test_it_needs_no_chromadb() -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from corral.providers.vector_io.chroma.config import RemoteChromaConfig\n"
-        "from corral.providers.vector_io.chroma.server import create\n"
+        "from corral.providers.vector_io.chroma.provider import create_remote as create\n"
         "create('farm', RemoteChromaConfig(), Path('.'))\n"
         "assert 'chromadb' not in sys.modules\n"
     )
@@ -163,11 +165,9 @@ def scripted(*answers: tuple[int, str] | None) -> Iterator[tuple[str, list[dict[
 @contextmanager
 def connected(url: str, **settings: Any) -> Iterator[ChromaServer]:
     """Lend a connection to a server."""
-    server = ChromaServer("farm", RemoteChromaConfig(url=url, **settings)).hold()
-    try:
+    server = ChromaServer("farm", RemoteChromaConfig(url=url, **settings))
+    with server.http.using():
         yield server
-    finally:
-        server.release()
 
 
 @pytest.mark.parametrize(
@@ -276,9 +276,9 @@ def test_headers_are_sent_and_not_shown() -> None:
     headers = {"x-chroma-token": "s3cret"}
     with scripted((200, "1")) as (url, seen):
         config = RemoteChromaConfig.model_validate({"url": url, "headers": headers})
-        server = ChromaServer("farm", config).hold()
-        server.request("GET", "/x")
-        server.release()
+        server = ChromaServer("farm", config)
+        with server.http.using():
+            server.request("GET", "/x")
     assert seen[0]["x-chroma-token"] == "s3cret"
     assert "s3cret" not in repr(config) + config.model_dump_json()
 

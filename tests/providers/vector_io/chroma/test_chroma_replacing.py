@@ -11,9 +11,9 @@ import pytest
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderTimeout
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.chroma import server
+from corral.providers.vector_io.chroma import client
 from corral.providers.vector_io.chroma.config import RemoteChromaConfig
-from corral.providers.vector_io.chroma.server import create
+from corral.providers.vector_io.chroma.provider import create_remote as create
 
 from ..replace_faults import Late, ReplaceFaults, failing_afterwards, methods_of
 from .conftest import URL_VARIABLE
@@ -29,7 +29,7 @@ class TestChromaServer(ReplaceFaults):
 
     def late(self, index: EmbeddingIndex, what: Late) -> AbstractContextManager[object]:
         methods = methods_of(what, "upsert", "delete")
-        return failing_afterwards(server.ServerCollection, methods, lambda: ProviderTimeout("late"))
+        return failing_afterwards(client.Collection, methods, lambda: ProviderTimeout("late"))
 
 
 class TestChromaServerInParts(TestChromaServer):
@@ -38,4 +38,4 @@ class TestChromaServerInParts(TestChromaServer):
     @pytest.fixture(autouse=True)
     def one_chunk_a_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The server says that it takes two rows at once."""
-        monkeypatch.setattr(server.ChromaServer, "batch_rows", lambda _: 2)
+        monkeypatch.setattr(client.ChromaServer, "batch_rows", lambda _: 2)

@@ -10,13 +10,18 @@ from corral.api.hits import Candidate
 from corral.api.scoring import Metric
 from corral.providers.vector_io.kit.candidates import (
     GROWTH,
+    Neighbor,
     Proposals,
+    VectorScorer,
     best_candidates,
+    nearest_of,
     open_order,
     score_vectors,
     settled,
     unsettled,
 )
+
+from ..registrations import registration
 
 QUERY = np.array([1, 0], dtype=np.float32)
 
@@ -183,3 +188,47 @@ def test_embeddings_are_fetched_where_the_order_is_open() -> None:
     assert found.unseen > -1.0
     found = settled(proposed, {"c1": rows[1]}, None, QUERY, Metric.DOT)
     assert (found.candidates[2], found.unseen) == (proposed[2], None)
+
+
+def test_cosines_are_computed_again_only_if_they_are_close() -> None:
+    """The chunk that does not pass is neither fetched nor an answer; its score still ends the list.
+
+    If this fails: each query carries all embeddings, or a filter lets a wrong chunk through.
+    """
+    scorer = VectorScorer(registration("pet", metric="cosine", normalize=True), QUERY, 2)
+    near = [Neighbor("a", 0.8000002), Neighbor("b", 0.8000001), Neighbor("c", 0.5, passes=False)]
+    assert scorer.unit_length
+    assert scorer.open(near) == ["a", "b"]
+    rows = {"a": [0.8, 0.6], "b": [0.8000001, 0.5999999]}
+    found = scorer.proposals(near, rows, limit=3)
+    assert [one.chunk_id for one in found.candidates] == ["a", "b"]
+    assert found.candidates[0].raw_score < found.candidates[1].raw_score
+    assert found.unseen == pytest.approx(0.5, abs=1e-4)
+    assert scorer.proposals(near, rows, limit=4).unseen is None
+    assert scorer.proposals([], {}, limit=4) == Proposals([], None)
+
+
+def test_scores_of_embeddings_of_any_length_are_computed_again() -> None:
+    """All embeddings are needed; a chunk that was deleted in between is left out.
+
+    If this fails: a rounding error of the engine decides, or a deletion ends the search too early.
+    """
+    scorer = VectorScorer(registration("pet", metric="dot", normalize=False), QUERY, 2)
+    near = [Neighbor("a", 9.0), Neighbor("gone", 8.0), Neighbor("b", 7.0, passes=False)]
+    assert not scorer.unit_length
+    assert scorer.open(near) == ["a", "gone", "b"]
+    found = scorer.proposals(near, {"a": [3, 0], "b": [2, 0]}, limit=3)
+    assert found.candidates == [Candidate("a", 3.0)]
+    assert found.unseen is not None
+    assert found.unseen >= 2.0
+
+
+def test_all_chunks_are_compared_some_at_a_time() -> None:
+    """The k best of all parts, ties by id; a row without an id is no answer.
+
+    If this fails: an engine whose graph misses chunks answers without them.
+    """
+    some: tuple[list[str | None], NDArray[np.float32]] = (["c", None], matrix((1, 0), (9, 0)))
+    assert names(
+        nearest_of([some, (["b", "a"], matrix((1, 0), (0, 1)))], QUERY, Metric.DOT, 2)
+    ) == ["b", "c"]

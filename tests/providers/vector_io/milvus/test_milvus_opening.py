@@ -12,7 +12,7 @@ import pytest
 
 from corral.api.errors import NotFound, ProviderError, Unavailable
 from corral.providers.vector_io.kit.names import stored_name
-from corral.providers.vector_io.milvus import collection as collection_module
+from corral.providers.vector_io.milvus import client as client_module
 
 from ..engines import engine_of
 from ..far import far
@@ -43,10 +43,10 @@ async def test_a_collection_that_cannot_be_finished_leaves_nothing(
 ) -> None:
     """When loading fails the collection is dropped, and the folder is free again."""
 
-    def fail(_: collection_module.Collection) -> None:
+    def fail(_: client_module.Collection) -> None:
         raise ProviderError("no")
 
-    monkeypatch.setattr(collection_module.Collection, "record_version", fail)
+    monkeypatch.setattr(client_module.Collection, "record_version", fail)
     with pytest.raises(ProviderError, match="no"):
         await lite(tmp_path).open_index(registered(created_at=1.0), create=True)
     monkeypatch.undo()

@@ -13,7 +13,7 @@ from pymilvus import MilvusClient, MilvusException
 
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.milvus import collection
+from corral.providers.vector_io.milvus import client as client_module
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
 from corral.providers.vector_io.milvus.provider import create, create_remote
 
@@ -57,4 +57,4 @@ class TestMilvusServerInParts(TestMilvusServer):
     @pytest.fixture(autouse=True)
     def one_row_a_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A row is larger than a request may be."""
-        monkeypatch.setattr(collection, "size_of", lambda _: 2**30)
+        monkeypatch.setattr(client_module, "size_of", lambda _: 2**30)

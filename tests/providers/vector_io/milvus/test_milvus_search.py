@@ -15,7 +15,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError
 from corral.api.testing.oracle import Oracle
 from corral.providers.text.analyzer import Analysis, QueryTerms
-from corral.providers.vector_io.milvus import collection as collection_module
+from corral.providers.vector_io.milvus import client as client_module
 from corral.providers.vector_io.milvus import keyword as keywords_module
 from corral.providers.vector_io.milvus.config import RemoteMilvusConfig
 from corral.providers.vector_io.milvus.provider import create_remote
@@ -267,15 +267,15 @@ async def test_a_wider_walk_follows_where_chunks_are_missing(
     index = await remote(milvus_server.uri).open_index(registered(), create=True)
     await index.add_chunks(words(dict.fromkeys("abc", "zebra")), [[1, 0]] * 3)
     await index.add_chunks(words(dict.fromkeys("de", "lion"), rare=True), [[1, 0]] * 2)
-    engine, efforts = engine_of(index)._collection.connection, []
-    search = engine.search
+    collection, efforts = engine_of(index)._collection, []
+    search = collection.search
 
     def walked(*arguments: Any) -> list[Any]:
         efforts.append(arguments[-1]["ef"])
         rows: list[Any] = search(*arguments)
         return rows[: 9 if efforts[-1] == WIDEST_WALK else reached]
 
-    monkeypatch.setattr(engine, "search", walked)
+    monkeypatch.setattr(collection, "search", walked)
     only = {"type": "eq", "key": "rare", "value": True}
     answer = await index.query([1, 0], k=5, mode="vector", filters=only)
     assert [hit.chunk.chunk_id for hit in answer.hits] == ["d", "e"]
@@ -288,13 +288,13 @@ async def test_pages_of_ids_are_read_once(
 ) -> None:
     """Page after page is one reading of all ids; a write between two of them is seen."""
     reads: list[object] = []
-    read = collection_module.Collection.chunk_ids
+    read = client_module.Collection.chunk_ids
 
-    def counted(store: collection_module.Collection) -> Iterator[str]:
+    def counted(store: client_module.Collection) -> Iterator[str]:
         reads.append(store)
         return read(store)
 
-    monkeypatch.setattr(collection_module.Collection, "chunk_ids", counted)
+    monkeypatch.setattr(client_module.Collection, "chunk_ids", counted)
 
     for provider in (lite(tmp_path), remote(milvus_server.uri)):
         index = await provider.open_index(registered(), create=True)

@@ -11,7 +11,7 @@ import pytest
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import InvalidRequest, ProviderError
-from corral.providers.vector_io.milvus import collection as collection_module
+from corral.providers.vector_io.milvus import client as client_module
 from corral.providers.vector_io.milvus.records import SERVER
 
 from ..engines import engine_of
@@ -26,7 +26,7 @@ async def test_a_call_larger_than_a_request_is_refused_by_the_embedded(
 
     index = await lite(tmp_path).open_index(registered(), create=True)
     engine_of(index)._collection.layout = SERVER
-    monkeypatch.setattr(collection_module, "size_of", lambda _: 20 * 2**20)
+    monkeypatch.setattr(client_module, "size_of", lambda _: 20 * 2**20)
     with pytest.raises(InvalidRequest, match="MiB"):
         await index.add_chunks(words({"a": "one", "b": "two"}), [[1, 0], [0, 1]])
     monkeypatch.undo()
@@ -47,7 +47,7 @@ async def test_a_call_that_fails_on_its_way_leaves_what_was(
     old = words({"a": "zebra", "b": "zebra lion"}, document_id="d", x=[1.5, "é"])
     await index.add_chunks(old, [[3, 4], [0, 1]])
     before = await keyword(index, "zebra lion")
-    monkeypatch.setattr(collection_module, "size_of", lambda _: 20 * 2**20)
+    monkeypatch.setattr(client_module, "size_of", lambda _: 20 * 2**20)
     fail_second_write(index, monkeypatch)
     new = words({"a": "new", "c": "new", "e": "new"}, document_id="d")
     with pytest.raises(ProviderError, match="broken"):
@@ -90,7 +90,7 @@ async def test_marked_rows_are_never_seen_and_go_when_opened(
     vector_db = registered()
     index = await lite(tmp_path).open_index(vector_db, create=True)
     await index.add_chunks(words({"a": "zebra", "b": "zebra"}, document_id="d"), [[1, 0]] * 2)
-    monkeypatch.setattr(collection_module.Collection, "_delete", lambda *_: None)
+    monkeypatch.setattr(client_module.Collection, "_delete", lambda *_: None)
     new = words({"c": "zebra"}, document_id="d")
     await index.add_chunks(new, [[1, 0]], replace_documents={"d"})
     monkeypatch.undo()
@@ -172,14 +172,14 @@ async def test_a_deletion_spares_what_another_client_has_written_anew(
     one = await remote(milvus_server.uri).open_index(vector_db, create=True)
     two = await remote(milvus_server.uri).open_index(vector_db)
     await one.add_chunks(words({"a": "zebra", "b": "zebra"}, document_id="d"), [[1, 0]] * 2)
-    delete_dead, anew = collection_module.Collection._delete_dead, words({"a": "quagga"})
+    delete_dead, anew = client_module.Collection._delete_dead, words({"a": "quagga"})
 
-    def late(store: collection_module.Collection, pks: Any) -> None:
+    def late(store: client_module.Collection, pks: Any) -> None:
         monkeypatch.undo()
         asyncio.run(two.add_chunks(anew, [[0, 1]]))
         delete_dead(store, pks)
 
-    monkeypatch.setattr(collection_module.Collection, "_delete_dead", late)
+    monkeypatch.setattr(client_module.Collection, "_delete_dead", late)
     await one.add_chunks([], replace_documents={"d"})
     for client in (one, two):
         assert await client.get_chunks(["a", "b"]) == anew

@@ -10,8 +10,8 @@ import pytest
 
 from corral.api.errors import ProviderTimeout
 from corral.providers.vector_io.pgvector import SPEC
+from corral.providers.vector_io.pgvector.client import Connection
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
-from corral.providers.vector_io.pgvector.connections import Connection
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.provider import PgvectorProvider, create
 from corral.providers.vector_io.pgvector.records import Tables

@@ -11,7 +11,7 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.hits import QueryChunksResponse
-from corral.providers.vector_io.pgvector.connections import Connection
+from corral.providers.vector_io.pgvector.client import Connection
 from corral.providers.vector_io.pgvector.keyword import maxscore, postings
 from corral.providers.vector_io.pgvector.keyword.maxscore import Bm25Search
 from corral.providers.vector_io.pgvector.records import Tables, Tuning

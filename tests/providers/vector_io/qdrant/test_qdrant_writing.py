@@ -135,8 +135,11 @@ async def test_batches_over_grpc_are_small_and_hold_every_point() -> None:
     ]
     made = await records.batches(records.structs(points), 10**6, over_grpc=True)
     assert len(made) >= 2
-    assert all(batch.size <= records.GRPC_BYTES for batch in made)
-    sent: list[Any] = [message for batch in made for message in batch.points]
+    sent: list[Any] = [message for batch in made for message in batch]
+    assert sum(message.ByteSize() for message in sent) > records.GRPC_BYTES
+    for batch in made:
+        messages: list[Any] = [*batch]
+        assert sum(message.ByteSize() for message in messages) <= records.GRPC_BYTES
     assert [message.id.uuid for message in sent] == [point.id for point in points]
     back: Any = GrpcToRest.convert_point_struct(sent[7])
     assert back.payload == points[7].payload

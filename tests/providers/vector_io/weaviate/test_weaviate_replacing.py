@@ -13,10 +13,10 @@ import pytest
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderTimeout
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.weaviate import collection
-from corral.providers.vector_io.weaviate.collection import RequestLimits
+from corral.providers.vector_io.weaviate import engine
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.provider import WeaviateProvider
+from corral.providers.vector_io.weaviate.records import RequestLimits
 
 from ..replace_faults import Late, ReplaceFaults, failing_afterwards, methods_of
 from .conftest import CONFIG
@@ -42,7 +42,7 @@ class TestWeaviate(ReplaceFaults):
 
     def late(self, index: EmbeddingIndex, what: Late) -> AbstractContextManager[object]:
         requests = methods_of(what, "_put", "_delete")
-        return failing_afterwards(collection.Collection, requests, too_late)
+        return failing_afterwards(engine.Collection, requests, too_late)
 
 
 class TestWeaviateInParts(TestWeaviate):

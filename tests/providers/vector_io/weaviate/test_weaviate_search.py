@@ -14,9 +14,8 @@ from corral.api.rankers import MAX_CANDIDATES, RRFRanker
 from corral.api.testing.indexes import raw_scores
 from corral.api.testing.oracle import bm25
 from corral.providers.vector_io.kit.tokens import TEXT_BYTES
-from corral.providers.vector_io.weaviate import collection, keyword
-from corral.providers.vector_io.weaviate.collection import RequestLimits
-from corral.providers.vector_io.weaviate.records import StoredObject
+from corral.providers.vector_io.weaviate import engine, keyword
+from corral.providers.vector_io.weaviate.records import RequestLimits, StoredObject
 
 from .helpers import chunks, configured, found, opened, vector_db, vectors
 from .stand_in import StandIn
@@ -90,21 +89,21 @@ async def test_words_are_counted_while_weaviate_searches(
 
     If this fails: a keyword query waits for one answer after the other.
     """
-    matching, count = collection.Collection.matching, collection.Collection.count
+    matching, count = engine.Collection.matching, engine.Collection.count
     counted = asyncio.Event()
 
-    async def late(self: collection.Collection, *given: Any) -> list[StoredObject]:
+    async def late(self: engine.Collection, *given: Any) -> list[StoredObject]:
         await asyncio.wait_for(counted.wait(), 20)
         return await matching(self, *given)
 
-    async def noted(self: collection.Collection, *given: Any) -> int:
+    async def noted(self: engine.Collection, *given: Any) -> int:
         counted.set()
         return await count(self, *given)
 
     async with opened(server) as one:
         await one.add_chunks(chunks("a", "b"), vectors(2))
-        monkeypatch.setattr(collection.Collection, "matching", late)
-        monkeypatch.setattr(collection.Collection, "count", noted)
+        monkeypatch.setattr(engine.Collection, "matching", late)
+        monkeypatch.setattr(engine.Collection, "count", noted)
         assert await found(one) == ["a", "b"]
 
 
@@ -116,11 +115,11 @@ async def test_a_word_that_comes_while_weaviate_searches_is_counted(
     The next query, with the same statistics, gives the same score. If this fails: a chunk's score
     is that of a word that no chunk holds.
     """
-    matching = collection.Collection.matching
+    matching = engine.Collection.matching
     counted = asyncio.Event()
-    count = collection.Collection.count
+    count = engine.Collection.count
 
-    async def noted(self: collection.Collection, *given: Any) -> int:
+    async def noted(self: engine.Collection, *given: Any) -> int:
         number = await count(self, *given)
         counted.set()
         return number
@@ -129,14 +128,14 @@ async def test_a_word_that_comes_while_weaviate_searches_is_counted(
         await one.add_chunks(chunks("a", "b"), vectors(2))
         other = await configured(server).open_index(vector_db())
 
-        async def late(self: collection.Collection, *given: Any) -> list[StoredObject]:
+        async def late(self: engine.Collection, *given: Any) -> list[StoredObject]:
             await asyncio.wait_for(counted.wait(), 20)
             await other.add_chunks(chunks("c", text="okapi"), vectors(1))
             return await matching(self, *given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(collection.Collection, "count", noted)
-            patch.setattr(collection.Collection, "matching", late)
+            patch.setattr(engine.Collection, "count", noted)
+            patch.setattr(engine.Collection, "matching", late)
             first = raw_scores(await one.query(None, "okapi", mode="keyword"))
         assert list(first) == ["c"]
         assert first == raw_scores(await one.query(None, "okapi", mode="keyword"))

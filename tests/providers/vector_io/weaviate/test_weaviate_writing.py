@@ -9,8 +9,8 @@ import pytest
 
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import NotFound, ProviderError, ProviderTimeout
-from corral.providers.vector_io.weaviate import collection
-from corral.providers.vector_io.weaviate.collection import RequestLimits
+from corral.providers.vector_io.weaviate import engine
+from corral.providers.vector_io.weaviate.records import RequestLimits
 
 from .helpers import chunks, configured, found, opened, searched, vector_db, vectors
 from .stand_in import StandIn
@@ -92,9 +92,9 @@ async def test_a_refused_write_is_undone(
         await one.add_chunks(chunks("a", "b", document="d"), vectors(2))
         old = await one.get_chunks(["a", "b"], include_embeddings=True)
         server.refuse_after = accepted
-        real_put, calls = collection.Collection.put, 0
+        real_put, calls = engine.Collection.put, 0
 
-        async def put(self: collection.Collection, rows: Any) -> None:
+        async def put(self: engine.Collection, rows: Any) -> None:
             nonlocal calls
             calls += 1
             if calls == 2:  # the undoing
@@ -102,7 +102,7 @@ async def test_a_refused_write_is_undone(
             await real_put(self, rows)
 
         with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.INFO):
-            patch.setattr(collection.Collection, "put", put)
+            patch.setattr(engine.Collection, "put", put)
             new = chunks("b", "c", "d", "e", text="confidential", document="d")
             with pytest.raises(ProviderError, match="refused") as caught:
                 await one.add_chunks(new, [[0, 1]] * 4, replace_documents={"d"})
@@ -146,15 +146,15 @@ async def test_a_collection_dropped_amid_a_write_is_not_left_made_up(
 
     If this fails: the collection that the server makes up for the objects is left in it for good.
     """
-    real_put = collection.Collection.put
+    real_put = engine.Collection.put
 
-    async def put(self: collection.Collection, rows: Any) -> None:
+    async def put(self: engine.Collection, rows: Any) -> None:
         monkeypatch.undo()
         server.classes.clear()
         await real_put(self, rows)
 
     async with opened(server) as one:
-        monkeypatch.setattr(collection.Collection, "put", put)
+        monkeypatch.setattr(engine.Collection, "put", put)
         with pytest.raises(NotFound):
             await one.add_chunks(chunks("a"), vectors(1))
         assert not server.classes
