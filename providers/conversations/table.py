@@ -326,12 +326,15 @@ class Conversations:
 
         await self._file.write(write)
 
-    async def lock(self, conversation_id: str) -> None:
+    async def lock(self, conversation_id: str, newest: str | None) -> None:
         """Reserve a conversation for one answer, until `unlock` or `save`.
+
+        Args:
+            newest: The id of its last item when it was read; None if it had none.
 
         Raises:
             NotFound: There is no such conversation.
-            Conflict: Another answer is being written.
+            Conflict: Another answer is being written, or was added since the items were read.
         """
         await self.get(conversation_id)
         now = self._clock()
@@ -339,10 +342,13 @@ class Conversations:
         def write(file: apsw.Connection) -> None:
             query = "UPDATE conversations SET locked_until = ? WHERE id = ? AND locked_until < ?"
             file.execute(query, (now + LOCK_SECONDS, conversation_id, now))
-            if not file.changes():
+            locked = bool(file.changes())
+            query = "SELECT id FROM items WHERE holder = ? ORDER BY place DESC LIMIT 1"
+            rows = file.execute(query, (conversation_id,)).fetchall()
+            if not locked or rows != ([] if newest is None else [(newest,)]):
                 raise Conflict(
                     "Another response is being written in this conversation.",
-                    hint="Wait for it to end.",
+                    hint="Wait for it to end, and send the request again.",
                     field="conversation",
                 )
 

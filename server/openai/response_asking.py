@@ -26,12 +26,14 @@ class Work:
     """A response to write.
 
     Attributes:
+        newest: The id of the last item of the conversation, as it was read; None for none.
         inputs: The items of this request.
         place: Where the request names its vector stores.
     """
 
     request: CreateResponse
     ask: Ask
+    newest: str | None
     inputs: list[Item]
     writer: ResponseWriter
     place: str
@@ -69,7 +71,8 @@ async def prepared(request: CreateResponse, stack: Stack) -> Work:
         {**request.echo(), "tools": list(tools.echo)}, with_results=with_results
     )
     ask = _ask(request, tools, vector_db_ids, stack, messages, sources)
-    return Work(request, ask, inputs, writer, tools.place)
+    newest = before[-1]["id"] if before else None
+    return Work(request, ask, newest, inputs, writer, tools.place)
 
 
 async def _before(request: CreateResponse, stack: Stack) -> list[Item]:
@@ -107,18 +110,16 @@ def _ask(
     choice, allowed = _choice(request)
     functions = [each for each in tools.functions if allowed is None or each.name in allowed]
     shared["functions"] = [each.as_chat() for each in functions]
+    may_search = (allowed is None or _SEARCH in allowed) and choice != "none"
+    forced = choice == _SEARCH or (choice == "required" and not functions)
+    shared["tool_choice"] = choice if functions and choice not in (_SEARCH, "auto") else None
     if vector_db_ids is not None:
         model = stack.answering_model()
-        chosen = {"tool_choice": choice} if functions else {}
-        return Ask(model=model, vector_db_ids=vector_db_ids, search="first", **chosen, **shared)
-    may_search = allowed is None or _SEARCH in allowed
-    search = tools.search if may_search and choice != "none" else None
-    forced = choice == _SEARCH or (choice == "required" and not functions)
+        return Ask(model=model, vector_db_ids=vector_db_ids, search="first", **shared)
+    search = tools.search if may_search else None
     always = stack.config.answers.file_search == "always"
-    if choice in (_SEARCH, "auto"):
-        choice = None
     if search is None:
-        return Ask(model=request.model, tool_choice=choice, **shared)
+        return Ask(model=request.model, **shared)
     is_first = forced or always
     ids = search.vector_store_ids
     if is_first and messages[-1].get("role") != "user":
@@ -129,7 +130,6 @@ def _ask(
         vector_db_ids=ids,
         config=search.config(),
         search="first" if is_first else "auto",
-        tool_choice=choice if functions else None,
         **shared,
     )
 

@@ -100,7 +100,7 @@ async def written(work: Work, stack: Stack, answerer: Answerer) -> AsyncGenerato
     conversation_id = work.request.conversation_id
     conversations, writer = stack.conversations, work.writer
     if conversation_id is not None:
-        await conversations.lock(conversation_id)
+        await conversations.lock(conversation_id, work.newest)
     try:
         for event in writer.begin():
             yield event

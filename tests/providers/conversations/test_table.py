@@ -103,7 +103,7 @@ async def test_what_is_of_another_caller_does_not_exist(
         lambda: theirs.add(name, [item("b")]),
         lambda: theirs.update(name, {"x": "y"}),
         lambda: theirs.remove(name, "a"),
-        lambda: theirs.lock(name),
+        lambda: theirs.lock(name, "a"),
         lambda: theirs.delete(name),
         lambda: theirs.save(response("r2", clock), [], name),
     ]
@@ -151,13 +151,15 @@ async def test_a_lock_ends_with_its_answer_or_its_time(
     """Saving and unlocking free a conversation; if the process was killed, time does."""
     mine = table.of(ANN)
     name = (await mine.create({}, [])).conversation_id
-    await mine.lock(name)
+    await mine.lock(name, None)
     with pytest.raises(Conflict):
-        await mine.lock(name)
+        await mine.lock(name, None)
     await mine.save(response("r1", clock), [item("in")], name, is_stored=False)
-    await mine.lock(name)
+    with pytest.raises(Conflict):
+        await mine.lock(name, None)  # read before the answer was added
+    await mine.lock(name, "r1-out")
     await mine.unlock(name)
-    await mine.lock(name)
+    await mine.lock(name, "r1-out")
     clock.now += LOCK_SECONDS + 1
-    await mine.lock(name)
+    await mine.lock(name, "r1-out")
     assert [each["id"] for each in await mine.items(name)] == ["in", "r1-out"]
