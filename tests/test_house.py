@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import provider_matrix
@@ -20,7 +21,7 @@ import pytest
 
 from corral.providers.stack.registry import provider_specs
 
-from .server.harness import InProcess
+from .server.harness import InProcess, wait_until
 from .text_path import TextPath
 
 ROOT = Path(__file__).parent.parent
@@ -433,6 +434,27 @@ def test_a_document_enters_each_module_once(tmp_path: Path) -> None:
     assert ends <= set(path.modules)
     assert len(path.modules) == len(set(path.modules)), path.modules
     assert len(path.modules) <= MAX_DOCUMENT_ROOMS, path.modules
+
+
+def test_a_job_takes_the_road_of_an_insert(tmp_path: Path) -> None:
+    """A document of POST /v1/jobs is read, split, embedded and stored by the modules of an insert.
+
+    Calls of one module in a row count once: the route prepares the documents, then submits them.
+
+    If this fails: jobs have a second implementation of a step, or two modules call each other.
+    """
+    path = TextPath("barnacle")
+    with InProcess(tmp_path) as app:
+        app.register("db")
+        app.rag_insert({"document_id": "a", "content": "a barn"})  # loads what is loaded once
+        document = {"document_id": "b", "content": "a barn with a barnacle"}
+        with path.recording():
+            app.ok("POST", "/v1/jobs", {"vector_db_id": "db", "documents": [document]})
+            wait_until(lambda: "completed" in app.send("GET", "/v1/jobs?vector_db_id=db").text)
+    modules = [module for module, _ in groupby(path.modules)]
+    assert {"corral.providers.ingestion.ingest", "corral.providers.ingestion.storing"} <= {*modules}
+    assert len(modules) == len(set(modules)), modules
+    assert len(modules) <= MAX_DOCUMENT_ROOMS, modules
 
 
 def test_a_query_option_is_added_in_two_files(tmp_path: Path) -> None:
