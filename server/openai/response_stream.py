@@ -62,8 +62,8 @@ class ResponseWriter:
         self._with_results = with_results
         self._count = 0
         self._output: list[Item] = self.response["output"]
-        self._message: Item | None = None
-        self._search: Item | None = None
+        self._message: Item = {}  # the open one, if one is
+        self._search: Item = {}
         self._calls: dict[str, Item] = {}
         self._generated: list[str] = []
         self._found: Mapping[str, Any] = {}
@@ -110,7 +110,7 @@ class ResponseWriter:
     @property
     def is_searching(self) -> bool:
         """True while a search has not ended."""
-        return self._search is not None
+        return bool(self._search)
 
     def end(self, ended: Ended) -> list[WireEvent]:
         """Return the last event, after the answer has ended."""
@@ -128,10 +128,10 @@ class ResponseWriter:
     def fail(self, code: str, message: str) -> list[WireEvent]:
         """Return the last events of a response that failed."""
         events = []
-        if self._search is not None:
+        if self._search:
             self._search["status"] = "failed"
             events.append(self._done(self._search))
-            self._search = None
+            self._search = {}
         events += self._close_message("incomplete")
         for call in self._calls.values():
             call["status"] = "incomplete"
@@ -170,11 +170,8 @@ class ResponseWriter:
         return self._event(kind, **place, **fields)
 
     def _of_part(self, kind: str, /, **fields: Any) -> WireEvent:
-        assert self._message is not None  # noqa: S101 - a part is open
-        return self._of_item(kind, self._message, content_index=self._part_index(), **fields)
-
-    def _part_index(self) -> int:
-        return len(self._message["content"]) - 1 if self._message else 0
+        index = len(self._message["content"]) - 1
+        return self._of_item(kind, self._message, content_index=index, **fields)
 
     def _whole(self, name: str, item: Item) -> WireEvent:
         """Return the event that adds an item, or is the last one of it."""
@@ -207,12 +204,11 @@ class ResponseWriter:
 
     def _end_search(self, event: Searched) -> Iterator[WireEvent]:
         item = self._search
-        assert item is not None  # noqa: S101 - a search has begun
         item["status"] = "completed"
         item["results"] = [search_result(each) for each in event.results]
         self._generated += event.queries
         self._found = event.metadata
-        self._search = None
+        self._search = {}
         yield self._of_item("response.file_search_call.completed", item)
         yield self._done(item)
 
@@ -220,7 +216,7 @@ class ResponseWriter:
 
     def _open(self, kind: str) -> Iterator[WireEvent]:
         """Begin a message, and a part of this kind, if none is open."""
-        if self._message is None:
+        if not self._message:
             self._message = {
                 "type": "message",
                 "id": new_id("message"),
@@ -241,7 +237,6 @@ class ResponseWriter:
         yield self._of_part("response.content_part.added", part=deepcopy(part), **extra)
 
     def _add(self, kind: str, text: str) -> Iterator[WireEvent]:
-        assert self._message is not None  # noqa: S101 - a part is open
         part = self._message["content"][-1]
         if kind == "refusal":
             part["refusal"] += text
@@ -251,7 +246,6 @@ class ResponseWriter:
         yield self._of_part("response.output_text.delta", delta=text, logprobs=[])
 
     def _cite(self, cited: Cited) -> WireEvent:
-        assert self._message is not None  # noqa: S101 - a part is open
         part = self._message["content"][-1]
         citation = annotation(cited, len(part["text"]))
         part["annotations"].append(citation)
@@ -260,7 +254,7 @@ class ResponseWriter:
         return self._of_part(name, annotation_index=index, annotation=dict(citation))
 
     def _close_part(self) -> Iterator[WireEvent]:
-        content = self._message["content"] if self._message else []
+        content = self._message["content"]
         if not content:
             return
         part = content[-1]
@@ -272,10 +266,10 @@ class ResponseWriter:
         yield self._of_part("response.content_part.done", part=deepcopy(part), **extra)
 
     def _close_message(self, status: str = "completed") -> Iterator[WireEvent]:
-        if self._message is None:
+        if not self._message:
             return
         yield from self._close_part()
-        message, self._message = self._message, None
+        message, self._message = self._message, {}
         message["status"] = status
         yield self._done(message)
 

@@ -16,7 +16,7 @@ from corral.api.errors import (
     ProviderError,
 )
 from corral.providers.rag.answer import Answerer
-from corral.providers.rag.answer_events import Ended
+from corral.providers.rag.answer_events import Ended, Usage
 from corral.providers.stack.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS, WireError, log_failure
@@ -104,13 +104,12 @@ async def written(work: Work, stack: Stack, answerer: Answerer) -> AsyncGenerato
     try:
         for event in writer.begin():
             yield event
-        ended = None
+        ended = Ended("stop", Usage())
         async with aclosing(answerer.answer(work.ask)) as events:
             async for each in events:
                 for event in writer.write(each):
                     yield event
-                ended = each
-        assert isinstance(ended, Ended)  # noqa: S101 - the last event of every answer
+                ended = each if isinstance(each, Ended) else ended
         last = writer.end(ended)
         is_stored = work.request.store is not False
         if is_stored or conversation_id is not None:

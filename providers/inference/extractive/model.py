@@ -80,10 +80,10 @@ async def _cosines(
 ) -> NDArray[np.float64]:
     """Return each sentence's cosine with the question, shape (n,); 0 without an embedder."""
     cosines = np.zeros(len(quotes))
-    embedders = {texts[quote.text].embedder for quote in quotes} - {None}
-    for embedder in embedders:
-        assert embedder is not None  # noqa: S101 - for the type checker
+    for embedder in {each.embedder for each in texts if each.embedder is not None}:
         rows = [row for row, quote in enumerate(quotes) if texts[quote.text].embedder is embedder]
+        if not rows:
+            continue
         written = [_written(texts, quotes[row]) for row in rows]
         query = await embedder.embed_query(question)
         cosine = np.asarray(await embedder.embed_documents(written), np.float64) @ query
