@@ -142,7 +142,9 @@ async def answered(
 ) -> AsyncGenerator[ChatChunk, None]:
     """Yield the chunks of an answer.
 
-    The last ones have its sources: as annotations, and in the text if the settings say so.
+    The last ones have its sources: in the text if the settings say so, as citations in
+    `provider_specific_fields`, and as annotations if they have an address: clients that validate
+    chats refuse annotations of another type.
 
     Args:
         field: Where the request names the vector stores.
@@ -176,6 +178,7 @@ class _Writer:
         self._shows_numbers = shows_numbers
         self._length = 0
         self._cited: dict[int, Source] = {}
+        self._citations: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
         self._results: list[dict[str, Any]] = []
         self._calls: list[str] = []
@@ -187,7 +190,7 @@ class _Writer:
                 return self._text(text)
             case Cited(source):
                 self._cited[source.number] = source
-                self._annotations.append(self._annotation(event))
+                self._cite(event)
                 return self._text(f" [{source.number}]") if self._shows_numbers else {}
             case Searched(results=results):
                 self._results += map(search_result, results)
@@ -206,7 +209,8 @@ class _Writer:
         chunks: list[ChatChunk] = []
         if self._shows_numbers and self._cited:
             chunks.append(_chunk(self._text(numbered(self._cited))))
-        fields = {"search_results": self._results} if self._results else {}
+        shown = {"search_results": self._results, "citations": self._citations}
+        fields = {name: value for name, value in shown.items() if value}
         delta = {
             **({"annotations": self._annotations} if self._annotations else {}),
             **({"provider_specific_fields": fields} if fields else {}),
@@ -219,13 +223,14 @@ class _Writer:
         self._length += len(text)
         return {"content": text}
 
-    def _annotation(self, cited: Cited) -> dict[str, Any]:
+    def _cite(self, cited: Cited) -> None:
+        self._citations.append(annotation(cited, self._length))
         url = cited.source.place.get("url")
         if url is None:
-            return annotation(cited, self._length)
+            return
         place = {"start_index": self._length, "end_index": self._length}
         shown = {**place, "url": url, "title": cited.source.place.get("title") or url}
-        return {"type": "url_citation", "url_citation": shown}
+        self._annotations.append({"type": "url_citation", "url_citation": shown})
 
     def _call(self, call_id: str, **fields: Any) -> dict[str, Any]:
         return {"tool_calls": [{"index": self._calls.index(call_id), **fields}]}

@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
+from openai.types.chat import ChatCompletion
+from openai.types.chat.chat_completion_message import Annotation
 
 from ...chat_service import USAGE, ChatService, said
-from ..harness import live_server
+from ..harness import Json, live_server
 from .answers import NOTES, QUESTION, add_notes, searching, with_model
 
 ASKED: Any = [{"role": "user", "content": QUESTION}]
@@ -24,6 +27,13 @@ def served(service: ChatService, home: Path, **sections: Any) -> Iterator[openai
     ):
         add_notes(url)
         yield made
+
+
+def citations_of(answer: ChatCompletion) -> list[Json]:
+    """Return the citations of a chat's answer."""
+    message: Any = answer.choices[0].message.to_dict()
+    citations: list[Json] = message["provider_specific_fields"]["citations"]
+    return citations
 
 
 def test_a_vector_db_is_a_model(service: ChatService, answering: openai.OpenAI) -> None:
@@ -45,17 +55,16 @@ def test_a_vector_db_is_a_model(service: ChatService, answering: openai.OpenAI) 
     text = answer.choices[0].message.content or ""
     assert text.startswith("The fence does [1].\n\nSources:\n\n- [1] fence.md")
     assert "keys.md" not in text
-    message = answer.choices[0].message.to_dict()
-    annotations: Any = message["annotations"]
-    assert [(a["filename"], a["index"]) for a in annotations] == [("fence.md", 14)]
-    assert annotations[0]["quote"] == NOTES["fence.md"]
+    [citation] = citations_of(answer)
+    assert (citation["filename"], citation["index"]) == ("fence.md", 14)
+    assert citation["quote"] == NOTES["fence.md"]
     assert answer.model == "corral/notes"
     assert answer.usage is not None
     assert answer.usage.total_tokens == USAGE["total_tokens"]
 
 
 def test_a_stream_adds_up_to_the_whole(service: ChatService, answering: openai.OpenAI) -> None:
-    """The pieces of the streamed answer are the answer, and end with its annotations."""
+    """The pieces of the streamed answer are the answer, and end with its citations."""
     service.scripts = [said("Oak [", "1] and", " green [2", "].")]
     whole = answering.chat.completions.create(model="corral/notes", messages=ASKED)
     with answering.chat.completions.create(
@@ -64,17 +73,39 @@ def test_a_stream_adds_up_to_the_whole(service: ChatService, answering: openai.O
         chunks = [chunk.to_dict() for chunk in got]
     deltas: Any = [chunk["choices"][0]["delta"] for chunk in chunks]  # type: ignore[index]
     assert "".join(d.get("content") or "" for d in deltas) == whole.choices[0].message.content
-    assert deltas[-1]["annotations"] == whole.choices[0].message.to_dict()["annotations"]
-    assert len(deltas[-1]["annotations"]) == 2
+    assert deltas[-1]["provider_specific_fields"]["citations"] == citations_of(whole)
+    assert len(citations_of(whole)) == 2
 
 
 def test_sources_can_be_left_out_of_the_text(service: ChatService, tmp_path: Path) -> None:
-    """With `numbered_sources: false` only the annotations name the sources."""
+    """With `numbered_sources: false` only the citations name the sources."""
     service.scripts = [said("Oak [1].")]
     for client in served(service, tmp_path, answers={"numbered_sources": False}):
         answer = client.chat.completions.create(model="corral/notes", messages=ASKED)
         assert answer.choices[0].message.content == "Oak."
-        assert len(answer.choices[0].message.to_dict()["annotations"]) == 1  # type: ignore[arg-type]
+        assert len(citations_of(answer)) == 1
+
+
+def test_annotations_are_addresses(service: ChatService, answering: openai.OpenAI) -> None:
+    """A source with an address is an annotation of OpenAI's one type, any other source is not.
+
+    If this fails: a client that validates chats, as LiteLLM does, refuses the answer.
+    """
+    service.scripts = [said("Oak [1].")]
+    whole = answering.chat.completions.create(model="corral/notes", messages=ASKED)
+    assert whole.choices[0].message.annotations is None
+    url = "https://example.com/fence"
+    chunk = {"content": "Oak.", "metadata": {"document_id": "d", "title": "Fences", "url": url}}
+    with httpx.Client(base_url=str(answering.base_url), timeout=60) as http:
+        http.post("vector-dbs", json={"vector_db_id": "web", "embedding_model": "hashing"})
+        body = {"vector_db_id": "web", "chunks": [chunk]}
+        http.post("vector-io/insert", json=body).raise_for_status()
+    answer = answering.chat.completions.create(model="corral/web", messages=ASKED)
+    [found] = answer.choices[0].message.annotations or []
+    Annotation.model_validate(found.to_dict(), strict=True)
+    cited = found.url_citation
+    assert (cited.url, cited.title, cited.start_index) == (url, "Fences", 3)
+    assert citations_of(answer)[0]["quote"] == "Oak."
 
 
 def test_a_later_question_is_searched_as_a_whole_one(
@@ -102,8 +133,7 @@ def test_the_default_answerer_needs_no_language_model(service: ChatService, tmp_
         answer = client.chat.completions.create(model="corral/notes", messages=ASKED)
         text = answer.choices[0].message.content or ""
         assert text.startswith("A fence keeps the sheep in.")
-        annotations: Any = answer.choices[0].message.to_dict()["annotations"]
-        first = annotations[0]
+        first = citations_of(answer)[0]
         assert first["quote"] == "A fence keeps the sheep in."
         assert NOTES["fence.md"][first["char_start"] : first["char_end"]] == first["quote"]
         assert service.requests == []

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,27 +14,7 @@ import pytest
 from llama_stack_client import LlamaStackClient, NotFoundError
 
 from ..harness import DIMENSION, Json
-
-ROOT = Path(__file__).parents[3]
-CLIENTS = Path(sys.prefix) / "clients"
-
-
-def run_client(name: str, script: str, *arguments: str) -> str:
-    """Run a script of tests/clients with the packages of a client, and return what it prints."""
-    folder = CLIENTS / name
-    if not folder.exists():
-        pytest.skip(f"no {folder}: make test installs it")
-    environment = {**os.environ, "PYTHONPATH": str(folder), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "clients" / script), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from .other_clients import run_client
 
 
 @contextmanager
