@@ -49,7 +49,7 @@ def test_every_api_that_is_served_has_a_provider(app: InProcess) -> None:
     """
     listed = app.ok("GET", "/v1/providers")["data"]
     assert sorted(one["api"] for one in listed) == [
-        "files", "inference", "tool_runtime", "vector_io",
+        "files", "inference", "inference", "tool_runtime", "vector_io",
     ]  # fmt: skip
     for one in listed:
         assert one["health"]["status"] == "OK"
@@ -67,6 +67,6 @@ def test_unknown_names_are_refused_with_what_there_is(app: InProcess) -> None:
 
 def test_the_default_model_is_marked(app: InProcess) -> None:
     """A caller without a preference finds the model to register with."""
-    (model,) = app.ok("GET", "/v1/models")["data"]
+    model, *_ = app.ok("GET", "/v1/models")["data"]
     assert model["identifier"] == "hashing"
     assert model["metadata"] == {"embedding_dimension": 256, "max_tokens": None, "default": True}

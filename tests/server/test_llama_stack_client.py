@@ -166,7 +166,7 @@ def test_health_version_providers_models(client: LlamaStackClient) -> None:
     assert providers["sqlite"].api == "vector_io"
     assert providers["sqlite"].health["status"] == "OK"
     assert client.providers.retrieve("hashing").api == "inference"
-    (model,) = client.models.list()
+    model, *_ = client.models.list()
     assert (model.identifier, model.api_model_type, model.type) == ("hashing", "embedding", "model")
     assert model.metadata["embedding_dimension"] == DIMENSION
     shown = client.models.retrieve("hashing")

@@ -24,7 +24,7 @@ def test_a_server_whose_defaults_work_is_ready(tmp_path: Path) -> None:
         reply = app.send("GET", "/v1/ready")
     assert reply.status_code == 200
     states = {p["provider_id"]: p["status"] for p in reply.json()["providers"]}
-    assert states == {"sqlite": "OK", "far": "Error", "hashing": "OK"}
+    assert states == {"sqlite": "OK", "far": "Error", "hashing": "OK", "extractive": "OK"}
 
 
 def test_a_server_without_its_database_is_not_ready(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_server_without_its_database_is_not_ready(tmp_path: Path) -> None:
     assert "Not ready: the vector_io provider 'far' cannot serve." in reply.json()["detail"]
     assert CLOSED not in reply.text
     states = {p["provider_id"]: p["status"] for p in reply.json()["providers"]}
-    assert states == {"far": "Error", "hashing": "OK"}
+    assert states == {"far": "Error", "hashing": "OK", "extractive": "OK"}
 
 
 def test_a_database_that_hangs_holds_nobody_up(
@@ -66,4 +66,10 @@ def test_a_database_that_hangs_holds_nobody_up(
         reply = app.run(lambda: asyncio.wait_for(app.http.get("/v1/ready"), 60))
     assert reply.status_code == 200
     states = {p["provider_id"]: p["status"] for p in reply.json()["providers"]}
-    assert states == {"sqlite": "OK", "far": "Error", "farther": "Error", "hashing": "OK"}
+    assert states == {
+        "sqlite": "OK",
+        "far": "Error",
+        "farther": "Error",
+        "hashing": "OK",
+        "extractive": "OK",
+    }
