@@ -17,6 +17,7 @@ from typing import Any
 from corral.api.errors import InvalidRequest
 from corral.bench.data.datasets import read_sets
 from corral.bench.data.judged import JudgedSet, digests, read_json_lines, text_field
+from corral.bench.data.readers import QUERIES
 from corral.bench.report.rows import DataSet
 
 ANSWERS = "answers.jsonl"
@@ -95,7 +96,11 @@ def _with_answers(judged: JudgedSet, folders: list[str]) -> QuestionSet:
     folder = next((path for path in paths if path.name == judged.name), None)
     answers, texts = {}, judged.queries
     if folder is not None and (folder / ANSWERS).exists():
-        texts = {row["_id"]: row["text"] for _, row in read_json_lines(folder / "queries.jsonl")}
+        lines = read_json_lines(folder / QUERIES)
+        texts = {
+            text_field(row, ("_id",), where): text_field(row, ("text",), where)
+            for where, row in lines
+        }
         answers = _read_answers(folder / ANSWERS, texts)
         hashes = digests([folder / ANSWERS], folder)
         judged = replace(

@@ -61,8 +61,11 @@ class AnswersPlan(Plan):
 
     def check(self) -> None:
         """Refuse a plan that cannot work."""
-        if self.vector_db_ids:
-            return Plan.check(self)
+        if not self.vector_db_ids:
+            self._check_stored()
+        Plan.check(self)
+
+    def _check_stored(self) -> None:
         for each in self.sets:
             if each.judged is None:
                 raise InvalidRequest(
@@ -76,7 +79,6 @@ class AnswersPlan(Plan):
                     f"{backend.name} is not a provider of Corral and cannot answer.",
                     field="backends",
                 )
-        return Plan.check(self)
 
     @property
     def systems(self) -> list[tuple[Backend, list[SearchMode]]]:
@@ -143,9 +145,8 @@ async def run_answers(plan: AnswersPlan, advance: Advance = lambda cells, work: 
             raise InvalidRequest(
                 f"The model {plan.judge!r} only quotes and cannot judge.", field="judge"
             )
-        for name in plan.vector_db_ids:
-            await stack.vector_db(name)
-        run = _AnswersRun(plan, stack, advance)
+        stored = [await stack.index(name) for name in plan.vector_db_ids]
+        run = _AnswersRun(plan, stack, advance, sum([await each.count() for each in stored]))
         for each in plan.sets:
             await run.measure_set(each)
         return run.finish(run.report.answers)
@@ -156,14 +157,16 @@ async def run_answers(plan: AnswersPlan, advance: Advance = lambda cells, work: 
 class _AnswersRun(Run):
     """A run under way."""
 
-    def __init__(self, plan: AnswersPlan, stack: Stack, advance: Advance) -> None:
+    def __init__(self, plan: AnswersPlan, stack: Stack, advance: Advance, chunks: int) -> None:
         super().__init__(plan, advance)
         self.plan = plan
         self._stack = stack
+        self._chunks = chunks
 
     async def measure_set(self, questions: QuestionSet) -> None:
         """Ask the questions of a set everywhere, in every mode."""
-        self.add(questions.data)
+        stored = {"documents": self._chunks} if self.plan.vector_db_ids else {}
+        self.add(questions.data.model_copy(update=stored))
         embedded = None
         if not self.plan.vector_db_ids and questions.judged is not None:
             embedded = await self._embedded(questions)

@@ -269,7 +269,8 @@ class Failure(Row):
     """What could not be measured, and why.
 
     Attributes:
-        stage: `start`, `ingest`, `search`, `check` (the suite's own checks) or `budget`.
+        stage: `start`, `ingest`, `search`, `answer`, `judge`, `check` (the suite's own checks) or
+            `budget`.
     """
 
     backend: str
