@@ -17,6 +17,7 @@ from corral.bench.options import (
     EMBEDDER,
     FILE,
     JUDGED_SETS,
+    LANGUAGES,
     MAX_SECONDS,
     MODES,
     MOST_QUESTIONS,
@@ -66,14 +67,7 @@ def bench() -> None:
     metavar="BACKEND:MODE[:FUSION]",
     help="System to compare the others with. [default: the first one measured]",
 )
-@click.option(
-    "--language",
-    "languages",
-    multiple=True,
-    metavar="[SET=]LANGUAGE",
-    help="Language of all sets, or of one set. [default: from a name such as xquad-de, else "
-    "english]",
-)
+@LANGUAGES
 @click.option(
     "--split", help="Judgments to use in a BEIR folder. [default: test, or the only ones]"
 )
@@ -99,6 +93,52 @@ def quality(
     """
     target.local_only("bench quality")
     commands().quality(target.home, target.config, (*data, *more), **options)
+
+
+@bench.command()
+@click.option(
+    "--data",
+    multiple=True,
+    required=True,
+    metavar="FILE|DIR",
+    help="Questions as JSON Lines, or judged data; repeatable.",
+)
+@click.option("--model", "answers", required=True, help="Model that answers, such as extractive.")
+@click.option("--judge", metavar="MODEL", help="Language model that judges each statement.")
+@click.option(
+    "--vector-db",
+    "--db",
+    "vector_db_ids",
+    multiple=True,
+    metavar="ID",
+    help="A registered vector DB to ask; repeatable.",
+)
+@names("--backends", "NAME", "Backends that store judged data. [default: sqlite]")
+@names("--modes", "MODE", "Search modes to measure.", "hybrid")
+@click.option(
+    "--embedder",
+    metavar="MODEL",
+    help="Embedding model of the judged data. [default: the configuration's]",
+)
+@click.option(
+    "--limit", type=POSITIVE, help="Maximum number of questions per set, drawn by --seed."
+)
+@LANGUAGES
+@together(SEED, OUT, CONFIG)
+@click.pass_obj
+def answers(target: Target, /, **options: Any) -> None:
+    """Measure how good answers are, and their citations.
+
+    DIR is judged data as for `bench quality`; its answers.jsonl has lines {"_id": "question id",
+    "answers": ["..."]}, and an empty list for a question that nothing answers. A line of FILE, for
+    --vector-db: {"question": "...", "answers": ["..."], "sources": ["document id or file name"]},
+    or {"question": "...", "answerable": false}.
+
+    Every question is asked by itself, with one search before the answer. Writes the reports and all
+    answers (answers/*.jsonl) to the folder --out. Exits with 1 if something could not be measured.
+    """
+    target.local_only("bench answers")
+    commands().answers(target.home, target.config, **options)
 
 
 @bench.command()

@@ -14,11 +14,13 @@ from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.api.vector_dbs import SearchMode
+from corral.bench.answers.run import make_answers_plan, run_answers
 from corral.bench.options import commands
 from corral.bench.quality.plan import make_plan
 from corral.bench.quality.run import run_quality, work_of
 from corral.bench.quality.split import SplitPlan, run_split, split_table
 from corral.bench.report import HTML_NAME, terminal, write_reports
+from corral.bench.report.answer_sections import answer_tables
 from corral.bench.report.blocks import Block, Folded
 from corral.bench.report.quality_sections import quality_table, tune_table
 from corral.bench.report.report import REPORT_NAME, Report, begin_report, write_report
@@ -63,6 +65,33 @@ def quality(
     tables = (quality_table(report, name) for name in quality_by_set(report))
     agreeing = (Folded(name, (), said, agrees=True) for name, said in agreement(report).items())
     _finish(report, plan.out, (*tables, *agreeing))
+
+
+def answers(
+    home: Path | None,
+    general_config: Path | None,
+    *,
+    data: Sequence[str],
+    vector_db_ids: Sequence[str],
+    languages: Sequence[str],
+    **options: Any,
+) -> None:
+    """Measure answers, show the tables, and fail if something could not be measured.
+
+    Raises:
+        CorralError: The plan cannot work, or a model or a vector DB is unknown.
+        CommandError: Something could not be measured; the report says what.
+    """
+    plan = make_answers_plan(
+        data=list(data),
+        vector_db_ids=list(vector_db_ids),
+        languages=_languages(languages),
+        **_common(home, general_config, resume=False, **options),
+    )
+    cells = len(plan.sets) * sum(len(modes) for _, modes in plan.systems)
+    with progress(cells, plan.work, work="Asking", things="cells") as advance:
+        report = asyncio.run(run_answers(plan, advance))
+    _finish(report, plan.out, answer_tables(report))
 
 
 def speed(

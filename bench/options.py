@@ -60,6 +60,14 @@ MAX_SECONDS = click.option(
 JUDGED_SETS = click.option(
     "--data", multiple=True, required=True, metavar="DIR", help="Judged data; repeatable."
 )
+LANGUAGES = click.option(
+    "--language",
+    "languages",
+    multiple=True,
+    metavar="[SET=]LANGUAGE",
+    help="Language of all sets, or of one set. [default: from a name such as xquad-de, else "
+    "english]",
+)
 MODES = names("--modes", "MODE", "Search modes to measure.", "vector,keyword,hybrid")
 MOST_QUESTIONS = click.option(
     "--most",

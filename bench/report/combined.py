@@ -10,7 +10,7 @@ from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.bench.report.report import Report
-from corral.bench.report.rows import DataSet, QualityRow, Row
+from corral.bench.report.rows import DataSet, Row
 
 ONE_OF = ("seed", "corral_version", "python", "embedding_model", "embedding_dimension")
 """What a report says once, so that reports that differ in it cannot be one."""
@@ -53,7 +53,7 @@ def combined(parts: Sequence[tuple[Path, Report]], folder: Path) -> Report:
             "hardware": reports[0].hardware.model_copy(update={"threads": _threads(reports)}),
             "baseline": ", ".join(dict.fromkeys(r.baseline for r in reports if r.baseline)) or None,
             **{name: _one(reports, name) for name in ONE_OF},
-            **dict.fromkeys(("quality", "builds", "speed", "tune", "failures"), ()),
+            **dict.fromkeys(("quality", "answers", "builds", "speed", "tune", "failures"), ()),
             "data_sets": tuple(sets.values()),
             "notes": tuple(dict.fromkeys(notes)),
         }
@@ -126,8 +126,10 @@ def _moved(row: Row, renamed: dict[str, str], home: Path, folder: Path) -> Row:
     data_set: str | None = getattr(row, "data_set", None)
     if data_set is not None:
         update["data_set"] = renamed.get(data_set, data_set)
-    if isinstance(row, QualityRow) and row.run_file is not None:
-        update["run_file"] = Path(os.path.relpath(home / row.run_file, folder)).as_posix()
+    for name in ("run_file", "answers_file"):
+        file = getattr(row, name, None)
+        if file is not None:
+            update[name] = Path(os.path.relpath(home / file, folder)).as_posix()
     return row.model_copy(update=update)
 
 

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from corral.api.errors import InvalidRequest
 from corral.api.findings import first_finding
 from corral.bench.report.rows import (
+    AnswerRow,
     BuildRow,
     DataSet,
     Failure,
@@ -55,6 +56,7 @@ class Report(Row):
     baseline: str | None = None
     data_sets: tuple[DataSet, ...] = ()
     quality: tuple[QualityRow, ...] = ()
+    answers: tuple[AnswerRow, ...] = ()
     builds: tuple[BuildRow, ...] = ()
     speed: tuple[SpeedRow, ...] = ()
     tune: tuple[TuneSection, ...] = ()
@@ -85,6 +87,7 @@ class Report(Row):
         """The rows that may be in another report, too, each with the name of its section."""
         return [
             *(("quality", row) for row in self.quality),
+            *(("answers", row) for row in self.answers),
             *(("speed", row) for row in self.speed),
             *(("builds", row) for row in self.builds),
         ]
@@ -94,11 +97,12 @@ class Report(Row):
         return self.model_copy(update={"finished": datetime.now(UTC)})
 
 
-NamedRow = QualityRow | SpeedRow | BuildRow
+NamedRow = QualityRow | AnswerRow | SpeedRow | BuildRow
 
 _SECTIONS: dict[type[Row], str] = {
     DataSet: "data_sets",
     QualityRow: "quality",
+    AnswerRow: "answers",
     BuildRow: "builds",
     SpeedRow: "speed",
     TuneSection: "tune",

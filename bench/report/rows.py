@@ -103,6 +103,39 @@ class QualityRow(Row):
         return f"{self.data_set} {self.label}"
 
 
+class AnswerRow(Row):
+    """How good one model's answers were from one vector DB or backend, in one mode.
+
+    Attributes:
+        backend: A provider, or the id of a registered vector DB.
+        judge: The model that judged the statements; None without a judge.
+        metrics: By the keys of `answer_sections.MEASURES`, over the questions to which a measure
+            applies; `counts` has their numbers.
+        verdicts: Statements that the judge was asked about.
+        unparseable: Verdicts that are neither yes nor no; no measure counts them.
+        answers_file: JSON lines with the answers, relative to the report's folder.
+    """
+
+    backend: str
+    mode: str
+    data_set: str
+    model: str
+    judge: str | None = None
+    n_questions: int = Field(ge=1)
+    metrics: dict[str, Estimate]
+    counts: dict[str, int]
+    p50_ms: float
+    p95_ms: float
+    verdicts: int = 0
+    unparseable: int = 0
+    answers_file: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As `QualityRow.name`."""
+        return f"{self.data_set} {self.backend}:{self.mode}, answers of {self.model}"
+
+
 class BuildRow(Row):
     """What it takes to get one data set into one backend.
 
@@ -236,7 +269,8 @@ class Failure(Row):
     """What could not be measured, and why.
 
     Attributes:
-        stage: `start`, `ingest`, `search`, `check` (the suite's own checks) or `budget`.
+        stage: `start`, `ingest`, `search`, `answer`, `judge`, `check` (the suite's own checks) or
+            `budget`.
     """
 
     backend: str
@@ -250,7 +284,7 @@ class DataSet(Row):
     """What was measured on.
 
     Attributes:
-        kind: `beir`, `trec`, `ir_datasets`, `synthetic` or `vector_db`.
+        kind: `beir`, `trec`, `ir_datasets`, `synthetic`, `vector_db` or `questions`.
         sha256: By file name; of the generated texts where there is no file.
         bytes: Size of these files together.
         query_texts: By query id, for wins and losses.

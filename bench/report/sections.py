@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from corral.bench.report import quality_sections, speed_sections, wording
+from corral.bench.report import answer_sections, quality_sections, speed_sections, wording
 from corral.bench.report.blocks import (
     Block,
     Cell,
@@ -106,6 +106,7 @@ def _hash_table(report: Report) -> Table:
 SECTIONS = (
     quality_sections.findings,
     quality_sections.quality,
+    answer_sections.answers,
     quality_sections.heat_map,
     quality_sections.sweep,
     quality_sections.queries,

@@ -30,7 +30,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 def backends(report: Report) -> list[str]:
     """Return every backend in the order of its first appearance; a chart's colors follow it."""
-    sections = (report.quality, report.speed, report.builds, report.failures)
+    sections = (report.quality, report.answers, report.speed, report.builds, report.failures)
     return list(dict.fromkeys(row.backend for rows in sections for row in rows))
 
 

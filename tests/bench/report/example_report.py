@@ -11,8 +11,10 @@ import numpy as np
 
 from corral.bench.quality.metrics import AGREES, NAMES
 from corral.bench.quality.statistics import bootstrap, compare
+from corral.bench.report.answer_sections import MEASURES
 from corral.bench.report.report import Report
 from corral.bench.report.rows import (
+    AnswerRow,
     BuildRow,
     DataSet,
     Estimate,
@@ -56,7 +58,7 @@ def example_report(seed: int = 7, backends: tuple[str, ...] = BACKENDS) -> Repor
     for name, (n, level) in SETS.items():
         report = report.with_rows(*_quality(rng, name, n, level, backends))
     report = report.with_rows(*_speed(rng, backends), *_builds(rng, backends))
-    report = report.with_rows(_tuned(rng))
+    report = report.with_rows(_tuned(rng), _answered())
     return report.with_rows(
         Failure(
             backend="remote-one",
@@ -235,4 +237,24 @@ def _tuned(rng: np.random.Generator) -> TuneSection:
         registration={"search_mode": "hybrid", "ranker": {"type": "weighted", "alpha": 0.4}},
         statement="register hybrid: nDCG@10 0.690 held out, better than vector (p 0.002)",
         notes=("Known-item queries favor keyword search.",),
+    )
+
+
+def _answered() -> AnswerRow:
+    shares = {key: Estimate(mean=0.8, low=0.7, high=0.9) for key in MEASURES}
+    tokens = Estimate(mean=1240.5, low=1200, high=1280)
+    return AnswerRow(
+        backend="sqlite",
+        mode="hybrid",
+        data_set="scifact-like",
+        model="tiny",
+        judge="large",
+        n_questions=120,
+        metrics={**shares, "prompt_tokens": tokens},
+        counts=dict.fromkeys(MEASURES, 120),
+        p50_ms=12.5,
+        p95_ms=31.0,
+        verdicts=140,
+        unparseable=3,
+        answers_file="answers/scifact-like/sqlite.hybrid.jsonl",
     )

@@ -14,7 +14,7 @@ from corral.bench.report.combined import combined
 from corral.bench.report.report import Report
 
 HERE = Path("round")
-SECTIONS = ("quality", "builds", "speed", "tune", "failures")
+SECTIONS = ("quality", "answers", "builds", "speed", "tune", "failures")
 
 
 def part(report: Report, *kept: str, **changed: Any) -> Report:
@@ -30,7 +30,7 @@ def test_one_report_has_the_rows_of_all(report: Report) -> None:
     """
     assert report.finished is not None
     later = report.finished + timedelta(minutes=7)
-    quality = part(report, "quality", "tune", command="corral bench quality")
+    quality = part(report, "quality", "answers", "tune", command="corral bench quality")
     speed = part(
         report, "speed", "builds", "failures", finished=later, command="corral bench speed",
         baseline="exact",

@@ -99,6 +99,6 @@ def test_escaped_text_reads_as_it_was(payload: str) -> None:
 
 def test_an_empty_report_is_a_report(report: Report) -> None:
     """A run that ended before it measured anything says how it was started, and nothing else."""
-    sections = ("quality", "speed", "builds", "tune", "failures", "data_sets")
+    sections = ("quality", "answers", "speed", "builds", "tune", "failures", "data_sets")
     text = render_markdown(report.model_copy(update=dict.fromkeys(sections, ())))
     assert re.findall("^## (.*)$", text, re.MULTILINE) == ["How it was measured"]

@@ -145,15 +145,16 @@ def test_a_report_from_before_documents_is_a_page(report: Report) -> None:
     assert "Documents</summary>" not in page
 
 
-@pytest.mark.parametrize("kept", ["quality", "speed", "builds", "tune", "failures"])
+@pytest.mark.parametrize("kept", ["quality", "answers", "speed", "builds", "tune", "failures"])
 def test_a_report_of_one_section_is_a_page(report: Report, kept: str) -> None:
     """A run of one part of the suite has the sections of that part, and how it was measured."""
-    others = {"quality", "speed", "builds", "tune", "failures"} - {kept}
+    others = {"quality", "answers", "speed", "builds", "tune", "failures"} - {kept}
     some = report.model_copy(update=dict.fromkeys(others, ()))
     page = Document(render_html(some))
     sections = {a["id"] for a in page.all("section")}
     expected = {
         "quality": {"findings", "quality", "heat-map", "sweep", "queries"},
+        "answers": {"answers"},
         "speed": {"findings", "fronts", "latency"},
         "builds": {"build"},
         "tune": {"findings", "tune", "sweep"},
