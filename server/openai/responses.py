@@ -261,8 +261,9 @@ async def list_responses(
         {
             "object": "list",
             "data": page,
-            "first_id": page[0]["id"] if page else None,
-            "last_id": page[-1]["id"] if page else None,
+            # OGX's client refuses null here.
+            "first_id": page[0]["id"] if page else "",
+            "last_id": page[-1]["id"] if page else "",
             "has_more": len(stored) > limit,
         }
     )

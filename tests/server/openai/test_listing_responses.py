@@ -58,6 +58,8 @@ def test_the_list_has_pages(service: ChatService, answering: openai.OpenAI) -> N
     assert ([each["id"] for each in last["data"]], last["has_more"]) == (made[2:], False)
     newest = page_of(answering, after=made[1])
     assert [each["id"] for each in newest["data"]] == [made[0]]
+    empty = page_of(answering, model="none")
+    assert (empty["data"], empty["first_id"], empty["last_id"]) == ([], "", "")
     assert page_of(answering, after="resp_0")["error"]["param"] == "after"
 
 
