@@ -176,6 +176,49 @@ class Conversations:
         output = await self._items(response_id, "output")
         return {**json.loads(rows[0][0]), "output": output}
 
+    async def responses(
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 50,
+        order: Literal["asc", "desc"] = "desc",
+        model: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Return stored responses by the time they were made, each with its input and output.
+
+        Args:
+            after: The response before the first one.
+            limit: Maximum number.
+            model: None for those of all models.
+
+        Raises:
+            NotFound: There is no response `after`.
+        """
+        place, bindings = "", [*self._caller]
+        if model is not None:
+            place = " AND json_extract(body, '$.model') = ?"
+            bindings.append(model)
+        if after is not None:
+            query = "SELECT 1 FROM responses WHERE id = ? AND tenant = ? AND owner = ?"
+            if not await self._file.read(query, after, *self._caller):
+                raise NotFound(f"Response {after!r} not found.", field="after")
+            step = "<" if order == "desc" else ">"
+            start = "SELECT created_at, rowid FROM responses WHERE id = ?"
+            place += f" AND (created_at, rowid) {step} ({start})"
+            bindings.append(after)
+        query = (
+            f"SELECT id, body FROM responses WHERE tenant = ? AND owner = ?{place}"  # noqa: S608 - ours
+            f" ORDER BY created_at {order}, rowid {order} LIMIT {limit:d}"
+        )
+        return [
+            {
+                **json.loads(body),
+                "input": await self._items(name, "input"),
+                "output": await self._items(name, "output"),
+            }
+            for name, body in await self._file.read(query, *bindings)
+        ]
+
     async def inputs(self, response_id: str) -> list[Item]:
         """Return the input of a stored response.
 
@@ -388,7 +431,8 @@ def _add(file: apsw.Connection, holder: str, part: Part, items: Iterable[Item]) 
 
 def _no_response(response_id: str) -> NotFound:
     return NotFound(
-        f"Response {response_id!r} not found.",
+        f"Response {response_id!r} not found. Use 'client.responses.list()' to list available"
+        " Responses.",
         hint="It was not stored, was deleted, or is older than answers.retention_days.",
         field="response_id",
     )

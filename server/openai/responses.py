@@ -23,7 +23,14 @@ from corral.server.errors import ERRORS, WireError, log_failure
 from corral.server.openai import sse
 from corral.server.openai.chat import model_failure, while_connected
 from corral.server.openai.file_search import search_failure
-from corral.server.openai.paging import CursorOf, page_of_items
+from corral.server.openai.paging import (
+    After,
+    CursorOf,
+    Limit,
+    Ordered,
+    continued,
+    page_of_items,
+)
 from corral.server.openai.response_asking import Work, prepared
 from corral.server.openai.response_requests import CreateResponse, WithResults
 from corral.server.openai.response_stream import WireEvent, shown_item
@@ -34,6 +41,8 @@ router = APIRouter(
     prefix="/v1/responses", tags=["Answers"], route_class=OpenAIRoute, responses=ERRORS
 )
 
+DEFAULT_LIMIT = 50
+"""Responses of a page, as OGX has it."""
 FIRST_SECONDS = 1.0
 """Time in which a failure of the model is an HTTP error; then the stream begins."""
 
@@ -212,6 +221,36 @@ def failure(error: CorralError, work: Work) -> CorralError:
 # --- stored responses ----------------------------------------------------------------------
 
 
+@router.get("", summary="List responses")
+async def list_responses(
+    stack: StackOf,
+    with_results: WithResults,
+    after: After = None,
+    limit: Limit = DEFAULT_LIMIT,
+    order: Ordered = "desc",
+    model: Annotated[str | None, Query(description="Only responses of this model.")] = None,
+) -> Response:
+    """Return a page of the caller's stored responses, each with its input.
+
+    OGX and Llama Stack have this route; OpenAI does not.
+    """
+    with continued():
+        stored = await stack.conversations.responses(
+            after=after, limit=limit + 1, order=order, model=model
+        )
+    page = [_shown(each, with_results) for each in stored[:limit]]
+    return json_response(
+        {
+            "object": "list",
+            "data": page,
+            # OGX's client refuses null here.
+            "first_id": page[0]["id"] if page else "",
+            "last_id": page[-1]["id"] if page else "",
+            "has_more": len(stored) > limit,
+        }
+    )
+
+
 @router.get("/{response_id}", summary="Get a response")
 async def retrieve(
     response_id: str,
@@ -224,9 +263,7 @@ async def retrieve(
         raise WireError(
             400, "unsupported_value", "A stored response is not streamed again.", field="stream"
         )
-    response = await _stored(response_id, stack)
-    output = [shown_item(each, with_results=with_results) for each in response["output"]]
-    return json_response({**response, "output": output})
+    return json_response(_shown(await _stored(response_id, stack), with_results))
 
 
 @router.delete("/{response_id}", summary="Delete a response", dependencies=[READER])
@@ -258,6 +295,16 @@ async def list_inputs(
         items = await stack.conversations.inputs(response_id)
     shown = [shown_item(each, with_results=with_results) for each in items]
     return json_response(page_of_items(shown, cursor))
+
+
+def _shown(response: Mapping[str, Any], with_results: bool) -> dict[str, Any]:
+    """Return a stored response as a client sees it."""
+    items = {
+        name: [shown_item(each, with_results=with_results) for each in response[name]]
+        for name in ("input", "output")
+        if name in response
+    }
+    return {**response, **items}
 
 
 async def _stored(response_id: str, stack: Stack) -> dict[str, Any]:

@@ -12,14 +12,21 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from agents import Agent, FileSearchTool, OpenAIResponsesModel, Runner, set_tracing_disabled
+from agents import (
+    Agent,
+    FileSearchTool,
+    OpenAIConversationsSession,
+    OpenAIResponsesModel,
+    Runner,
+    set_tracing_disabled,
+)
 from openai import AsyncOpenAI
 
 QUESTION = "What keeps the sheep in?"
 
 
 async def main(address: str) -> dict[str, Any]:
-    """Return an answer, a streamed one, and one to a question that follows."""
+    """Return an answer, a streamed one, those to questions that follow, and a session's items."""
     set_tracing_disabled(disabled=True)
     client = AsyncOpenAI(base_url=f"{address}/v1", api_key="none")
     search = FileSearchTool(vector_store_ids=["notes"], include_search_results=True)
@@ -36,12 +43,18 @@ async def main(address: str) -> dict[str, Any]:
     asked = [*whole.to_input_list(), {"role": "user", "content": "Sure?"}]
     again: Any = await Runner.run(agent, asked)
     stored: Any = await Runner.run(agent, "Sure?", previous_response_id=whole.last_response_id)
+    session = OpenAIConversationsSession(openai_client=client)
+    for question in ("Hello?", "Still there?"):
+        await Runner.run(agent, question, session=session)
+    items: Any = await session.get_items()
+    await session.clear_session()
     await client.close()
     return {
         "whole": shown(whole.new_items),
         "streamed": shown(running.new_items),
         "again": cited(again.new_items[-1]),
         "stored": cited(stored.new_items[-1]),
+        "session": [item["role"] for item in items],
     }
 
 

@@ -37,6 +37,8 @@ def main(address: str) -> dict[str, Any]:
     inputs = client.responses.input_items.list(whole.id)
     assert [item.type for item in inputs.data] == ["message"]
     assert validated(client.responses.retrieve(whole.id)).id == whole.id
+    listed = [each.id for each in client.responses.list(limit=2)]
+    assert (len(listed), listed[-1]) == (3, whole.id)
     assert client.responses.delete(whole.id).deleted
     return {
         "whole": shown(whole.output),

@@ -36,6 +36,8 @@ def main(address: str) -> dict[str, Any]:
     client.responses.create(**ASKED, conversation=conversation.id)
     items = client.conversations.items.list(conversation.id).data
     assert client.responses.retrieve(whole.id).id == whole.id
+    assert client.responses.list(model="none").data == []
+    assert client.responses.list(limit=3).data[-1].id == whole.id
     client.responses.delete(whole.id)
     return {
         "whole": shown(whole.output),

@@ -68,7 +68,7 @@ ROUTES = {
     "/v1/files/{file_id}/content": {"get"},
     "/v1/embeddings": {"post"},
     "/v1/chat/completions": {"post"},
-    "/v1/responses": {"post"},
+    "/v1/responses": {"get", "post"},
     "/v1/responses/{response_id}": {"get", "delete"},
     "/v1/responses/{response_id}/cancel": {"post"},
     "/v1/responses/{response_id}/input_items": {"get"},

@@ -87,6 +87,7 @@ def test_stored_things_of_others_do_not_exist(app: InProcess, ann: Holder) -> No
     made = conversation["id"]
     item = ann.ok("GET", f"/v1/conversations/{made}/items")["data"][0]["id"]
     routes: list[tuple[str, str, Any]] = [
+        ("GET", "/v1/responses?after={r}", None),
         ("GET", "/v1/responses/{r}", None),
         ("GET", "/v1/responses/{r}/input_items", None),
         ("POST", "/v1/responses/{r}/cancel", {}),
