@@ -274,6 +274,10 @@ class InferenceProvider(Provider):
     def models(self) -> list[str]:
         """Return the names of the models that the operator configured, without loading them."""
 
+    def sees_images(self, model: str) -> bool:
+        """Return True if a model reads images in messages; False by default."""
+        return False
+
     @abstractmethod
     def chat(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
         """Stream the answer of a model of `models()`. Ending the iteration ends the model's work.

@@ -14,7 +14,7 @@ from corral.server.errors import WireError
 from corral.server.openai.answered_chat import vector_dbs_of
 from corral.server.openai.chat import check_model
 from corral.server.openai.file_search import check_stores
-from corral.server.openai.response_items import Item, messages_of, read_items
+from corral.server.openai.response_items import Item, has_image, messages_of, read_items
 from corral.server.openai.response_requests import RESULTS, CreateResponse, Tools, read_tools
 from corral.server.openai.response_stream import ResponseWriter
 
@@ -71,6 +71,14 @@ async def prepared(request: CreateResponse, stack: Stack) -> Work:
         {**request.echo(), "tools": list(tools.echo)}, with_results=with_results
     )
     ask = _ask(request, tools, vector_db_ids, stack, messages, sources)
+    if has_image([*before, *inputs]) and not stack.inference(ask.model).sees_images(ask.model):
+        raise WireError(
+            400,
+            "unsupported_value",
+            f"The model {ask.model!r} reads no images.",
+            hint="Models that do are named in image_models of remote::chat in run.yaml.",
+            field="input",
+        )
     newest = before[-1]["id"] if before else None
     return Work(request, ask, newest, inputs, writer, tools.place)
 

@@ -29,6 +29,7 @@ _PREFIXES = {
     "reasoning": "rs",
 }
 """By type, how the id of an item begins; also the types that are read."""
+_IMAGE = "input_image"
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text"})
 
 
@@ -134,9 +135,9 @@ async def _part(given: Any, stack: Stack, field: str) -> Item:
     kind = given.get("type") if isinstance(given, dict) else None
     if kind == "input_file":
         return {"type": "input_text", "text": await _file_text(given, stack, field)}
-    name = "refusal" if kind == "refusal" else "text"
-    if not isinstance(kind, str) or (kind != "refusal" and kind not in _TEXTS):
-        hint = "The models of this server read text. Send input_text, or input_file."
+    name = {"refusal": "refusal", _IMAGE: "image_url"}.get(str(kind), "text")
+    if not isinstance(kind, str) or (name == "text" and kind not in _TEXTS):
+        hint = "Send input_text, input_file or input_image."
         what = f"{field}.type is {str(kind)[:100]!r}."
         raise WireError(400, "unsupported_value", what, hint=hint, field=f"{field}.type")
     if not isinstance(given.get(name), str):
@@ -205,12 +206,28 @@ def messages_of(items: Sequence[Item]) -> tuple[list[Message], list[Source]]:
     return messages, sources
 
 
+def has_image(items: Sequence[Item]) -> bool:
+    """Return True if a message has an image."""
+    contents = (item["content"] for item in items if item["type"] == "message")
+    return any(part["type"] == _IMAGE for content in contents for part in content)
+
+
 def _message(item: Item, sources: Sequence[Source]) -> Message:
     role = "system" if item["role"] == "developer" else item["role"]
     content: list[Item] = item["content"]
     if role == "assistant":
         return {"role": role, "content": "".join(_marked(part, sources) for part in content)}
+    if has_image([item]):
+        return {"role": role, "content": [_chat_part(part) for part in content]}
     return {"role": role, "content": _text(content)}
+
+
+def _chat_part(part: Item) -> Item:
+    """Return a part of a message as chat completions have it."""
+    if part["type"] != _IMAGE:
+        return {"type": "text", "text": _text([part])}
+    detail = {"detail": part["detail"]} if isinstance(part.get("detail"), str) else {}
+    return {"type": "image_url", "image_url": {"url": part["image_url"], **detail}}
 
 
 def _text(content: str | Sequence[Item]) -> str:

@@ -16,6 +16,7 @@ class ChatConfig(ServiceConfig):
     Attributes:
         base_url: The part before `/chat/completions`, as OpenAI clients take it.
         models: At least one; what a request may name.
+        image_models: The `models` that read images; default none.
         max_output_tokens: Longest rewritten question; default 128. A chat has its own bound.
         reasoning: For OpenAI's models that think first: the bound is sent as
             `max_completion_tokens`, and no temperature, which they refuse. Their thoughts count:
@@ -27,6 +28,9 @@ class ChatConfig(ServiceConfig):
     """
 
     models: Annotated[list[ModelName], AfterValidator(each_once)] = Field(min_length=1)
+    image_models: Annotated[list[ModelName], AfterValidator(each_once)] = Field(
+        default_factory=list
+    )
     max_output_tokens: int = Field(default=128, ge=1, le=100_000)
     reasoning: bool = False
     timeout_seconds: float = Field(default=30, gt=0, le=600)

@@ -36,6 +36,10 @@ class ChatProvider(InferenceProvider):
         return list(self._config.models)
 
     @override
+    def sees_images(self, model: str) -> bool:
+        return model in self._config.image_models
+
+    @override
     async def chat(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
         model = str(request["model"])
         if model not in self._config.models:

@@ -21,7 +21,8 @@ QUESTION = "What keeps the sheep in?"
 
 def with_model(service: ChatService, **sections: Any) -> RunConfig:
     """Return the configuration with the service's model `tiny`, and the one that quotes."""
-    config = {"base_url": service.url, "models": ["tiny"], "max_retries": 0}
+    config: Json = {"base_url": service.url, "models": ["tiny", "seeing"], "max_retries": 0}
+    config["image_models"] = ["seeing"]
     inference = [
         {"provider_id": "llm", "provider_type": "remote::chat", "config": config},
         {"provider_id": "extractive", "provider_type": "inline::extractive"},

@@ -435,10 +435,25 @@ def test_files_in_the_input(service: ChatService, answering: openai.OpenAI) -> N
     sent = service.requests[-1]["messages"][-1]["content"]
     assert "Twelve sheep." in sent
     assert "a.txt:\nfive" in sent
-    image: Any = [{"type": "input_image", "image_url": "data:image/png;base64,aaaa"}]
-    with pytest.raises(openai.BadRequestError) as caught:
-        ask(answering, input=[{"role": "user", "content": image}])
-    assert caught.value.code == "unsupported_value"
+
+
+def test_images_for_models_that_see(service: ChatService, answering: openai.OpenAI) -> None:
+    """A model that is marked as seeing gets the image; for another one it is a 400."""
+    url = "data:image/png;base64,aaaa"
+    parts: Any = [
+        {"type": "input_text", "text": "What is it?"},
+        {"type": "input_image", "image_url": url, "detail": "low"},
+    ]
+    message: Any = [{"role": "user", "content": parts}]
+    response = ask(answering, model="seeing", tools=[], input=message)
+    assert service.requests[-1]["messages"][-1]["content"] == [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": url, "detail": "low"}},
+    ]
+    for body in ({"input": message}, {"previous_response_id": response.id}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            ask(answering, **body)
+        assert caught.value.code == "unsupported_value"
 
 
 def test_what_is_not_stored_does_not_exist(service: ChatService, answering: openai.OpenAI) -> None:
