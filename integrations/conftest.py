@@ -55,6 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]})
     thread.start()
     while not running.started:
+        assert thread.is_alive(), "the server did not start"
         time.sleep(0.01)
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     running.should_exit = True
