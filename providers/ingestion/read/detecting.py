@@ -6,11 +6,11 @@ import codecs
 import io
 import re
 import zipfile
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from corral.api.errors import InvalidRequest
+from corral.providers.ingestion.read import compression
 
 TEXT = "text/plain"
 MARKDOWN = "text/markdown"
@@ -62,7 +62,7 @@ _SIGNATURES = {
     b"\x1aE\xdf\xa3": "a film", b"\x1f\x8b": "a compressed file", b"BZh": "a compressed file",
     b"\xfd7zXZ": "a compressed file", b"7z\xbc\xaf": "an archive", b"Rar!": "an archive",
     b"\x28\xb5\x2f\xfd": "a compressed file", b"\x7fELF": "a program", b"{\\rtf": "an RTF file",
-    b"SQLite format 3\0": "a database", b"%!PS": "a PostScript file",
+    b"SQLite format 3\0": "a database", b"%!PS": "a PostScript file", b"<svg": "a picture",
 }  # fmt: skip
 _ARCHIVE = (b"PK\3\4", b"PK\5\6")
 _OPEN = ("", TEXT, MARKDOWN)
@@ -75,11 +75,21 @@ _CELLS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:cells|worksheets|metadata|nb
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*\S|[ \t]+\S")
 _MAIL = {b"from", b"to", b"subject", b"date", b"received", b"message-id", b"mime-version"}
 _HEAD = 4096
+_CONTROLS = bytes({*range(32), 127} - {*b"\t\n\v\f\r\b\x1b"})
+_MAX_CONTROL_SHARE = 0.02
+"""Share of control characters in a text. Random bytes have a tenth; terminal logs use escapes and
+old manuals use backspaces, which do not count."""
+_PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY", re.MULTILINE)
 
 
 def type_of(filename: str) -> str | None:
-    """Return the MIME type of a file by its name; None where that says nothing."""
-    return SUFFIXES.get(PurePosixPath(filename).suffix.lower())
+    """Return the MIME type of a file by its name; None where that says nothing.
+
+    The suffix of a compressed file does not count: `notes.md.gz` is Markdown.
+    """
+    path = PurePosixPath(filename.lower())
+    path = path.with_suffix("") if path.suffix in compression.SUFFIXES else path
+    return SUFFIXES.get(path.suffix)
 
 
 def detected(data: bytes, named: str, charset: str | None = None) -> str:
@@ -107,6 +117,8 @@ def detected(data: bytes, named: str, charset: str | None = None) -> str:
     is_wide = data.startswith(marks) or (charset or "").startswith(("utf-16", "utf16", "utf_16"))
     if b"\0" in data[:_HEAD] and not is_wide:
         raise unsupported("The file is not text: it holds zero bytes")
+    if not named and not is_wide and _is_noise(data[:_HEAD]):
+        raise unsupported("The file is not text: it holds control characters")
     return named or _kind_of_text(data[:_HEAD])
 
 
@@ -126,18 +138,30 @@ def stated(data: bytes, named: str) -> str:
     return HTML if is_page else found
 
 
-def stated_in(path: Path) -> str | None:
-    """Return the MIME type of a file whose name says nothing; None for text and what is not read.
+def type_in(path: Path) -> str:
+    """Return the MIME type of a file whose name says nothing, by its content.
 
-    Reads the beginning of the file, and of an archive the names in it.
+    Reads the beginning of the file, also inside of gzip, bzip2 or xz, and of an archive the names
+    in it.
+
+    Raises:
+        InvalidRequest: It is of a kind that cannot be read, a private key, or damaged.
+        OSError: It cannot be opened.
     """
-    with suppress(InvalidRequest, OSError), path.open("rb") as file:
+    with path.open("rb") as file:
         head = file.read(_HEAD)
         if head.startswith(_ARCHIVE):
             return _packed(file, "")
-        kind = TEXT if head.startswith(COMPOUND_FILE) else detected(head, "")
-        return None if kind == TEXT else kind
-    return None
+        if compression.is_compressed(head):
+            file.seek(0)
+            head = compression.beginning(file, _HEAD)
+    if head.startswith(_ARCHIVE):
+        raise unsupported("The file is a compressed archive")
+    if head.startswith(COMPOUND_FILE):
+        raise unsupported("The file is an Office file of before 2007, or an installer")
+    if _PRIVATE_KEY.search(head):
+        raise unsupported("The file is a private key")
+    return detected(head, "")
 
 
 def unsupported(what: str) -> InvalidRequest:
@@ -156,12 +180,19 @@ def _signed(data: bytes, named: str) -> str:
         return PDF
     if data.startswith(_ARCHIVE):
         return _packed(io.BytesIO(data), named)
+    if data[257:262] == b"ustar":
+        raise unsupported("The file is an archive")
     if data.startswith(COMPOUND_FILE):
         return named if named in {DOCX, PPTX, XLSX, XLS} else _compound(data)
     for signature, what in _SIGNATURES.items():
         if data.startswith(signature):
             raise unsupported(f"The file is {what}")
     return ""
+
+
+def _is_noise(head: bytes) -> bool:
+    """Return True if too many bytes are control characters."""
+    return len(head) - len(head.translate(None, _CONTROLS)) > len(head) * _MAX_CONTROL_SHARE
 
 
 def _is_notebook(data: bytes) -> bool:

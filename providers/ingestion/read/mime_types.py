@@ -8,6 +8,7 @@ import codecs
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from corral.api.errors import InvalidRequest
+from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import HTML, MARKDOWN, NOTEBOOK, TEXT, type_of
 from corral.providers.ingestion.read.formats import code
 
@@ -23,7 +24,7 @@ _ALIASES = {
 _TEXT_TYPES = frozenset(
     f"application/{name}" for name in ("json", "jsonl", "xml", "yaml", "x-yaml", "toml", "sql")
 )
-_VAGUE = frozenset({"", TEXT, "application/octet-stream"})
+_VAGUE = frozenset({"", TEXT, "application/octet-stream", *compression.MIME_TYPES})
 # Those in use; Python knows others that do not decode text, or decode it very slowly.
 _CHARSETS = frozenset(
     codecs.lookup(name).name

@@ -16,6 +16,7 @@ from pathlib import Path
 from corral.api.errors import InvalidRequest
 from corral.api.invisible import clean_text
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
     CSV,
     DOCX,
@@ -106,7 +107,8 @@ def parse(
     Args:
         content: Text, or the bytes of a file.
         mime_type: What it is, perhaps with a charset; None means text, or what the bytes say. Bytes
-            that say what they are win. `text/*`, XML, YAML and the like are taken as they are;
+            that say what they are win. A compressed file (gzip, bzip2, xz) is unpacked, once, and
+            the type is its content's. `text/*`, XML, YAML and the like are taken as they are;
             HTML, mail, tables, source code, PDF, EPUB and Office files are read.
         limits: Limits on pages, paragraphs and characters.
 
@@ -118,6 +120,9 @@ def parse(
     """
     named, charset = split_mime_type(mime_type)
     if isinstance(content, bytes):
+        if compression.is_compressed(content):
+            content = compression.unpacked(content)
+            named = "" if named in compression.MIME_TYPES else named
         kind = detected(content, named, charset)
         if kind in _OF_BYTES:
             return _document(_OF_BYTES[kind](content, limits), limits)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import io
+import lzma
 import os
 import random
 import time
@@ -145,7 +147,12 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "book without its list": ("a.epub", lambda: without(good("epub"), ".opf")),
     "book of entities": ("a.epub", lambda: with_entity(good("epub"), "EPUB/content.opf")),
     "archive in disguise": ("a.docx", lambda: without(good("epub"), "mimetype")),
-    "compressed text": ("a.txt", lambda: gzip.compress(b"hay " * 1000)),
+    "text compressed twice": ("a.txt", lambda: gzip.compress(gzip.compress(b"hay " * 1000))),
+    "truncated compressed text": ("a.txt.xz", lambda: lzma.compress(noise(9000))[:4000]),
+    "gzip bomb": ("a.txt.gz", lambda: gzip.compress(bytes(300_000_000), 1)),
+    "bzip2 bomb": ("a.txt.bz2", lambda: bz2.compress(b" " * 300_000_000)),
+    "xz bomb": ("a.pdf.xz", lambda: lzma.compress(bytes(300_000_000), preset=0)),
+    "compressed archive": ("a.tar.gz", lambda: gzip.compress(noise(9000))),
     "program named as text": ("a.md", lambda: b"\x7fELF" + noise(5000)),
     "noise named as text": ("a.txt", lambda: noise(5000)),
     "picture named as a page": ("a.html", lambda: b"\x89PNG\r\n\x1a\n" + noise(5000)),
@@ -211,7 +218,7 @@ async def test_a_hostile_file_is_an_error_within_bounds(
 
 @pytest.mark.parametrize(
     ("what", "field"),
-    [("compressed text", "mime_type"), ("program named as text", "mime_type"),
+    [("text compressed twice", "mime_type"), ("program named as text", "mime_type"),
      ("noise named as text", "mime_type"), ("archive in disguise", "mime_type"),
      ("truncated PDF", "content"), ("text in another charset", "content")],
 )  # fmt: skip
