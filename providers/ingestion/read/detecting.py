@@ -25,13 +25,16 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 ODS = "application/vnd.oasis.opendocument.spreadsheet"
+ODT = "application/vnd.oasis.opendocument.text"
+ODP = "application/vnd.oasis.opendocument.presentation"
+RTF = "application/rtf"
 XLS = "application/vnd.ms-excel"
 EPUB = "application/epub+zip"
 
 COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """How an encrypted Office file begins, and one of Office 2003 and before."""
 
-BINARY = (PDF, DOCX, PPTX, XLSX, ODS, XLS, EPUB)
+BINARY = (PDF, DOCX, PPTX, XLSX, ODS, ODT, ODP, RTF, XLS, EPUB)
 """What is read of bytes alone."""
 
 TITLED = (MARKDOWN, HTML, EPUB, MAIL, NOTEBOOK)
@@ -41,7 +44,8 @@ SUFFIXES: dict[str, str] = {
     ".txt": TEXT, ".text": TEXT, ".log": TEXT, ".rst": "text/x-rst",
     ".md": MARKDOWN, ".markdown": MARKDOWN, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
     ".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".xlsm": XLSX, ".xls": XLS,
-    ".ods": ODS, ".epub": EPUB, ".eml": MAIL, ".csv": CSV, ".tsv": TSV, ".json": JSON,
+    ".ods": ODS, ".odt": ODT, ".odp": ODP, ".rtf": RTF, ".epub": EPUB, ".eml": MAIL,
+    ".csv": CSV, ".tsv": TSV, ".json": JSON,
     ".ipynb": NOTEBOOK, ".jsonl": "application/jsonl", ".ndjson": "application/jsonl",
     ".xml": "application/xml", ".yaml": "application/yaml", ".yml": "application/yaml",
     ".toml": "application/toml", ".sql": "application/sql",
@@ -61,7 +65,7 @@ _SIGNATURES = {
     b"OggS": "a sound or a film", b"ID3": "a sound", b"fLaC": "a sound",
     b"\x1aE\xdf\xa3": "a film", b"\x1f\x8b": "a compressed file", b"BZh": "a compressed file",
     b"\xfd7zXZ": "a compressed file", b"7z\xbc\xaf": "an archive", b"Rar!": "an archive",
-    b"\x28\xb5\x2f\xfd": "a compressed file", b"\x7fELF": "a program", b"{\\rtf": "an RTF file",
+    b"\x28\xb5\x2f\xfd": "a compressed file", b"\x7fELF": "a program",
     b"SQLite format 3\0": "a database", b"%!PS": "a PostScript file", b"<svg": "a picture",
 }  # fmt: skip
 _ARCHIVE = (b"PK\3\4", b"PK\5\6")
@@ -178,6 +182,8 @@ def _signed(data: bytes, named: str) -> str:
         named == PDF and b"%PDF-" in data[:1024]
     ):
         return PDF
+    if data.startswith(b"{\\rtf"):
+        return RTF
     if data.startswith(_ARCHIVE):
         return _packed(io.BytesIO(data), named)
     if data[257:262] == b"ustar":
@@ -214,7 +220,7 @@ def _packed(file: IO[bytes], named: str) -> str:
             hint="It may be truncated: check that it opens elsewhere.",
             field="content",
         ) from error
-    for kind in (EPUB, ODS):
+    for kind in (EPUB, ODS, ODT, ODP):
         if says.strip() == kind.encode():
             return kind
     if "_rels/.rels" in names:

@@ -26,9 +26,12 @@ from corral.providers.ingestion.read.detecting import (
     MAIL,
     MARKDOWN,
     NOTEBOOK,
+    ODP,
     ODS,
+    ODT,
     PDF,
     PPTX,
+    RTF,
     TEXT,
     TSV,
     XLS,
@@ -42,8 +45,10 @@ from corral.providers.ingestion.read.formats import (
     html,
     mail,
     notebook,
+    opendocument,
     pdf,
     rows,
+    rtf,
     sheets,
     slides,
     word,
@@ -64,7 +69,8 @@ _PAGE_BREAK = "\n\n"
 
 _OF_BYTES: dict[str, Callable[[bytes, DocumentLimits], Readable]] = {
     PDF: pdf.read, DOCX: word.read, PPTX: slides.read, XLSX: sheets.read, ODS: sheets.read,
-    XLS: sheets.read, EPUB: book.read,
+    XLS: sheets.read, ODT: opendocument.read, ODP: opendocument.read, RTF: rtf.read,
+    EPUB: book.read,
 }  # fmt: skip
 
 

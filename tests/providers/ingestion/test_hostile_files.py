@@ -22,7 +22,7 @@ from corral.providers.base.config import RagSettings
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.ingestion.read.reading import Reader
 
-from .made_files import FORMATS
+from .made_files import FORMATS, opendocument
 from .test_parsing import docx, paragraph
 from .test_reading import slow_pdf
 
@@ -143,6 +143,25 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "workbook with a stray cell": ("a.xlsx", stray_cell),
     "workbook that is a bomb": ("a.xlsx", lambda: bomb("xlsx", "xl/worksheets/sheet1.xml")),
     "old workbook of noise": ("a.xls", lambda: COMPOUND + noise(9000)),
+    "truncated text of LibreOffice": ("a.odt", lambda: good("odt")[:-900]),
+    "text of LibreOffice without its text": ("a.odt", lambda: without(good("odt"), "content")),
+    "text of LibreOffice of entities": ("a.odt", lambda: with_entity(good("odt"), "content.xml")),
+    "text of LibreOffice with a password": ("a.odt", lambda: flagged(good("odt"))),
+    "text of LibreOffice of empty paragraphs": (
+        "a.odt", lambda: opendocument("text", "<text:p/>" * 5_000_000)
+    ),
+    "text of LibreOffice of deep tables": (
+        "a.odt", lambda: opendocument("text", "<table:table>" * 500_000)
+    ),
+    "text of LibreOffice that is a bomb": ("a.odt", lambda: bomb("odt", "content.xml")),
+    "slides of LibreOffice without end": (
+        "a.odp", lambda: opendocument("presentation", "<draw:page/>" * 100_000)
+    ),
+    "RTF without a word": ("a.rtf", lambda: b"{\\rtf1" + b"{" * 1_000_000),
+    "RTF by name only": ("a.rtf", lambda: b"plain words"),
+    "RTF of links that take forever": (
+        "a.rtf", lambda: b"{\\rtf1 " + b"{\\field{\\*\\fldinst{HYPERLINK " * 100_000
+    ),
     "truncated book": ("a.epub", lambda: good("epub")[:900]),
     "book without its list": ("a.epub", lambda: without(good("epub"), ".opf")),
     "book of entities": ("a.epub", lambda: with_entity(good("epub"), "EPUB/content.opf")),
