@@ -20,6 +20,7 @@ from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
     BINARY,
     HTML,
+    MAIL,
     NOTEBOOK,
     TEXT,
     TITLED,
@@ -27,6 +28,7 @@ from corral.providers.ingestion.read.detecting import (
     type_in,
     type_of,
 )
+from corral.providers.ingestion.read.formats.mail import split_attachments
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
 from corral.server.cli.file_names import left_out
 
@@ -119,8 +121,7 @@ class ReadOptions:
         try:
             return type_in(path)
         except InvalidRequest as error:
-            reason = error.message.removeprefix("The file is ").rstrip(".")
-            raise SkippedFileError(reason[0].lower() + reason[1:]) from None
+            raise SkippedFileError(skip_reason(error)) from None
         except OSError:
             return TEXT  # reading it says why it cannot be read
 
@@ -147,6 +148,12 @@ class Report:
 def origin_of(path: Path) -> str:
     """Return a hash of a file's path, which need not exist any more."""
     return hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
+
+
+def skip_reason(error: InvalidRequest) -> str:
+    """Return the kind of a file that cannot be read, such as "a picture"."""
+    reason = error.message.removeprefix("The file is ").rstrip(".")
+    return reason[0].lower() + reason[1:]
 
 
 class SkippedFileError(Exception):
@@ -220,9 +227,23 @@ def read_document(
     except InvalidRequest as error:
         raise BadFileError(f"{error.message} {error.hint}") from None
     _check_size(len(data), file, options)
+    return document_of(file, data, options, report)
+
+
+def document_of(
+    file: SourceFile, data: bytes, options: ReadOptions, report: Report | None = None
+) -> JSON:
+    """Return the content of a file as `read_document` does.
+
+    Raises:
+        SkippedFileError, BadFileError: As `read_document` says.
+    """
     if not data.strip():
         raise SkippedFileError("empty")
     mime_type = _kind(file, data, options)
+    if mime_type == MAIL:  # Attachments are documents of their own.
+        with suppress(InvalidRequest):  # The server says what is wrong with it.
+            data, _ = split_attachments(data)
     metadata: JSON = {"source": file.document_id}  # without the folders of this machine
     if mime_type not in TITLED:
         metadata["title"] = file.path.stem if type_of(file.path.name) else file.path.name
