@@ -31,6 +31,10 @@ RTF = "application/rtf"
 XLS = "application/vnd.ms-excel"
 EPUB = "application/epub+zip"
 
+VTT = "text/vtt"
+SRT = "text/x-subrip"
+SUBTITLES = (VTT, SRT)
+
 COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """How an encrypted Office file begins, and one of Office 2003 and before."""
 
@@ -42,6 +46,8 @@ TITLED = (MARKDOWN, HTML, EPUB, MAIL, NOTEBOOK)
 
 SUFFIXES: dict[str, str] = {
     ".txt": TEXT, ".text": TEXT, ".log": TEXT, ".rst": "text/x-rst",
+    ".adoc": "text/asciidoc", ".asciidoc": "text/asciidoc", ".org": "text/org",
+    ".tex": "text/x-tex", ".ltx": "text/x-tex", ".vtt": VTT, ".srt": SRT,
     ".md": MARKDOWN, ".markdown": MARKDOWN, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
     ".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".xlsm": XLSX, ".xls": XLS,
     ".ods": ODS, ".odt": ODT, ".odp": ODP, ".rtf": RTF, ".epub": EPUB, ".eml": MAIL,
@@ -76,6 +82,7 @@ _PAGE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )  # `*+`: comments have one reading; tried in every grouping they would take forever
 _CELLS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:cells|worksheets|metadata|nbformat\w*)"\s*:')
+_VTT = re.compile(rb"(?:\xef\xbb\xbf)?WEBVTT(?:[ \t\r\n]|$)")
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*\S|[ \t]+\S")
 _MAIL = {b"from", b"to", b"subject", b"date", b"received", b"message-id", b"mime-version"}
 _HEAD = 4096
@@ -138,6 +145,8 @@ def stated(data: bytes, named: str) -> str:
     found = _signed(data, named)
     if not found and named in ("", TEXT, JSON) and _is_notebook(data):
         return NOTEBOOK
+    if not found and named in ("", TEXT) and _VTT.match(data):
+        return VTT
     is_page = not found and named in _OPEN and _PAGE.match(data[:_HEAD])
     return HTML if is_page else found
 

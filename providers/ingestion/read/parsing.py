@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.api.invisible import clean_text
@@ -32,6 +33,7 @@ from corral.providers.ingestion.read.detecting import (
     PDF,
     PPTX,
     RTF,
+    SUBTITLES,
     TEXT,
     TSV,
     XLS,
@@ -42,8 +44,10 @@ from corral.providers.ingestion.read.detecting import (
 from corral.providers.ingestion.read.formats import (
     book,
     code,
+    front_matter,
     html,
     mail,
+    markup,
     notebook,
     opendocument,
     pdf,
@@ -51,6 +55,7 @@ from corral.providers.ingestion.read.formats import (
     rtf,
     sheets,
     slides,
+    subtitles,
     word,
 )
 from corral.providers.ingestion.read.formats.common import Readable
@@ -88,6 +93,7 @@ class ParsedDocument:
             where pages are not known. A page without text begins where the next one does.
         unread: Parts that were not read, such as "2 pictures" or "comments".
         has_lines: True if the lines of the text are the document's lines.
+        metadata: Values of its front matter.
     """
 
     text: str
@@ -97,6 +103,7 @@ class ParsedDocument:
     unread: tuple[str, ...] = ()
     headings: tuple[Heading, ...] = ()
     has_lines: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
 
     def page(self, position: int) -> int | None:
         """Return the page, from 1, that a character is on; None where pages are not known."""
@@ -182,12 +189,22 @@ def _textual(text: str, kind: str, limits: DocumentLimits) -> ParsedDocument:
     if kind in {CSV, TSV}:
         return _document(rows.read_csv(_trimmed(text), limits), limits)
     text = _checked(_trimmed(rows.read_json(text) if kind == JSON else text), limits)
+    if kind in SUBTITLES:
+        words, times = subtitles.read(text)
+        return ParsedDocument(_checked(words, limits), headings=times)
+    return _lined(text, kind)
+
+
+def _lined(text: str, kind: str) -> ParsedDocument:
+    """Return a text that keeps its lines, with its headings."""
     if kind in code.LANGUAGES:
         return ParsedDocument(text, headings=code.symbols(text, kind), has_lines=True)
     if kind != MARKDOWN:
-        return ParsedDocument(text, has_lines=True)
-    headings = tuple(markdown_headings(text))
-    return ParsedDocument(text, True, _title(None, headings), (), (), headings, True)
+        found = markup.headings(text, kind)
+        return ParsedDocument(text, title=_title(None, found), headings=found, has_lines=True)
+    headings, front = tuple(markdown_headings(text)), front_matter.read(text)
+    title = _title(str(front.pop("title", "")), headings)
+    return ParsedDocument(text, True, title, (), (), headings, True, front)
 
 
 def _document(read: Readable, limits: DocumentLimits) -> ParsedDocument:

@@ -162,6 +162,14 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "RTF of links that take forever": (
         "a.rtf", lambda: b"{\\rtf1 " + b"{\\field{\\*\\fldinst{HYPERLINK " * 100_000
     ),
+    "subtitles without a word": ("a.srt", lambda: b"1\n00:00:01,000 --> 00:00:02,000\n\n" * 9000),
+    "subtitles of one line": ("a.vtt", lambda: b"WEBVTT\n\n00:01.000 --> " + b"<v " * 300_000),
+    "headings without end": ("a.rst", lambda: b"=" * 999_000),
+    "LaTeX of open braces": ("a.tex", lambda: b"\\section{" * 100_000),
+    "front matter of aliases": (
+        "a.md", lambda: b"---\na: &a [x]\n" + b"b: &b [*a, *a]\n" * 900 + b"---\nhay"
+    ),
+    "front matter of brackets": ("a.md", lambda: b"---\na: " + b"[" * 9000 + b"\n---\nhay"),
     "truncated book": ("a.epub", lambda: good("epub")[:900]),
     "book without its list": ("a.epub", lambda: without(good("epub"), ".opf")),
     "book of entities": ("a.epub", lambda: with_entity(good("epub"), "EPUB/content.opf")),
@@ -194,7 +202,17 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes]]] = {
 }  # fmt: skip
 """By what it is: the name of a file and what makes it."""
 
-HARMLESS = {"code of deep brackets", "page of deep elements", "mail of nested parts"}
+HARMLESS = {
+    "subtitles without a word",
+    "subtitles of one line",
+    "headings without end",
+    "LaTeX of open braces",
+    "front matter of aliases",
+    "front matter of brackets",
+    "code of deep brackets",
+    "page of deep elements",
+    "mail of nested parts",
+}
 """Those that a reader may also get a text of, as long as it ends within the bounds."""
 
 
