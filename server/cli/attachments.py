@@ -37,12 +37,12 @@ def attachments_of(
     if document["mime_type"] != MAIL:
         return []
     try:
-        _, found = split_attachments(compression.unpacked(mail.path.read_bytes()))
+        _, contents = split_attachments(compression.unpacked(mail.path.read_bytes()))
     except (InvalidRequest, OSError):
         return []  # The server says what is wrong with the mail.
     options = dataclasses.replace(options, title=None)
     attached = []
-    for name, data in found.items():
+    for name, data in contents.items():
         file = dataclasses.replace(
             mail,
             path=mail.path / name,

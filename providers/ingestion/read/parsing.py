@@ -200,8 +200,8 @@ def _lined(text: str, kind: str) -> ParsedDocument:
     if kind in code.LANGUAGES:
         return ParsedDocument(text, headings=code.symbols(text, kind), has_lines=True)
     if kind != MARKDOWN:
-        found = markup.headings(text, kind)
-        return ParsedDocument(text, title=_title(None, found), headings=found, has_lines=True)
+        titles = markup.headings(text, kind)
+        return ParsedDocument(text, title=_title(None, titles), headings=titles, has_lines=True)
     headings, front = tuple(markdown_headings(text)), front_matter.read(text)
     title = _title(str(front.pop("title", "")), headings)
     return ParsedDocument(text, True, title, (), (), headings, True, front)

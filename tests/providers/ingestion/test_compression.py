@@ -21,7 +21,11 @@ from corral.providers.ingestion.read.reading import Reader
 
 from .made_files import FORMATS
 
-PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+}
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from corral.api.rag import RAGDocument
@@ -15,7 +17,7 @@ ROWS = [("Age", "Hay"), ("Lamb", "0.4 kg"), ("Ewe", "1.8 kg")]
 SHOWN = "| Age | Hay |\n| --- | --- |\n| Lamb | 0.4 kg |\n| Ewe | 1.8 kg |"
 
 
-def table(rows: list[tuple[str, ...]], head: str = "th", more: str = "") -> str:
+def table(rows: Sequence[tuple[str, ...]], head: str = "th", more: str = "") -> str:
     """Return rows as HTML, the first in cells of the given tag."""
     lines = (
         "".join(f"<{tag}>{cell}</{tag}>" for cell in row)

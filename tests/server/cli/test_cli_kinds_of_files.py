@@ -151,7 +151,11 @@ def test_a_kind_of_skipped_files_is_one_line(corral: Corral, tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+}
 
 
 @pytest.mark.parametrize("suffix", PACKERS)

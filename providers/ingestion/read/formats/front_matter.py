@@ -29,16 +29,16 @@ def read(text: str) -> dict[str, Any]:
 
     Dates are ISO 8601 text. YAML with aliases, too long or broken, is no front matter.
     """
-    found = _BLOCK.match(text[: MAX_LENGTH + 1])
-    if not found or sum(map(found[1].count, "[{")) > MAX_BRACKETS:
+    match = _BLOCK.match(text[: MAX_LENGTH + 1])
+    if not match or sum(map(match[1].count, "[{")) > MAX_BRACKETS:
         return {}
     import yaml  # noqa: PLC0415 - most documents need none of it
 
     try:
         # Aliases make a page of YAML a gigabyte of values.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(found[1])):
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(match[1])):
             return {}
-        values = yaml.safe_load(found[1])
+        values = yaml.safe_load(match[1])
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError):
         return {}
     if not isinstance(values, dict):

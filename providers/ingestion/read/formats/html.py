@@ -264,5 +264,5 @@ def _fill(row: list[str], below: dict[int, tuple[int, str]]) -> None:
 
 
 def _span(cell: Any, name: str) -> int:
-    said = cell.get(name, "1").strip()
-    return min(int(said), _MAX_SPAN) or 1 if said.isascii() and said.isdigit() else 1
+    span = cell.get(name, "1").strip()
+    return min(int(span), _MAX_SPAN) or 1 if span.isascii() and span.isdigit() else 1

@@ -65,12 +65,12 @@ def split_attachments(data: bytes) -> tuple[bytes, dict[str, bytes]]:
 
 def _split(data: bytes) -> tuple[bytes, dict[str, bytes]]:
     message = email.message_from_bytes(data, policy=email.policy.default)
-    found = {name: (part, _content(part)) for name, part in _attached(message)}
-    if not found:
+    parts = {name: (part, _content(part)) for name, part in _attached(message)}
+    if not parts:
         return data, {}
-    for part, _ in found.values():
+    for part, _ in parts.values():
         part.set_payload([EmailMessage()] if part.is_multipart() else "")
-    return message.as_bytes(), {name: content for name, (_, content) in found.items() if content}
+    return message.as_bytes(), {name: content for name, (_, content) in parts.items() if content}
 
 
 def _attached(message: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
@@ -79,8 +79,8 @@ def _attached(message: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
     parts = message.iter_attachments() if message.is_multipart() else ()
     for number, part in enumerate(islice(parts, MAX_ATTACHMENTS), 1):
         is_mail = part.get_content_type() == "message/rfc822"
-        said = part.get_filename() or (f"mail {number}.eml" if is_mail else "")
-        line = " ".join(clean_text(said).replace("\\", "/").split())
+        given = part.get_filename() or (f"mail {number}.eml" if is_mail else "")
+        line = " ".join(clean_text(given).replace("\\", "/").split())
         name = PurePosixPath(line).name[-MAX_NAME_LENGTH:].lstrip(".") or f"attachment {number}"
         name = f"{number} {name}" if name in names else name
         names.add(name)

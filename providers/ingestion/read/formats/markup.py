@@ -80,8 +80,8 @@ def _asciidoc(text: str) -> Iterator[Heading]:
         stripped = line[1].rstrip()
         if block or _ASCIIDOC_BLOCK.fullmatch(stripped):
             block = ("" if stripped == block else block) if block else stripped
-        elif found := _ASCIIDOC.fullmatch(stripped):
-            yield from _heading(line, len(found[1]), found[2])
+        elif match := _ASCIIDOC.fullmatch(stripped):
+            yield from _heading(line, len(match[1]), match[2])
 
 
 def _org(text: str) -> Iterator[Heading]:
@@ -89,18 +89,18 @@ def _org(text: str) -> Iterator[Heading]:
     for line in _lines(text):
         lower = line[1].strip().lower()
         inside = (inside or lower.startswith("#+begin_")) and not lower.startswith("#+end_")
-        if not inside and (found := _ORG.fullmatch(line[1])):
+        if not inside and (match := _ORG.fullmatch(line[1])):
             yield from _heading(
-                line, len(found[1]), _ORG_TAGS.sub("", _ORG_WORDS.sub("", found[2]))
+                line, len(match[1]), _ORG_TAGS.sub("", _ORG_WORDS.sub("", match[2]))
             )
 
 
 def _latex(text: str) -> Iterator[Heading]:
     for line in _lines(text):
-        if found := _LATEX.match(line[1].lstrip()):
-            inside = line[1].lstrip()[found.end() :][: 2 * MAX_HEADING_LENGTH]
+        if match := _LATEX.match(line[1].lstrip()):
+            inside = line[1].lstrip()[match.end() :][: 2 * MAX_HEADING_LENGTH]
             title = re.sub(r"\\[A-Za-z]+\*?|[{}~]", " ", _to_brace(inside))
-            yield from _heading(line, _LATEX_LEVELS[found[1]], title)
+            yield from _heading(line, _LATEX_LEVELS[match[1]], title)
 
 
 def _to_brace(text: str) -> str:

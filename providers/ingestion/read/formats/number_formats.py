@@ -48,7 +48,7 @@ def cell_number(row: int, column: int) -> int:
 def formats_of(archive: zipfile.ZipFile) -> dict[str, Formats]:
     """Return the number formats of the cells of each sheet that has some, by the sheet's name.
 
-    A workbook whose styles cannot be read has none: its values are read without them.
+    If the styles of a workbook cannot be read, it has none.
     """
     with suppress(*_BROKEN):
         main = main_part(archive)
@@ -63,20 +63,20 @@ def formats_of(archive: zipfile.ZipFile) -> dict[str, Formats]:
 def _sheets(
     archive: zipfile.ZipFile, main: str, parts: dict[str, tuple[str, str]]
 ) -> dict[str, str]:
-    found: dict[str, str] = {}
+    sheets: dict[str, str] = {}
 
     def start(name: str, attributes: dict[str, str]) -> None:
         if name == "sheet":  # its own id is `sheetId`
             kind, part = parts[attributes["id"]]
             if kind == "worksheet":
-                found[attributes["name"]] = part
+                sheets[attributes["name"]] = part
 
     parse_xml(archive, main, start)
-    return found
+    return sheets
 
 
 def _of_sheet(archive: zipfile.ZipFile, part: str, codes: dict[str, str]) -> Formats:
-    found: Formats = {}
+    formats: Formats = {}
     row = column = -1
 
     def start(name: str, attributes: dict[str, str]) -> None:
@@ -86,10 +86,10 @@ def _of_sheet(archive: zipfile.ZipFile, part: str, codes: dict[str, str]) -> For
         elif name == "c":
             column = _column(attributes["r"]) if "r" in attributes else column + 1
             if code := codes.get(attributes.get("s", "")):
-                found[cell_number(row, column)] = code
+                formats[cell_number(row, column)] = code
 
     parse_xml(archive, part, start)
-    return found
+    return formats
 
 
 def _codes(archive: zipfile.ZipFile, part: str) -> dict[str, str]:
@@ -181,5 +181,5 @@ def _digits(number: Decimal, pattern: str) -> str:
     grouped = f"{int(integer):,}" if "," in whole.rstrip(",") else integer
     integer = (grouped if int(integer) else "").rjust(whole.count("0"), "0")
     optional = len(decimals) - len(decimals.rstrip("#?"))
-    kept = fraction[: len(fraction) - optional] + fraction[len(fraction) - optional :].rstrip("0")
-    return f"{integer}.{kept}" if kept else integer
+    places = fraction[: len(fraction) - optional] + fraction[len(fraction) - optional :].rstrip("0")
+    return f"{integer}.{places}" if places else integer

@@ -178,8 +178,8 @@ class _Text:
             return 1 if self.slides == 1 else 2
         if attributes.get("style-name") in self._titles:
             return 0
-        said = attributes.get("outline-level", "1")
-        return (int(said) if said.isdigit() else 1) if name == "h" else None
+        number = attributes.get("outline-level", "1")
+        return (int(number) if number.isdigit() else 1) if name == "h" else None
 
     def _add(self, text: str, level: int | None) -> None:
         """Add a paragraph to the place that is open: a cell, notes, or the page."""

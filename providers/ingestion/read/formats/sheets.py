@@ -43,8 +43,8 @@ def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
     for sheet in book.sheets_metadata:
         if sheet.typ != calamine.SheetTypeEnum.WorkSheet:
             continue
-        found = formats.pop(sheet.name, {})
-        rows = list(_rows(book.get_sheet_by_name(sheet.name), found, limits, room))
+        cell_formats = formats.pop(sheet.name, {})
+        rows = list(_rows(book.get_sheet_by_name(sheet.name), cell_formats, limits, room))
         room -= sum(len(cell) for row in rows for cell in row)
         text = table(rows)
         texts += [f"## {' '.join(sheet.name.split())}\n\n{text}"] if text else []
