@@ -11,7 +11,7 @@ _LEFT_OUT = {
         ".env", ".env.*", "*.env", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".htpasswd",
         "htpasswd", ".git-credentials", "credentials", "credentials.json",
         "credentials.csv", "secrets.json", "secrets.y*ml", "secrets.toml", "*.tfstate",
-        "*.tfvars", "*.kubeconfig", "kubeconfig",
+        "*.tfvars", "*.kubeconfig", "kubeconfig", "shadow", "shadow-", "gshadow", "gshadow-",
     ),
     "lock file": (
         "*.lock", "*-lock.json", "*-lock.yaml", "npm-shrinkwrap.json", "package.resolved",
