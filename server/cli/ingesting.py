@@ -309,7 +309,8 @@ async def ingest_files(
         for batch in _batches(files):
             await following.until(AHEAD_DOCUMENTS, AHEAD_BYTES)
             documents = await asyncio.to_thread(_read_batch, batch, report, options, bars)
-            await following.submit(documents)
+            for first in range(0, len(documents), BATCH_DOCUMENTS):  # attachments add to a batch
+                await following.submit(documents[first : first + BATCH_DOCUMENTS])
         await following.until(0, 0)
     except CommandError as error:
         stored = f"Stored before that: {display.counted(report.documents, 'document')}."

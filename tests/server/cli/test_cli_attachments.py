@@ -6,6 +6,7 @@ import gzip
 from collections.abc import Callable
 from email.message import EmailMessage
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -14,8 +15,10 @@ from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.read.formats.mail import MAX_ATTACHMENTS, split_attachments
 from corral.providers.ingestion.read.parsing import parse
 from corral.server.cli.attachments import attachments_of
+from corral.server.cli.client import Client
 from corral.server.cli.failures import JSON
 from corral.server.cli.files import ReadOptions, Report, collect, read_document
+from corral.server.cli.ingesting import BATCH_DOCUMENTS
 
 from .stored_documents import stored
 
@@ -87,6 +90,28 @@ def test_attachments_go_with_their_mail(corral: Corral, tmp_path: Path) -> None:
     (folder / "order.eml").unlink()
     corral("ingest", "farm", folder, "--sync", "--yes")
     assert set(stored(corral)["document_ids"]) == {"a.txt"}
+
+
+def test_many_attachments_go_in_batches(
+    corral: Corral, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request has no more documents than it has of files.
+
+    If this fails: the server refuses a mail of many attachments, and each goes by itself.
+    """
+    sizes: list[int] = []
+    submit = Client.submit
+
+    async def watched(self: Client, db: str, bodies: Any, *rest: Any, **more: Any) -> Any:
+        sizes.append(len(bodies))
+        return await submit(self, db, bodies, *rest, **more)
+
+    monkeypatch.setattr(Client, "submit", watched)
+    sent = mail(**{f"a{number}_txt": f"Hay {number}" for number in range(BATCH_DOCUMENTS)})
+    (tmp_path / "order.eml").write_bytes(bytes(sent))
+    done = corral("ingest", "farm", tmp_path / "order.eml", "--create")
+    assert done.exit_code == 0, done.output
+    assert sizes == [BATCH_DOCUMENTS, 1]
 
 
 def test_an_attachment_is_read_as_a_file_is(tmp_path: Path) -> None:
