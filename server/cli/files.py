@@ -16,21 +16,21 @@ from typing import Any
 from pathspec import GitIgnoreSpec
 
 from corral.api.errors import InvalidRequest
+from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
     BINARY,
     HTML,
+    MAIL,
     NOTEBOOK,
-    SUFFIXES,
     TEXT,
     TITLED,
     stated,
-    stated_in,
+    type_in,
     type_of,
 )
+from corral.providers.ingestion.read.formats.mail import split_attachments
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
-
-_LOG = ".log"
-"""A suffix that only `as_text` includes."""
+from corral.server.cli.file_names import left_out
 
 _AS_BYTES = {*BINARY, NOTEBOOK}
 """Formats to send as bytes; a notebook's JSON holds pictures, which are not part of its text."""
@@ -72,7 +72,7 @@ class ReadOptions:
     """Options for selecting, reading and storing files.
 
     Attributes:
-        as_text: Patterns of names that are plain text, whatever their suffix.
+        as_text: Patterns of names that are plain text, whatever their suffix or content.
         encoding: Of all text files; None finds it out.
         max_characters: Maximum of one document, as the server says; None if it does not.
         max_body_mib: Maximum of one request, as the server says; None if it does not.
@@ -107,13 +107,23 @@ class ReadOptions:
         """Return True if `as_text` makes a file plain text."""
         return any(fnmatch(path.name, pattern) for pattern in self.as_text)
 
-    def mime_type(self, path: Path) -> str | None:
-        """Return the type of a file, None to skip it."""
-        if self.is_text(path):
-            return TEXT
-        if path.suffix.lower() == _LOG:
-            return None
-        return type_of(path.name) or (stated_in(path) if path.is_file() else None)
+    def mime_type(self, path: Path) -> str:
+        """Return the type of a file by its name, else by its content.
+
+        Raises:
+            SkippedFileError: Corral does not read files of its kind.
+        """
+        named = TEXT if self.is_text(path) else type_of(path.name)
+        if named:
+            return named
+        if not path.is_file():
+            raise SkippedFileError("not a regular file")
+        try:
+            return type_in(path)
+        except InvalidRequest as error:
+            raise SkippedFileError(skip_reason(error)) from None
+        except OSError:
+            return TEXT  # reading it says why it cannot be read
 
 
 DEFAULT_OPTIONS = ReadOptions()
@@ -140,6 +150,12 @@ def origin_of(path: Path) -> str:
     return hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
 
 
+def skip_reason(error: InvalidRequest) -> str:
+    """Return the kind of a file that cannot be read, such as "a picture"."""
+    reason = error.message.removeprefix("The file is ").rstrip(".")
+    return reason[0].lower() + reason[1:]
+
+
 class SkippedFileError(Exception):
     """A file to skip; the message says why."""
 
@@ -153,8 +169,8 @@ def collect(
 ) -> list[SourceFile]:
     """Return the files under some paths, by document id; skipped ones go to the report.
 
-    Folders are searched as `_walk` does, for the types of file that are known. A file that
-    is named itself is taken even when it is hidden, ignored or a link.
+    Folders are searched as `_walk` does, for files that Corral reads. A file that is named itself
+    is taken even when it is hidden, ignored, a link, or left out by its name.
 
     Raises:
         CommandError: A path does not exist, or two files would get the same document id.
@@ -203,21 +219,34 @@ def read_document(
         SkippedFileError: It is empty, or binary in spite of its name.
         BadFileError: It cannot be read or decoded, or is larger than the server takes.
     """
-    if file.size > _most_bytes(options, file):
-        raise BadFileError(
-            f"its {file.size / MIB:,.1f} MiB are more than a request may have "
-            f"(server.limits.max_body_mib is {options.max_body_mib:g})"
-        )
+    _check_size(file.size, file, options)
     try:
-        data = file.path.read_bytes()
+        data = compression.unpacked(file.path.read_bytes())
     except OSError as error:
         raise BadFileError(f"cannot be read: {error.strerror}") from None
+    except InvalidRequest as error:
+        raise BadFileError(f"{error.message} {error.hint}") from None
+    _check_size(len(data), file, options)
+    return document_of(file, data, options, report)
+
+
+def document_of(
+    file: SourceFile, data: bytes, options: ReadOptions, report: Report | None = None
+) -> JSON:
+    """Return the content of a file as `read_document` does.
+
+    Raises:
+        SkippedFileError, BadFileError: As `read_document` says.
+    """
     if not data.strip():
         raise SkippedFileError("empty")
     mime_type = _kind(file, data, options)
+    if mime_type == MAIL:  # Attachments are documents of their own.
+        with suppress(InvalidRequest):  # The server says what is wrong with it.
+            data, _ = split_attachments(data)
     metadata: JSON = {"source": file.document_id}  # without the folders of this machine
     if mime_type not in TITLED:
-        metadata["title"] = file.path.stem
+        metadata["title"] = file.path.stem if type_of(file.path.name) else file.path.name
     metadata |= options.metadata
     if options.title is not None:
         metadata["title"] = options.title
@@ -260,23 +289,31 @@ def _wanted(
     path: Path, document_id: str, report: Report, options: ReadOptions, *, named: bool
 ) -> Iterator[SourceFile]:
     """Yield the file if it should be ingested; otherwise note why not in the report."""
-    kind, source = options.mime_type(path), path.as_posix()
+    source = path.as_posix()
     try:
+        kind = options.mime_type(path)
         status = path.stat() if path.is_file() else None
+    except SkippedFileError as reason:
+        if named:
+            report.failed.append((source, f"Corral does not read this kind: {reason}"))
+        elif os.path.lexists(path):  # else it was deleted after it was listed
+            report.skipped.append((source, str(reason)))
+        return
     except OSError:
         status = None
-    if status and kind:
+    if status:
         yield SourceFile(path, document_id, source, status.st_size, kind, status.st_mtime_ns)
-    elif not os.path.lexists(path):
-        return  # deleted meanwhile
-    elif kind:  # a broken link, a pipe
+    elif os.path.lexists(path):  # a broken link, a pipe
         report.failed.append((source, "not a regular file"))
-    elif named:
-        types = " ".join(suffix for suffix in SUFFIXES if suffix != _LOG)
-        reason = f"unknown type; known: {types}. If it is text: --as-text {path.name!r}"
-        report.failed.append((source, reason))
-    else:
-        report.skipped.append((source, f"type {path.suffix or 'without suffix'}"))
+
+
+def _check_size(size: int, file: SourceFile, options: ReadOptions) -> None:
+    """Raise BadFileError if so many bytes do not fit into a request."""
+    if size > _most_bytes(options, file):
+        raise BadFileError(
+            f"its {size / MIB:,.1f} MiB are more than a request may have "
+            f"(server.limits.max_body_mib is {options.max_body_mib:g})"
+        )
 
 
 def _most_bytes(options: ReadOptions, file: SourceFile) -> float:
@@ -375,7 +412,7 @@ class _Choice:
 
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self._folder, self._root = folder, Path(os.path.realpath(folder))
-        self._hidden = options.hidden
+        self._options = options
         self._include, self._exclude = _globs(options.include), _globs(options.exclude)
         self._ignoring = None if options.no_ignore else _Ignoring(self._root)
 
@@ -391,17 +428,20 @@ class _Choice:
 
     def refuses(self, path: Path, *, folder: bool = False) -> str | None:
         """Return the reason to skip a path, None to take it."""
-        if path.name == ".git" or (path.name.startswith(".") and not self._hidden):
+        if path.name == ".git":
             return "hidden"
-        if path.is_symlink() and folder:
-            return "link to a folder"
-        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(self._root):
-            return "link out of the folder"
+        if path.name.startswith(".") and not self._options.hidden:
+            return "hidden; --hidden takes it"
+        inside = Path(os.path.realpath(path)).is_relative_to(self._root)
+        if path.is_symlink() and (folder or not inside):
+            return "link to a folder" if folder else "link out of the folder"
         relative = path.relative_to(self._folder).as_posix() + "/" * folder
         if self._exclude and self._exclude.match_file(relative):
             return "excluded"
-        ignored = self._ignoring and self._ignoring.ignores(self._inside(path), folder=folder)
-        return "ignored by .gitignore" if ignored else None
+        if self._ignoring and self._ignoring.ignores(self._inside(path), folder=folder):
+            return "ignored by .gitignore; --no-ignore takes it"
+        kind = None if folder or self._options.is_text(path) else left_out(path.name)
+        return f"{kind}; --as-text NAME takes it" if kind else None
 
     def _inside(self, path: Path) -> Path:
         """Return a path without links above it."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "--as-text",
     multiple=True,
     metavar="PATTERN",
-    help="Also ingest files matching this as plain text, such as '*.log'; repeatable.",
+    help="Ingest files matching this as plain text, whatever they are; repeatable.",
 )
 @click.option(
     "--encoding",
@@ -84,8 +84,10 @@ def ingest(
     """Ingest files and folders into a vector DB.
 
     Reads text, Markdown, HTML, PDF, Office files, notebooks, e-books, mail, tables and source
-    code; see docs/documents.md. Includes subfolders, but not hidden files, files that .gitignore
-    excludes, and links that lead out of the folder. A file's document id is its path relative to
+    code; see docs/documents.md. A file is what its content says: README, Makefile and *.conf are
+    text, and one layer of gzip, bzip2 or xz is opened. Includes subfolders, but not hidden files,
+    files that .gitignore excludes, links that lead out of the folder, and, by their names, keys,
+    lock files and generated code. A file's document id is its path relative to
     the folder you name. Files over the server's limits (rag.document_limits and server.limits in
     run.yaml) fail before anything is sent.
 

@@ -6,11 +6,11 @@ import codecs
 import io
 import re
 import zipfile
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from corral.api.errors import InvalidRequest
+from corral.providers.ingestion.read import compression
 
 TEXT = "text/plain"
 MARKDOWN = "text/markdown"
@@ -25,13 +25,20 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 ODS = "application/vnd.oasis.opendocument.spreadsheet"
+ODT = "application/vnd.oasis.opendocument.text"
+ODP = "application/vnd.oasis.opendocument.presentation"
+RTF = "application/rtf"
 XLS = "application/vnd.ms-excel"
 EPUB = "application/epub+zip"
+
+VTT = "text/vtt"
+SRT = "text/x-subrip"
+SUBTITLES = (VTT, SRT)
 
 COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """How an encrypted Office file begins, and one of Office 2003 and before."""
 
-BINARY = (PDF, DOCX, PPTX, XLSX, ODS, XLS, EPUB)
+BINARY = (PDF, DOCX, PPTX, XLSX, ODS, ODT, ODP, RTF, XLS, EPUB)
 """What is read of bytes alone."""
 
 TITLED = (MARKDOWN, HTML, EPUB, MAIL, NOTEBOOK)
@@ -39,9 +46,12 @@ TITLED = (MARKDOWN, HTML, EPUB, MAIL, NOTEBOOK)
 
 SUFFIXES: dict[str, str] = {
     ".txt": TEXT, ".text": TEXT, ".log": TEXT, ".rst": "text/x-rst",
+    ".adoc": "text/asciidoc", ".asciidoc": "text/asciidoc", ".org": "text/org",
+    ".tex": "text/x-tex", ".ltx": "text/x-tex", ".vtt": VTT, ".srt": SRT,
     ".md": MARKDOWN, ".markdown": MARKDOWN, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
     ".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".xlsm": XLSX, ".xls": XLS,
-    ".ods": ODS, ".epub": EPUB, ".eml": MAIL, ".csv": CSV, ".tsv": TSV, ".json": JSON,
+    ".ods": ODS, ".odt": ODT, ".odp": ODP, ".rtf": RTF, ".epub": EPUB, ".eml": MAIL,
+    ".csv": CSV, ".tsv": TSV, ".json": JSON,
     ".ipynb": NOTEBOOK, ".jsonl": "application/jsonl", ".ndjson": "application/jsonl",
     ".xml": "application/xml", ".yaml": "application/yaml", ".yml": "application/yaml",
     ".toml": "application/toml", ".sql": "application/sql",
@@ -61,8 +71,8 @@ _SIGNATURES = {
     b"OggS": "a sound or a film", b"ID3": "a sound", b"fLaC": "a sound",
     b"\x1aE\xdf\xa3": "a film", b"\x1f\x8b": "a compressed file", b"BZh": "a compressed file",
     b"\xfd7zXZ": "a compressed file", b"7z\xbc\xaf": "an archive", b"Rar!": "an archive",
-    b"\x28\xb5\x2f\xfd": "a compressed file", b"\x7fELF": "a program", b"{\\rtf": "an RTF file",
-    b"SQLite format 3\0": "a database", b"%!PS": "a PostScript file",
+    b"\x28\xb5\x2f\xfd": "a compressed file", b"\x7fELF": "a program",
+    b"SQLite format 3\0": "a database", b"%!PS": "a PostScript file", b"<svg": "a picture",
 }  # fmt: skip
 _ARCHIVE = (b"PK\3\4", b"PK\5\6")
 _OPEN = ("", TEXT, MARKDOWN)
@@ -72,14 +82,25 @@ _PAGE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )  # `*+`: comments have one reading; tried in every grouping they would take forever
 _CELLS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:cells|worksheets|metadata|nbformat\w*)"\s*:')
+_VTT = re.compile(rb"(?:\xef\xbb\xbf)?WEBVTT(?:[ \t\r\n]|$)")
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*\S|[ \t]+\S")
 _MAIL = {b"from", b"to", b"subject", b"date", b"received", b"message-id", b"mime-version"}
 _HEAD = 4096
+_CONTROLS = bytes({*range(32), 127} - {*b"\t\n\v\f\r\b\x1b"})
+_MAX_CONTROL_SHARE = 0.02
+"""Share of control characters in a text. Random bytes have a tenth; terminal logs use escapes and
+old manuals use backspaces, which do not count."""
+_PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY", re.MULTILINE)
 
 
 def type_of(filename: str) -> str | None:
-    """Return the MIME type of a file by its name; None where that says nothing."""
-    return SUFFIXES.get(PurePosixPath(filename).suffix.lower())
+    """Return the MIME type of a file by its name; None where that says nothing.
+
+    The suffix of a compressed file does not count: `notes.md.gz` is Markdown.
+    """
+    path = PurePosixPath(filename.lower())
+    path = path.with_suffix("") if path.suffix in compression.SUFFIXES else path
+    return SUFFIXES.get(path.suffix)
 
 
 def detected(data: bytes, named: str, charset: str | None = None) -> str:
@@ -107,6 +128,8 @@ def detected(data: bytes, named: str, charset: str | None = None) -> str:
     is_wide = data.startswith(marks) or (charset or "").startswith(("utf-16", "utf16", "utf_16"))
     if b"\0" in data[:_HEAD] and not is_wide:
         raise unsupported("The file is not text: it holds zero bytes")
+    if not named and not is_wide and _is_noise(data[:_HEAD]):
+        raise unsupported("The file is not text: it holds control characters")
     return named or _kind_of_text(data[:_HEAD])
 
 
@@ -122,22 +145,36 @@ def stated(data: bytes, named: str) -> str:
     found = _signed(data, named)
     if not found and named in ("", TEXT, JSON) and _is_notebook(data):
         return NOTEBOOK
+    if not found and named in ("", TEXT) and _VTT.match(data):
+        return VTT
     is_page = not found and named in _OPEN and _PAGE.match(data[:_HEAD])
     return HTML if is_page else found
 
 
-def stated_in(path: Path) -> str | None:
-    """Return the MIME type of a file whose name says nothing; None for text and what is not read.
+def type_in(path: Path) -> str:
+    """Return the MIME type of a file whose name says nothing, by its content.
 
-    Reads the beginning of the file, and of an archive the names in it.
+    Reads the beginning of the file, also inside of gzip, bzip2 or xz, and of an archive the names
+    in it.
+
+    Raises:
+        InvalidRequest: It is of a kind that cannot be read, a private key, or damaged.
+        OSError: It cannot be opened.
     """
-    with suppress(InvalidRequest, OSError), path.open("rb") as file:
+    with path.open("rb") as file:
         head = file.read(_HEAD)
         if head.startswith(_ARCHIVE):
             return _packed(file, "")
-        kind = TEXT if head.startswith(COMPOUND_FILE) else detected(head, "")
-        return None if kind == TEXT else kind
-    return None
+        if compression.is_compressed(head):
+            file.seek(0)
+            head = compression.beginning(file, _HEAD)
+    if head.startswith(_ARCHIVE):
+        raise unsupported("The file is a compressed archive")
+    if head.startswith(COMPOUND_FILE):
+        raise unsupported("The file is an Office file of before 2007, or an installer")
+    if _PRIVATE_KEY.search(head):
+        raise unsupported("The file is a private key")
+    return detected(head, "")
 
 
 def unsupported(what: str) -> InvalidRequest:
@@ -154,14 +191,23 @@ def _signed(data: bytes, named: str) -> str:
         named == PDF and b"%PDF-" in data[:1024]
     ):
         return PDF
+    if data.startswith(b"{\\rtf"):
+        return RTF
     if data.startswith(_ARCHIVE):
         return _packed(io.BytesIO(data), named)
+    if data[257:262] == b"ustar":
+        raise unsupported("The file is an archive")
     if data.startswith(COMPOUND_FILE):
         return named if named in {DOCX, PPTX, XLSX, XLS} else _compound(data)
     for signature, what in _SIGNATURES.items():
         if data.startswith(signature):
             raise unsupported(f"The file is {what}")
     return ""
+
+
+def _is_noise(head: bytes) -> bool:
+    """Return True if too many bytes are control characters."""
+    return len(head) - len(head.translate(None, _CONTROLS)) > len(head) * _MAX_CONTROL_SHARE
 
 
 def _is_notebook(data: bytes) -> bool:
@@ -183,7 +229,7 @@ def _packed(file: IO[bytes], named: str) -> str:
             hint="It may be truncated: check that it opens elsewhere.",
             field="content",
         ) from error
-    for kind in (EPUB, ODS):
+    for kind in (EPUB, ODS, ODT, ODP):
         if says.strip() == kind.encode():
             return kind
     if "_rels/.rels" in names:

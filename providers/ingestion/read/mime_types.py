@@ -8,11 +8,24 @@ import codecs
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from corral.api.errors import InvalidRequest
-from corral.providers.ingestion.read.detecting import HTML, MARKDOWN, NOTEBOOK, TEXT, type_of
+from corral.providers.ingestion.read import compression
+from corral.providers.ingestion.read.detecting import (
+    HTML,
+    MARKDOWN,
+    NOTEBOOK,
+    RTF,
+    SRT,
+    TEXT,
+    type_of,
+)
 from corral.providers.ingestion.read.formats import code
 
 _ALIASES = {
     "text/x-markdown": MARKDOWN, "application/xhtml+xml": HTML, "application/csv": "text/csv",
+    "application/x-subrip": SRT, "text/srt": SRT, "text/x-asciidoc": "text/asciidoc",
+    "application/x-tex": "text/x-tex", "application/x-latex": "text/x-tex",
+    "text/x-latex": "text/x-tex", "text/rst": "text/x-rst", "text/x-org": "text/org",
+    "text/rtf": RTF, "text/richtext": RTF, "application/x-rtf": RTF,
     "application/x-ndjson": "application/jsonl", "application/ipynb+json": NOTEBOOK,
     "application/javascript": "text/javascript", "application/x-javascript": "text/javascript",
     "text/x-script.python": "text/x-python", "application/typescript": "text/x-typescript",
@@ -23,7 +36,7 @@ _ALIASES = {
 _TEXT_TYPES = frozenset(
     f"application/{name}" for name in ("json", "jsonl", "xml", "yaml", "x-yaml", "toml", "sql")
 )
-_VAGUE = frozenset({"", TEXT, "application/octet-stream"})
+_VAGUE = frozenset({"", TEXT, "application/octet-stream", *compression.MIME_TYPES})
 # Those in use; Python knows others that do not decode text, or decode it very slowly.
 _CHARSETS = frozenset(
     codecs.lookup(name).name

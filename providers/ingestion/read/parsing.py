@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.api.invisible import clean_text
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
     CSV,
     DOCX,
@@ -25,9 +27,13 @@ from corral.providers.ingestion.read.detecting import (
     MAIL,
     MARKDOWN,
     NOTEBOOK,
+    ODP,
     ODS,
+    ODT,
     PDF,
     PPTX,
+    RTF,
+    SUBTITLES,
     TEXT,
     TSV,
     XLS,
@@ -38,13 +44,18 @@ from corral.providers.ingestion.read.detecting import (
 from corral.providers.ingestion.read.formats import (
     book,
     code,
+    front_matter,
     html,
     mail,
+    markup,
     notebook,
+    opendocument,
     pdf,
     rows,
+    rtf,
     sheets,
     slides,
+    subtitles,
     word,
 )
 from corral.providers.ingestion.read.formats.common import Readable
@@ -63,7 +74,8 @@ _PAGE_BREAK = "\n\n"
 
 _OF_BYTES: dict[str, Callable[[bytes, DocumentLimits], Readable]] = {
     PDF: pdf.read, DOCX: word.read, PPTX: slides.read, XLSX: sheets.read, ODS: sheets.read,
-    XLS: sheets.read, EPUB: book.read,
+    XLS: sheets.read, ODT: opendocument.read, ODP: opendocument.read, RTF: rtf.read,
+    EPUB: book.read,
 }  # fmt: skip
 
 
@@ -81,6 +93,7 @@ class ParsedDocument:
             where pages are not known. A page without text begins where the next one does.
         unread: Parts that were not read, such as "2 pictures" or "comments".
         has_lines: True if the lines of the text are the document's lines.
+        metadata: Values of its front matter.
     """
 
     text: str
@@ -90,6 +103,7 @@ class ParsedDocument:
     unread: tuple[str, ...] = ()
     headings: tuple[Heading, ...] = ()
     has_lines: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
 
     def page(self, position: int) -> int | None:
         """Return the page, from 1, that a character is on; None where pages are not known."""
@@ -106,7 +120,8 @@ def parse(
     Args:
         content: Text, or the bytes of a file.
         mime_type: What it is, perhaps with a charset; None means text, or what the bytes say. Bytes
-            that say what they are win. `text/*`, XML, YAML and the like are taken as they are;
+            that say what they are win. A compressed file (gzip, bzip2, xz) is unpacked, once, and
+            the type is its content's. `text/*`, XML, YAML and the like are taken as they are;
             HTML, mail, tables, source code, PDF, EPUB and Office files are read.
         limits: Limits on pages, paragraphs and characters.
 
@@ -118,6 +133,9 @@ def parse(
     """
     named, charset = split_mime_type(mime_type)
     if isinstance(content, bytes):
+        if compression.is_compressed(content):
+            content = compression.unpacked(content)
+            named = "" if named in compression.MIME_TYPES else named
         kind = detected(content, named, charset)
         if kind in _OF_BYTES:
             return _document(_OF_BYTES[kind](content, limits), limits)
@@ -171,12 +189,22 @@ def _textual(text: str, kind: str, limits: DocumentLimits) -> ParsedDocument:
     if kind in {CSV, TSV}:
         return _document(rows.read_csv(_trimmed(text), limits), limits)
     text = _checked(_trimmed(rows.read_json(text) if kind == JSON else text), limits)
+    if kind in SUBTITLES:
+        words, times = subtitles.read(text)
+        return ParsedDocument(_checked(words, limits), headings=times)
+    return _lined(text, kind)
+
+
+def _lined(text: str, kind: str) -> ParsedDocument:
+    """Return a text that keeps its lines, with its headings."""
     if kind in code.LANGUAGES:
         return ParsedDocument(text, headings=code.symbols(text, kind), has_lines=True)
     if kind != MARKDOWN:
-        return ParsedDocument(text, has_lines=True)
-    headings = tuple(markdown_headings(text))
-    return ParsedDocument(text, True, _title(None, headings), (), (), headings, True)
+        titles = markup.headings(text, kind)
+        return ParsedDocument(text, title=_title(None, titles), headings=titles, has_lines=True)
+    headings, front = tuple(markdown_headings(text)), front_matter.read(text)
+    title = _title(str(front.pop("title", "")), headings)
+    return ParsedDocument(text, True, title, (), (), headings, True, front)
 
 
 def _document(read: Readable, limits: DocumentLimits) -> ParsedDocument:

@@ -28,6 +28,7 @@ from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.providers.base.config import RagSettings
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.concurrency import ThreadPool
+from corral.providers.ingestion.read.compression import is_compressed
 from corral.providers.ingestion.read.detecting import detected, type_of
 from corral.providers.ingestion.read.mime_types import is_plain_text, split_mime_type
 from corral.providers.ingestion.read.parsing import ParsedDocument, parse
@@ -96,7 +97,9 @@ class Reader:
     def _read_file(self, path: Path, named: str) -> ParsedDocument:
         if is_plain_text(named) and path.stat().st_size <= SHORT_TEXT:
             content = path.read_bytes()
-            if is_plain_text(detected(content, *split_mime_type(named))):
+            if not is_compressed(content) and is_plain_text(
+                detected(content, *split_mime_type(named))
+            ):
                 return parse(content, named, self._limits)
         return self._in_child(str(path), named, "file")
 

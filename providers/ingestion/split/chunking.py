@@ -117,8 +117,8 @@ def each_chunk(
 ) -> Iterator[Chunk]:
     """Split a document and yield its chunks in order, as they are made; equal input, equal ids.
 
-    The metadata of each is the document's with `document_id`, `token_count` and
-    `metadata_token_count`, and the document's title where it has one. Its record
+    The metadata of each is the document's, else its front matter's, with `document_id`,
+    `token_count` and `metadata_token_count`, and the document's title where it has one. Its record
     (`chunk_metadata`) says where it is from and what its place in the document is. A chunk fits
     into the `window` with its headings, if one is given. If there are more than `most`, splitting
     ends there and one more is yielded. `metadata_cost` returns the tokens of metadata as a context
@@ -133,7 +133,7 @@ def each_chunk(
         most=most,
         sections=() if parsed.markdown else parsed.headings,
     )
-    metadata: dict[str, Any] = dict(document.metadata)
+    metadata: dict[str, Any] = {**parsed.metadata, **document.metadata}
     if parsed.title and "title" not in metadata:
         metadata["title"] = parsed.title
     metadata["document_id"] = document.document_id

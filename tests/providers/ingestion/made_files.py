@@ -7,6 +7,7 @@ import html
 import io
 import json
 import random
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.message import EmailMessage
@@ -268,6 +269,92 @@ def book(rng: random.Random) -> Made:
     return _made(out.getvalue(), found, title="The Flock")
 
 
+def opendocument(kind: str, body: str) -> bytes:
+    """Return an OpenDocument file of a kind, such as `text`, with that XML as its body."""
+    names = "office text table draw presentation style xlink svg"
+    spaces = " ".join(f'xmlns:{name}="urn:{name}"' for name in names.split())
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("mimetype", f"application/vnd.oasis.opendocument.{kind}")
+        archive.writestr(
+            "content.xml",
+            f"<office:document-content {spaces}><office:body><office:{kind}>{body}"
+            f"</office:{kind}></office:body></office:document-content>",
+        )
+    return out.getvalue()
+
+
+def grid(rows: list[list[str]]) -> str:
+    """Return rows as a table of OpenDocument."""
+    return "<table:table>{}</table:table>".format(
+        "".join(
+            "<table:table-row>{}</table:table-row>".format(
+                "".join(f"<table:table-cell><text:p>{c}</text:p></table:table-cell>" for c in row)
+            )
+            for row in rows
+        )
+    )
+
+
+def odt(rng: random.Random) -> Made:
+    """Return a text of LibreOffice with a list and a table."""
+    found = sections(rng, WORLD)
+    parts = []
+    for each in found:
+        parts.append(f'<text:h text:outline-level="{each.level}">{each.title}</text:h>')
+        parts += [f"<text:p>{text}</text:p>" for text in each.paragraphs]
+    rows = table(rng)
+    parts.append("<text:list><text:list-item><text:p>one</text:p></text:list-item></text:list>")
+    whole = _made(opendocument("text", "".join(parts) + grid(rows)), found)
+    return Made(
+        whole.data, (*whole.texts, "- one", *lines(rows)), whole.headings, title=whole.title
+    )
+
+
+def odp(rng: random.Random) -> Made:
+    """Return a presentation of LibreOffice with notes and tables."""
+    found = sections(rng, WORLD)
+    parts, texts, pages = [], [], []
+    for number, each in enumerate(found, 1):
+        rows = table(rng)
+        body = "".join(f"<text:p>{text}</text:p>" for text in each.paragraphs)
+        parts.append(
+            f"<draw:page><draw:frame><draw:text-box>{body}</draw:text-box></draw:frame>"
+            f'<draw:frame presentation:class="title"><draw:text-box><text:p>{each.title}</text:p>'
+            f"</draw:text-box></draw:frame><draw:frame>{grid(rows)}</draw:frame>"
+            '<draw:frame presentation:class="footer"><text:p>FOOTER</text:p></draw:frame>'
+            f"<presentation:notes><draw:frame><text:p>say {number} slowly</text:p></draw:frame>"
+            "</presentation:notes></draw:page>"
+        )
+        said = [each.title, *each.paragraphs, *lines(rows), f"Notes: say {number} slowly"]
+        texts += said
+        pages += [number] * len(said)
+    headings = tuple((2 if number else 1, each.title) for number, each in enumerate(found))
+    data = opendocument("presentation", "".join(parts))
+    return Made(data, tuple(texts), headings, tuple(pages), found[0].title, ("FOOTER",))
+
+
+def rtf(rng: random.Random) -> Made:
+    """Return an RTF file: letters of Windows-1252 as such, others by their numbers."""
+    found = sections(rng, WORLD)
+
+    def coded(text: str) -> str:
+        units = text.encode("utf-16-le")
+        numbers = (int.from_bytes(units[at : at + 2], "little") for at in range(0, len(units), 2))
+        return "".join(
+            chr(n) if n < 128 else f"\\'{n:02x}" if n < 256 else f"\\u{n - (n > 32767) * 65536}?"
+            for n in numbers
+        )
+
+    parts = []
+    for each in found:
+        parts.append(f"{{\\b {coded(each.title)}}}\\par\n")
+        parts += [f"{coded(text)}\\par " for text in each.paragraphs]
+    body = "".join(parts)
+    data = "{\\rtf1\\ansi\\ansicpg1252{\\fonttbl{\\f0 Arial;}}{\\info{\\title HIDDEN}}" + body + "}"
+    return _made(data.encode("ascii"), found, headings=None, title=None, absent=("HIDDEN", "Arial"))
+
+
 def program(rng: random.Random) -> Made:
     """Return Python code of classes, their methods, and functions."""
     parts, headings = ["import math\n"], []
@@ -319,6 +406,9 @@ FORMATS: dict[str, tuple[str, Callable[[random.Random], Made]]] = {
     "jsonl": ("a.jsonl", records),
     "eml": ("a.eml", mail),
     "epub": ("a.epub", book),
+    "odt": ("a.odt", odt),
+    "odp": ("a.odp", odp),
+    "rtf": ("a.rtf", rtf),
     "code": ("a.py", program),
 }
 """By format, a file's name and what makes one."""

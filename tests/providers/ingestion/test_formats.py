@@ -61,7 +61,9 @@ def test_documents_come_back_whole(form: str) -> None:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-@pytest.mark.parametrize("form", ["html", "pdf", "docx", "pptx", "xlsx", "epub", "eml"])
+@pytest.mark.parametrize(
+    "form", ["html", "pdf", "docx", "pptx", "xlsx", "epub", "eml", "odt", "odp", "rtf"]
+)
 def test_the_bytes_decide_and_not_the_name(form: str) -> None:
     """A file of the wrong name, or of none, is read as what it is.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import io
+import lzma
 import os
 import random
 import time
@@ -20,7 +22,7 @@ from corral.providers.base.config import RagSettings
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.ingestion.read.reading import Reader
 
-from .made_files import FORMATS
+from .made_files import FORMATS, opendocument
 from .test_parsing import docx, paragraph
 from .test_reading import slow_pdf
 
@@ -141,11 +143,43 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes]]] = {
     "workbook with a stray cell": ("a.xlsx", stray_cell),
     "workbook that is a bomb": ("a.xlsx", lambda: bomb("xlsx", "xl/worksheets/sheet1.xml")),
     "old workbook of noise": ("a.xls", lambda: COMPOUND + noise(9000)),
+    "truncated text of LibreOffice": ("a.odt", lambda: good("odt")[:-900]),
+    "text of LibreOffice without its text": ("a.odt", lambda: without(good("odt"), "content")),
+    "text of LibreOffice of entities": ("a.odt", lambda: with_entity(good("odt"), "content.xml")),
+    "text of LibreOffice with a password": ("a.odt", lambda: flagged(good("odt"))),
+    "text of LibreOffice of empty paragraphs": (
+        "a.odt", lambda: opendocument("text", "<text:p/>" * 5_000_000)
+    ),
+    "text of LibreOffice of deep tables": (
+        "a.odt", lambda: opendocument("text", "<table:table>" * 500_000)
+    ),
+    "text of LibreOffice that is a bomb": ("a.odt", lambda: bomb("odt", "content.xml")),
+    "slides of LibreOffice without end": (
+        "a.odp", lambda: opendocument("presentation", "<draw:page/>" * 100_000)
+    ),
+    "RTF without a word": ("a.rtf", lambda: b"{\\rtf1" + b"{" * 1_000_000),
+    "RTF by name only": ("a.rtf", lambda: b"plain words"),
+    "RTF of links that take forever": (
+        "a.rtf", lambda: b"{\\rtf1 " + b"{\\field{\\*\\fldinst{HYPERLINK " * 100_000
+    ),
+    "subtitles without a word": ("a.srt", lambda: b"1\n00:00:01,000 --> 00:00:02,000\n\n" * 9000),
+    "subtitles of one line": ("a.vtt", lambda: b"WEBVTT\n\n00:01.000 --> " + b"<v " * 300_000),
+    "headings without end": ("a.rst", lambda: b"=" * 999_000),
+    "LaTeX of open braces": ("a.tex", lambda: b"\\section{" * 100_000),
+    "front matter of aliases": (
+        "a.md", lambda: b"---\na: &a [x]\n" + b"b: &b [*a, *a]\n" * 900 + b"---\nhay"
+    ),
+    "front matter of brackets": ("a.md", lambda: b"---\na: " + b"[" * 9000 + b"\n---\nhay"),
     "truncated book": ("a.epub", lambda: good("epub")[:900]),
     "book without its list": ("a.epub", lambda: without(good("epub"), ".opf")),
     "book of entities": ("a.epub", lambda: with_entity(good("epub"), "EPUB/content.opf")),
     "archive in disguise": ("a.docx", lambda: without(good("epub"), "mimetype")),
-    "compressed text": ("a.txt", lambda: gzip.compress(b"hay " * 1000)),
+    "text compressed twice": ("a.txt", lambda: gzip.compress(gzip.compress(b"hay " * 1000))),
+    "truncated compressed text": ("a.txt.xz", lambda: lzma.compress(noise(9000))[:4000]),
+    "gzip bomb": ("a.txt.gz", lambda: gzip.compress(bytes(300_000_000), 1)),
+    "bzip2 bomb": ("a.txt.bz2", lambda: bz2.compress(b" " * 300_000_000)),
+    "xz bomb": ("a.pdf.xz", lambda: lzma.compress(bytes(300_000_000), preset=0)),
+    "compressed archive": ("a.tar.gz", lambda: gzip.compress(noise(9000))),
     "program named as text": ("a.md", lambda: b"\x7fELF" + noise(5000)),
     "noise named as text": ("a.txt", lambda: noise(5000)),
     "picture named as a page": ("a.html", lambda: b"\x89PNG\r\n\x1a\n" + noise(5000)),
@@ -168,7 +202,17 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes]]] = {
 }  # fmt: skip
 """By what it is: the name of a file and what makes it."""
 
-HARMLESS = {"code of deep brackets", "page of deep elements", "mail of nested parts"}
+HARMLESS = {
+    "subtitles without a word",
+    "subtitles of one line",
+    "headings without end",
+    "LaTeX of open braces",
+    "front matter of aliases",
+    "front matter of brackets",
+    "code of deep brackets",
+    "page of deep elements",
+    "mail of nested parts",
+}
 """Those that a reader may also get a text of, as long as it ends within the bounds."""
 
 
@@ -211,7 +255,7 @@ async def test_a_hostile_file_is_an_error_within_bounds(
 
 @pytest.mark.parametrize(
     ("what", "field"),
-    [("compressed text", "mime_type"), ("program named as text", "mime_type"),
+    [("text compressed twice", "mime_type"), ("program named as text", "mime_type"),
      ("noise named as text", "mime_type"), ("archive in disguise", "mime_type"),
      ("truncated PDF", "content"), ("text in another charset", "content")],
 )  # fmt: skip

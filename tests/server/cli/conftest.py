@@ -95,7 +95,7 @@ DOCUMENTS = {
     "blåbær.markdown": "# Blåbær\n\nBlåbær vokser i skogen bak låven.",
     ".hidden.md": "nobody sees this",
     ".git/config.txt": "nor this",
-    "picture.png": "not a document",
+    "picture.png": "GIF89a is no document",
     "binary.txt": "PK\0\1\2",
     "empty.md": " \n",
 }

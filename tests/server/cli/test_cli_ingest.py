@@ -33,9 +33,10 @@ def test_a_folder_goes_in_with_stable_ids(corral: Corral, documents: Path) -> No
     assert sorted(map(str, stored(corral)["document_ids"])) == IDS
     for reason, name in {
         "hidden": ".git/",
+        "hidden; --hidden takes it": ".hidden.md",
         "empty": "empty.md",
         "binary": "binary.txt",
-        "type .png": "picture.png",
+        "a picture": "picture.png",
     }.items():
         line = next(line for line in done.stderr.splitlines() if f"({reason})" in line)
         assert name in line

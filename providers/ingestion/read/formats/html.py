@@ -22,6 +22,15 @@ from corral.providers.ingestion.split.headings import markdown_headings
 _BLOCKS = "./*[self::p or self::div or self::ul or self::ol or self::table or self::dt or self::dd]"
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _ASIDE = f"//*[self::pre or self::{' or self::'.join(_HEADINGS)}][not(ancestor::pre)]"
+_LAYOUT = (
+    ".//table | .//ul | .//ol | .//dl | .//form | .//pre"
+    f" | {' | '.join(f'.//{tag}' for tag in _HEADINGS)}"
+)
+"""Elements of a cell that say that its table arranges a page and holds no data."""
+_MAX_SPAN = 64
+"""Maximum columns or rows that one cell fills."""
+_MAX_REPEATED = 200
+"""Maximum characters of a cell that is repeated in each of its rows."""
 _UNSEEN = {"head", "script", "style", "template", "noscript", "svg", "math", "nav"}
 _LEAVES = {*_HEADINGS, "pre", "table", "br", "hr"}
 _CONTAINERS = {
@@ -103,18 +112,30 @@ def _parsed(lxml: Any, html: str) -> Any:
 
 
 def _set_aside(lxml: Any, page: Any, name: str) -> list[str]:
-    """Put a mark in the place of each heading and preformatted text; return them as Markdown.
+    """Put a mark in the place of headings, preformatted text and tables; return them as Markdown.
 
-    trafilatura breaks the lines of the ones, and drops the others where nothing but their element
-    says what they are.
+    trafilatura breaks the lines of headings, drops preformatted text that only its element says to
+    be code, and takes tables apart if it finds little text around them.
     """
     blocks: list[str] = []
-    for element in page.xpath(_ASIDE):
+    tables = [table for table in page.iter("table") if _is_data(table)]
+    for element in [*page.xpath(_ASIDE), *tables]:
         mark = lxml.Element("p")
         mark.text, mark.tail = f"{name}{len(blocks)}x", element.tail
-        blocks.append("".join(_leaf(element, element.tag)))
+        block = "\n\n".join(filter(None, _leaf(element, element.tag)))
+        blocks.append(f"\n\n{block}\n\n" if element.tag == "table" else block)
         element.getparent().replace(element, mark)
     return blocks
+
+
+def _is_data(element: Any) -> bool:
+    """Return True if a table has rows and columns of values, and does not arrange a page."""
+    if element.xpath("ancestor::pre") or element.xpath(_LAYOUT):
+        return False
+    rows = [len(row.xpath("./td | ./th")) for row in element.iter("tr")]
+    text = sum(map(len, element.itertext()))
+    linked = sum(len(part) for link in element.iter("a") for part in link.itertext())
+    return sum(count > 1 for count in rows) > 1 and linked * 2 <= text
 
 
 def _code(element: Any) -> str:
@@ -209,5 +230,39 @@ def _leaf(element: Any, tag: str) -> list[str]:
         cells = [row.xpath("./td | ./th") for row in rows]
         beside = _shown(element, {*captions, *itertools.chain.from_iterable(cells)})
         lines = [" ".join(text.split()) for text in (*map(_shown, captions), beside)]
-        return [*map(escaped, lines), table([[_shown(cell) for cell in row] for row in cells])]
+        return [*map(escaped, lines), table(_grid(cells))]
     return []
+
+
+def _grid(rows: list[list[Any]]) -> list[list[str]]:
+    """Return the texts of cells in their columns; a cell of several rows is in each of them."""
+    made: list[list[str]] = []
+    below: dict[int, tuple[int, str]] = {}  # by column: the rows that its cell still fills
+    for cells in rows:
+        row: list[str] = []
+        for cell in cells:
+            _fill(row, below)
+            text = _shown(cell)
+            columns, depth = _span(cell, "colspan"), _span(cell, "rowspan")
+            if depth > 1 and len(below) < _MAX_SPAN:
+                short = text if len(text) <= _MAX_REPEATED else ""
+                for column in range(columns):
+                    below[len(row) + column] = depth - 1, "" if column else short
+            row += [text, *[""] * (columns - 1)]
+        _fill(row, below)
+        made.append(row)
+    return made
+
+
+def _fill(row: list[str], below: dict[int, tuple[int, str]]) -> None:
+    """Add the cells of rows above that reach into the next columns of a row."""
+    while len(row) in below:
+        rows, text = below.pop(len(row))
+        if rows > 1:
+            below[len(row)] = rows - 1, text
+        row.append(text)
+
+
+def _span(cell: Any, name: str) -> int:
+    span = cell.get(name, "1").strip()
+    return min(int(span), _MAX_SPAN) or 1 if span.isascii() and span.isdigit() else 1

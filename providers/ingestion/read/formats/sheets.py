@@ -10,6 +10,12 @@ from typing import Any
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.ingestion.read.formats.archive import opened
 from corral.providers.ingestion.read.formats.common import Readable, locked, package, reading, table
+from corral.providers.ingestion.read.formats.number_formats import (
+    Formats,
+    cell_number,
+    formats_of,
+    shown,
+)
 
 
 def read(data: bytes, limits: DocumentLimits) -> Readable:
@@ -25,9 +31,10 @@ def read(data: bytes, limits: DocumentLimits) -> Readable:
 
 
 def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
+    formats: dict[str, Formats] = {}
     if data.startswith(b"PK"):
-        with opened(data, "Excel"):
-            pass  # it is not too large
+        with opened(data, "Excel") as archive:  # refuses one that is too large
+            formats = formats_of(archive)
     elif "EncryptedPackage".encode("utf-16-le") in data:
         raise locked("Excel")
     book = calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
@@ -36,7 +43,8 @@ def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
     for sheet in book.sheets_metadata:
         if sheet.typ != calamine.SheetTypeEnum.WorkSheet:
             continue
-        rows = list(_rows(book.get_sheet_by_name(sheet.name), limits, room))
+        cell_formats = formats.pop(sheet.name, {})
+        rows = list(_rows(book.get_sheet_by_name(sheet.name), cell_formats, limits, room))
         room -= sum(len(cell) for row in rows for cell in row)
         text = table(rows)
         texts += [f"## {' '.join(sheet.name.split())}\n\n{text}"] if text else []
@@ -48,9 +56,13 @@ def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
     return Readable(["\n\n".join(texts)], unread=unread)
 
 
-def _rows(sheet: Any, limits: DocumentLimits, room: int) -> Iterator[list[str]]:
-    for values in sheet.iter_rows():
-        row = [_shown(value) for value in values]
+def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> Iterator[list[str]]:
+    first = sheet.start[1] if sheet.start else 0  # rows begin at the first, columns do not
+    for number, values in enumerate(sheet.iter_rows()):
+        row = [
+            _shown(value, formats.get(cell_number(number, column), ""))
+            for column, value in enumerate(values, first)
+        ]
         if any(row):
             room -= sum(map(len, row))
             if room < 0:
@@ -58,7 +70,9 @@ def _rows(sheet: Any, limits: DocumentLimits, room: int) -> Iterator[list[str]]:
             yield row
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, code: str) -> str:
+    if code and isinstance(value, int | float) and not isinstance(value, bool):
+        return shown(value, code) or _shown(value, "")
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
