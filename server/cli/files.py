@@ -86,6 +86,7 @@ class ReadOptions:
         title: Title of a single file; None takes the title in it, else its name.
         chunk_size_in_tokens: Maximum tokens per chunk; None takes the vector DB's.
         overlap_in_tokens: Tokens repeated from the previous chunk; None takes the vector DB's.
+        split_on: Text at which chunks end, "" for none; None takes the vector DB's.
     """
 
     as_text: tuple[str, ...] = ()
@@ -102,6 +103,7 @@ class ReadOptions:
     title: str | None = None
     chunk_size_in_tokens: int | None = None
     overlap_in_tokens: int | None = None
+    split_on: str | None = None
 
     def is_text(self, path: Path) -> bool:
         """Return True if `as_text` makes a file plain text."""

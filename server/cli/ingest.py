@@ -17,6 +17,7 @@ from corral.server.cli.options import (
     json_option,
     named_option,
     overlap_option,
+    split_on_option,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 @click.option("--title", help="Title of the document, if there is only one file.")
 @chunk_size_option
 @overlap_option
+@split_on_option
 @click.option("--hidden", is_flag=True, help="Also ingest files and folders that begin with a dot.")
 @click.option("--no-ignore", is_flag=True, help="Also ingest files that .gitignore excludes.")
 @click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")

@@ -369,6 +369,7 @@ class _Following:
                 same_origin_only=not self.options.replace,
                 chunk_size_in_tokens=self.options.chunk_size_in_tokens,
                 overlap_in_tokens=self.options.overlap_in_tokens,
+                split_on=self.options.split_on,
             )
         except CommandError as error:
             if error.status not in _ABOUT_ONE_DOCUMENT:
