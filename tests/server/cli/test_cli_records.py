@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import json
 from functools import partial
 from pathlib import Path
@@ -87,6 +88,19 @@ def test_filters_select_rows(corral: Corral, tmp_path: Path) -> None:
     assert ids(corral, type="lt", key="day_timestamp", value=1769904000) == ["a1"]
     assert ids(corral, type="lt", key="eur", value=10) == ["a1", "a3"]
     assert ids(corral, type="eq", key="sold", value=False) == ["a2"]
+
+
+def test_a_workbooks_dates_are_iso_text(corral: Corral, tmp_path: Path) -> None:
+    """A day has no time; a moment has one. Whole numbers have no fraction, as ids neither."""
+    rows = [{
+        "no": 7, "day": datetime.datetime(2026, 1, 5), "at": datetime.datetime(2026, 1, 5, 6, 30),
+        "n": 4, "note": "Hay.",
+    }]  # fmt: skip
+    corral("ingest", "farm", written(tmp_path / "days.xlsx", rows), *CHOICE, "--create")
+    metadata = stored_metadata(corral, "7")
+    assert (metadata["day"], metadata["day_timestamp"]) == ("2026-01-05", 1767571200)
+    assert (metadata["at"], metadata["at_timestamp"]) == ("2026-01-05T06:30:00", 1767594600)
+    assert (metadata["n"], type(metadata["n"])) == (4, int)
 
 
 def test_columns_are_chosen(corral: Corral, tmp_path: Path) -> None:
