@@ -19,7 +19,7 @@ MAX_TIME = 253_402_300_799
 """The last second of the year 9999, in Unix seconds."""
 
 MAX_GAP = 256
-"""Maximum white-space characters before a chunk that its `gap_before` records."""
+"""Maximum characters between a chunk and the one before that its `gap_before` records."""
 
 
 MAX_HEADINGS = 16
@@ -86,7 +86,8 @@ class ChunkMetadata(Strict):
     gap_before: Storable | None = Field(
         default=None,
         max_length=MAX_GAP,
-        description="White space between the previous chunk and this one, which is in neither.",
+        description="White space, or `split_on`, between the previous chunk and this one; it is "
+        "in neither.",
     )
     document_hash: str | None = Field(
         default=None, max_length=64, description="Hash of the input of its document."

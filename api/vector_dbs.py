@@ -17,7 +17,7 @@ from corral.api.principal import ACL_KEY, EVERYONE
 from corral.api.rankers import DEFAULT_RANKER, Ranker
 from corral.api.reranker import Rerank
 from corral.api.scoring import Metric
-from corral.api.wire import Identifier, NullsAreDefaults, Strict
+from corral.api.wire import Identifier, NullsAreDefaults, Strict, strip_nul
 
 
 class SearchMode(StrEnum):
@@ -105,8 +105,15 @@ DEFAULT_FIELD_WEIGHTS = {"content": 1.0, "title": 2.0}
 DEFAULT_CHUNK_SIZE = 256
 
 
+MAX_SPLIT_ON = 100
+"""Maximum length of a text at which chunks end, in characters."""
+
+SplitOn: TypeAlias = Annotated[str, Field(max_length=MAX_SPLIT_ON), AfterValidator(strip_nul)]
+"""A text at which chunks end; empty for none."""
+
+
 class ChunkingConfig(Strict):
-    """Default chunk sizes in tokens, for inserts without their own."""
+    """How documents are split, for inserts that do not say it: sizes in tokens, and a text."""
 
     chunk_size_in_tokens: int = Field(
         default=DEFAULT_CHUNK_SIZE,
@@ -117,6 +124,12 @@ class ChunkingConfig(Strict):
         "used as it is.",
     )
     overlap_in_tokens: int = Field(default=32, ge=0, le=4096)
+    split_on: SplitOn | None = Field(
+        default=None,
+        exclude_if=lambda text: text is None,
+        description="Text at which chunks end, such as `======`; it is in no chunk. A part between "
+        "two of them that fits is one chunk; a longer one is split by itself. Empty or null: none.",
+    )
 
     @model_validator(mode="after")
     def _overlap(self) -> ChunkingConfig:

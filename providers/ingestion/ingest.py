@@ -128,6 +128,7 @@ class Ingester:
         vector_db_id: str,
         chunk_size_in_tokens: int | None = None,
         overlap: int | None = None,
+        split_on: str | None = None,
         *,
         skip_unchanged: bool = False,
         same_origin_only: bool = False,
@@ -145,6 +146,7 @@ class Ingester:
                 fit the embedding model's window; otherwise a note says if they do not.
             overlap: Maximum tokens repeated from the previous chunk, at most half the size; None
                 takes the registration's share of the size.
+            split_on: Text at which chunks end, "" for none; None takes the registration's.
             skip_unchanged: True to skip documents that are stored in the form they would get now.
             same_origin_only: True to reject replacing a document of another origin.
 
@@ -156,7 +158,7 @@ class Ingester:
             MissingDependency: The package that reads a document is not installed.
             ProviderError: The embedder or the backend failed; nothing was stored.
         """
-        sizes = chunk_size_in_tokens, overlap
+        sizes = chunk_size_in_tokens, overlap, split_on
         how = await self.splitting(library, await library.vector_db(vector_db_id), *sizes)
         self._check_documents(documents)
         same: set[str] = set()
@@ -182,6 +184,7 @@ class Ingester:
         vector_db: VectorDB,
         size: int | None = None,
         overlap: int | None = None,
+        split_on: str | None = None,
     ) -> Splitting:
         """Return the settings for splitting: the request's sizes, or else the registration's.
 
@@ -189,7 +192,7 @@ class Ingester:
             InvalidRequest: A size is out of range.
             Conflict: The model is not the one that made the stored embeddings.
         """
-        taken = Sizes.of(vector_db, size, overlap)
+        taken = Sizes.of(vector_db, size, overlap, split_on)
         embedder = await library.embedder_of(vector_db)
         return Splitting(vector_db, embedder, taken, window_of(embedder))
 

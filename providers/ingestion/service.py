@@ -119,10 +119,11 @@ class Ingestion:
         vector_db_id: str,
         chunk_size_in_tokens: int | None = None,
         overlap: int | None = None,
-        **options: bool,
+        split_on: str | None = None,
+        **options: Any,
     ) -> InsertReport:
         """Read, split, embed and store documents now, all or none; see `Ingester.insert`."""
-        sizes = chunk_size_in_tokens, overlap
+        sizes = chunk_size_in_tokens, overlap, split_on
         insert = self._workers.ingester.insert
         return await insert(self._library, documents, vector_db_id, *sizes, **options)
 
@@ -167,6 +168,7 @@ class Ingestion:
         documents: Sequence[RAGDocument],
         size: int | None,
         overlap: int | None,
+        split_on: str | None = None,
         *,
         skip_unchanged: bool,
         same_origin_only: bool,
@@ -185,7 +187,7 @@ class Ingestion:
                 f"Document {twice[0]!r} is in the request twice.", field="documents"
             )
         index = await self._library.index(vector_db_id)
-        sizes = Sizes.of(index.vector_db, size, overlap)
+        sizes = Sizes.of(index.vector_db, size, overlap, split_on)
         same: set[str] = set()
         if documents and (skip_unchanged or same_origin_only):
             same = await self._workers.ingester.unchanged(
@@ -195,7 +197,7 @@ class Ingestion:
         changed = [each for each in documents if each.document_id not in left]
         if changed:
             await self._library.embedder_of(index.vector_db)  # refuses another model; loads it
-        chosen = size is not None or overlap is not None
+        chosen = (size, overlap, split_on) != (None, None, None)
         return Prepared(changed, left, sizes.chunking if chosen else None)
 
     async def _submission(self, request: JobRequest, vector_db: VectorDB) -> Submission:

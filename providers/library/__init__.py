@@ -145,7 +145,8 @@ class Corral:
             vector_db_id: Where to.
             documents: Texts by document id, or whole documents.
             options: `chunk_size_in_tokens` (1 to 8192) and `overlap_in_tokens` (at most half of
-                it), by default as registered; `skip_unchanged` (default False) leaves documents
+                it) and `split_on` (a text at which chunks end), by default as registered;
+                `skip_unchanged` (default False) leaves documents
                 alone that are stored as they would be now.
         """
         chosen = checked(InsertSettings, options)
@@ -154,6 +155,7 @@ class Corral:
             name_of(vector_db_id),
             chosen.chunk_size_in_tokens,
             chosen.overlap_in_tokens,
+            chosen.split_on,
             skip_unchanged=chosen.skip_unchanged,
         )
 

@@ -13,6 +13,7 @@ from typing import Any
 from corral.api.errors import InvalidRequest
 from corral.api.options import checked
 from corral.api.rag import RAGDocument, RAGQueryConfig
+from corral.api.vector_dbs import SplitOn
 from corral.api.wire import NullsAreDefaults
 from corral.providers.ingestion.read.detecting import TITLED, type_of
 
@@ -25,6 +26,7 @@ class InsertSettings(NullsAreDefaults):
 
     chunk_size_in_tokens: int | None = None
     overlap_in_tokens: int | None = None
+    split_on: SplitOn | None = None
     skip_unchanged: bool = False
 
 

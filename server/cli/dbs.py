@@ -21,6 +21,7 @@ from corral.server.cli.options import (
     json_option,
     on_client,
     overlap_option,
+    split_on_option,
     typed,
     weights_option,
     yes_option,
@@ -171,6 +172,7 @@ def _short(part: str) -> str:
 )
 @chunk_size_option
 @overlap_option
+@split_on_option
 @json_option
 @on_client
 async def create_db(
@@ -182,6 +184,7 @@ async def create_db(
     weights: dict[str, float] | None,
     chunk_size_in_tokens: int | None,
     overlap_in_tokens: int | None,
+    split_on: str | None,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -189,20 +192,18 @@ async def create_db(
     kind = None if ranker is None else {"type": ranker}
     given: JSON = {**settings, "ranker": kind, "field_weights": weights}
     given["rerank"] = typed(rerank) if rerank else None
-    given["chunking"] = _chunking(chunk_size_in_tokens, overlap_in_tokens)
+    given["chunking"] = _chunking(chunk_size_in_tokens, overlap_in_tokens, split_on)
     body = {name: value for name, value in given.items() if value is not None}
     created = await client.register(db, body)
     display.answer(created, display.describe(created), as_json=as_json)
 
 
-def _chunking(size: int | None, overlap: int | None) -> JSON | None:
-    """Return the sizes to register; the overlap defaults to an eighth of the size."""
-    if size is None and overlap is None:
-        return None
-    given = {"chunk_size_in_tokens": size, "overlap_in_tokens": overlap}
+def _chunking(size: int | None, overlap: int | None, split_on: str | None) -> JSON | None:
+    """Return the `chunking` to register; the overlap defaults to an eighth of the size."""
     if size is not None and overlap is None:
-        given["overlap_in_tokens"] = size // 8
-    return {name: value for name, value in given.items() if value is not None}
+        overlap = size // 8
+    given = {"chunk_size_in_tokens": size, "overlap_in_tokens": overlap, "split_on": split_on}
+    return {name: value for name, value in given.items() if value is not None} or None
 
 
 @dbs.command("change")

@@ -52,6 +52,7 @@ class SourceFile:
         size: Bytes.
         mime_type: By its name, or its content if the name says nothing.
         changed_at: When it was last changed, in nanoseconds.
+        document: The document of a row of the file; None: the file is the document.
     """
 
     path: Path
@@ -60,11 +61,27 @@ class SourceFile:
     size: int
     mime_type: str
     changed_at: int = 0
+    document: JSON | None = None
 
     @property
     def origin(self) -> str:
         """A hash of its path: it differs between files of the same document id elsewhere."""
         return origin_of(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns that make a document of a row.
+
+    Attributes:
+        text: The column of the document's text.
+        document_id: The column of its id.
+        metadata: The columns of its metadata; None: all others.
+    """
+
+    text: str
+    document_id: str
+    metadata: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +103,8 @@ class ReadOptions:
         title: Title of a single file; None takes the title in it, else its name.
         chunk_size_in_tokens: Maximum tokens per chunk; None takes the vector DB's.
         overlap_in_tokens: Tokens repeated from the previous chunk; None takes the vector DB's.
+        records: Columns that make a document of each row of a table; None: a file is a document.
+        split_on: Text at which chunks end, "" for none; None takes the vector DB's.
     """
 
     as_text: tuple[str, ...] = ()
@@ -102,6 +121,8 @@ class ReadOptions:
     title: str | None = None
     chunk_size_in_tokens: int | None = None
     overlap_in_tokens: int | None = None
+    split_on: str | None = None
+    records: Columns | None = None
 
     def is_text(self, path: Path) -> bool:
         """Return True if `as_text` makes a file plain text."""
@@ -220,6 +241,8 @@ def read_document(
         BadFileError: It cannot be read or decoded, or is larger than the server takes.
     """
     _check_size(file.size, file, options)
+    if file.document is not None:
+        return file.document
     try:
         data = compression.unpacked(file.path.read_bytes())
     except OSError as error:
@@ -254,7 +277,7 @@ def document_of(
     if mime_type in _AS_BYTES:  # it travels as a `data:` URI
         content = {"uri": f"data:{mime_type};base64,{base64.b64encode(data).decode('ascii')}"}
     else:
-        content = _text(file, data, mime_type, options, report)
+        content = decoded(file, data, mime_type, options, report)
     return {
         "document_id": file.document_id,
         "content": content,
@@ -324,9 +347,14 @@ def _most_bytes(options: ReadOptions, file: SourceFile) -> float:
     return options.max_body_mib * MIB * share
 
 
-def _text(
+def decoded(
     file: SourceFile, data: bytes, kind: str, options: ReadOptions, report: Report | None
 ) -> str:
+    """Return the text of a file; a guess about its encoding goes to the report's notes.
+
+    Raises:
+        BadFileError: It cannot be decoded, or is larger than the server takes.
+    """
     encoding, certain = (options.encoding, True) if options.encoding else _encoding(data, kind)
     try:
         text = data.decode(encoding).removeprefix("\ufeff")

@@ -17,10 +17,11 @@ from corral.server.cli.options import (
     json_option,
     named_option,
     overlap_option,
+    split_on_option,
 )
 
 if TYPE_CHECKING:
-    from corral.server.cli.files import ReadOptions
+    from corral.server.cli.files import Columns, ReadOptions
 
 
 @click.command()
@@ -58,11 +59,20 @@ if TYPE_CHECKING:
     "--metadata",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Metadata of every document, such as year=2026; a value is JSON or text; repeatable.",
+    help="Metadata of every document, such as year=2026; a value is JSON or text; repeatable. "
+    "With --records also columns, such as date,author. [default: all others]",
 )
+@click.option(
+    "--records",
+    is_flag=True,
+    help="Ingest each row of CSV, TSV, JSON, JSONL and XLSX files as a document.",
+)
+@click.option("--text", metavar="COLUMN", help="With --records: the documents' text.")
+@click.option("--id", "row_id", metavar="COLUMN", help="With --records: the documents' ids.")
 @click.option("--title", help="Title of the document, if there is only one file.")
 @chunk_size_option
 @overlap_option
+@split_on_option
 @click.option("--hidden", is_flag=True, help="Also ingest files and folders that begin with a dot.")
 @click.option("--no-ignore", is_flag=True, help="Also ingest files that .gitignore excludes.")
 @click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
@@ -103,11 +113,20 @@ def ingest(
     mode = ingesting.Mode(**{name: options.pop(name) for name in names})
     if mode.sync and not mode.yes and not sys.stdin.isatty():
         raise click.UsageError("Not a terminal; pass --yes.")
+    if mode.sync and options["records"]:
+        raise click.UsageError("--sync does not work with --records; delete documents by id.")
     target.run(ingesting.run, db, paths, _read_options(**options), mode)
 
 
 def _read_options(
-    *, acl: tuple[str, ...], encoding: str | None, metadata: tuple[str, ...], **others: Any
+    *,
+    acl: tuple[str, ...],
+    encoding: str | None,
+    metadata: tuple[str, ...],
+    records: bool,
+    text: str | None,
+    row_id: str | None,
+    **others: Any,
 ) -> ReadOptions:
     """Return the checked options that say which files are read, and how."""
     from corral.api.principal import check_acl
@@ -117,5 +136,22 @@ def _read_options(
         check_acl(acl)
     except ValueError as error:
         raise click.UsageError(f"--acl: {error}.") from None
-    pairs = dict(named_option(each, "--metadata") for each in metadata)
-    return ReadOptions(acl=acl, encoding=encoding_of(encoding), metadata=pairs, **others)
+    names = [each for each in metadata if records and "=" not in each]
+    pairs = dict(named_option(each, "--metadata") for each in metadata if each not in names)
+    columns = _columns(text, row_id, names) if records else None
+    if columns and others["title"] is not None:
+        raise click.UsageError("--title is for a file; with --records, name a column title.")
+    if not records and (text or row_id):
+        raise click.UsageError("--text and --id need --records.")
+    return ReadOptions(
+        acl=acl, encoding=encoding_of(encoding), metadata=pairs, records=columns, **others
+    )
+
+
+def _columns(text: str | None, row_id: str | None, metadata: list[str]) -> Columns:
+    from corral.server.cli.files import Columns
+
+    if not text or not row_id:
+        raise click.UsageError("--records needs the columns --text and --id.")
+    names = tuple(name.strip() for each in metadata for name in each.split(","))
+    return Columns(text, row_id, names or None)

@@ -31,6 +31,7 @@ from corral.server.cli.files import (
 )
 from corral.server.cli.jobs import LOOK_EVERY_SECONDS
 from corral.server.cli.progress import IngestProgress, ingest_bars
+from corral.server.cli.records import rows_of
 
 BATCH_BYTES = 1024 * 1024
 BATCH_DOCUMENTS = 64
@@ -82,7 +83,7 @@ async def run(
         )
     report = Report()
     options = await _limited(client, options)
-    files = within_limits(collect(paths, report, options), report, options)
+    files = within_limits(_documents(paths, report, options), report, options)
     printed = print_problems(report)
     if options.title is not None and len(files) > 1:
         raise CommandError(
@@ -108,7 +109,14 @@ async def run(
     if mode.watch:
         await run.watch()
     if report.failed:
-        raise CommandError(f"Files that were not ingested: {len(report.failed)}.")
+        what = "Rows and files" if options.records else "Files"
+        raise CommandError(f"{what} that were not ingested: {len(report.failed)}.")
+
+
+def _documents(paths: Sequence[Path], report: Report, options: ReadOptions) -> list[SourceFile]:
+    """Return the files under some paths, or with `--records` their rows."""
+    files = collect(paths, report, options)
+    return rows_of(files, options.records, options, report) if options.records else files
 
 
 def _check_overlap(vector_db: JSON, options: ReadOptions) -> None:
@@ -211,7 +219,7 @@ class _Run:
 
     async def _round(self) -> None:
         report = Report()
-        collected = await asyncio.to_thread(collect, self.paths, report, self.options)
+        collected = await asyncio.to_thread(_documents, self.paths, report, self.options)
         report.skipped.clear()  # printed at the start
         files = within_limits(self.changed(collected), report, self.options)
         if files or report.failed:
@@ -379,6 +387,7 @@ class _Following:
                 same_origin_only=not self.options.replace,
                 chunk_size_in_tokens=self.options.chunk_size_in_tokens,
                 overlap_in_tokens=self.options.overlap_in_tokens,
+                split_on=self.options.split_on,
             )
         except CommandError as error:
             if error.status not in _ABOUT_ONE_DOCUMENT:

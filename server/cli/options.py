@@ -79,6 +79,26 @@ overlap_option = _tokens_option(
 """Beside `chunk_size_option`."""
 
 
+def _check_length(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    if text:
+        from corral.api.vector_dbs import MAX_SPLIT_ON
+
+        if len(text) > MAX_SPLIT_ON:
+            raise click.UsageError(
+                f"--split-on must have at most {MAX_SPLIT_ON} characters (got {len(text)})."
+            )
+    return text
+
+
+split_on_option = click.option(
+    "--split-on",
+    metavar="TEXT",
+    callback=_check_length,
+    help="Text at which chunks end, such as '======'; '' for none. [default: DB's own, else none]",
+)
+"""Beside `chunk_size_option`."""
+
+
 def _check_terminal(_: click.Context, __: click.Parameter, yes: bool) -> bool:
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("Not a terminal; pass --yes.")

@@ -77,6 +77,7 @@ async def insert(request: InsertDocumentsRequest, stack: StackOf) -> InsertDocum
         request.vector_db_id,
         request.chunk_size_in_tokens,
         request.overlap_in_tokens,
+        request.split_on,
         skip_unchanged=request.skip_unchanged,
         same_origin_only=request.same_origin_only,
     )

@@ -22,7 +22,7 @@ from corral.api.fusion import Explanation
 from corral.api.hits import QueryChunksResponse, Step
 from corral.api.options import MaxChunks, RetrievalOptions
 from corral.api.rag import RAGDocument, RAGQueryConfig
-from corral.api.vector_dbs import VectorDB
+from corral.api.vector_dbs import SplitOn, VectorDB
 from corral.api.wire import (
     Identifier,
     InterleavedText,
@@ -301,6 +301,9 @@ class InsertOptions(Strict):
     )
     overlap_in_tokens: int | None = Field(
         default=None, ge=0, le=4096, description="null: as registered."
+    )
+    split_on: SplitOn | None = Field(
+        default=None, description="Text at which chunks end; empty: none. null: as registered."
     )
     skip_unchanged: bool = Field(
         default=False,

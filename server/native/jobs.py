@@ -150,6 +150,7 @@ async def submit(request: SubmitRequest, stack: StackOf, limits: LimitsOf) -> Su
         request.documents,
         request.chunk_size_in_tokens,
         request.overlap_in_tokens,
+        request.split_on,
         skip_unchanged=request.skip_unchanged,
         same_origin_only=request.same_origin_only,
     )

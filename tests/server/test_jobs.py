@@ -66,6 +66,26 @@ def test_documents_go_in_behind_the_request(app: InProcess) -> None:
     assert (again["jobs"], again["unchanged"]) == ([], ["a", "b"])
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/tool-runtime/rag-tool/insert"])
+def test_a_request_says_where_chunks_end(app: InProcess, path: str) -> None:
+    """`split_on` in a job's body or an insert's wins over the registration; the same is unchanged.
+
+    If this fails: look at `Sizes.of`, and at how a job's record holds what was chosen.
+    """
+    app.register(chunking={"split_on": "##"})
+    body = {"vector_db_id": "db", "documents": [document("a", "hay ## corn -- rye")]}
+    for chosen, texts in (
+        ({}, {"hay", "corn -- rye"}),
+        ({"split_on": "--"}, {"hay ## corn", "rye"}),
+    ):
+        reply = app.ok("POST", path, {**body, **chosen, "skip_unchanged": True})
+        if "batch_id" in reply:
+            assert [job["status"] for job in finished(app, reply["batch_id"])] == ["completed"]
+        assert set(app.contents("hay corn rye")) == texts
+        again = app.ok("POST", path, {**body, **chosen, "skip_unchanged": True})
+        assert again["unchanged"] == ["a"]
+
+
 def test_changes_are_streamed(app: InProcess) -> None:
     """Server-sent events: a `job` for each change, `done` at the end."""
     app.register()

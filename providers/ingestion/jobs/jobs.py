@@ -274,8 +274,8 @@ def document_json(document: RAGDocument) -> str:
 
 
 def chunking_json(chunking: ChunkingConfig | None) -> str | None:
-    """Return the stored form of sizes."""
-    return chunking.model_dump_json() if chunking else None
+    """Return the stored form of sizes; a size that is not set stays so."""
+    return chunking.model_dump_json(exclude_unset=True) if chunking else None
 
 
 def new_row(new: Submission, batch_id: str | None, now: float) -> dict[str, Any]:

@@ -409,10 +409,13 @@ def file_document(job: Job, sha256: str) -> RAGDocument:
     )
 
 
-def _sizes(job: Job) -> tuple[int, int] | tuple[()]:
-    """Return the job's chunk size and overlap, or an empty tuple if it has none."""
+def _sizes(job: Job) -> tuple[int | None, int | None, str | None]:
+    """Return the job's chunk size, overlap and `split_on`; None for what it leaves open."""
     asked = job.chunking
-    return (asked.chunk_size_in_tokens, asked.overlap_in_tokens) if asked else ()
+    if asked is None:
+        return None, None, None
+    size = asked.chunk_size_in_tokens if "chunk_size_in_tokens" in asked.model_fields_set else None
+    return size, asked.overlap_in_tokens, asked.split_on
 
 
 async def _index(job: Job, library: FileLibrary) -> EmbeddingIndex:

@@ -6,7 +6,7 @@ import re
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError
@@ -50,19 +50,31 @@ class Sizes:
     chosen: bool
 
     @classmethod
-    def of(cls, vector_db: VectorDB, size: int | None = None, overlap: int | None = None) -> Self:
+    def of(
+        cls,
+        vector_db: VectorDB,
+        size: int | None = None,
+        overlap: int | None = None,
+        split_on: str | None = None,
+    ) -> Self:
         """Return the sizes of a request, else those of the registration, overlap in scale.
+
+        The size is set in `chunking` only if it is chosen: so a job's record tells it, too.
 
         Raises:
             InvalidRequest: A size is out of range.
         """
         registered = vector_db.chunking
-        chosen = size or registered.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
+        chosen = size is not None or registered.chunk_size_in_tokens != DEFAULT_CHUNK_SIZE
         size = registered.chunk_size_in_tokens if size is None else size
         if overlap is None:
             overlap = registered.overlap_in_tokens * size // registered.chunk_size_in_tokens
+        given = {
+            "overlap_in_tokens": overlap,
+            "split_on": registered.split_on if split_on is None else split_on,
+        }
         try:
-            chunking = ChunkingConfig(chunk_size_in_tokens=size, overlap_in_tokens=overlap)
+            chunking = ChunkingConfig(**given, **({"chunk_size_in_tokens": size} if chosen else {}))
         except ValidationError as error:
             path, words = first_finding(error)
             raise InvalidRequest(
@@ -70,7 +82,7 @@ class Sizes:
                 hint="Use a size from 1 to 8192 and an overlap of at most half of it.",
                 field=path or "chunk_size_in_tokens",
             ) from None
-        return cls(chunking, bool(chosen))
+        return cls(chunking, chosen)
 
     def hash(self, document: RAGDocument) -> str | None:
         """Return a hash of all that decides on a document's chunks; see `document_hash`."""
@@ -124,6 +136,8 @@ def each_chunk(
     ends there and one more is yielded. `metadata_cost` returns the tokens of metadata as a context
     prints it. `hashed` is kept with each chunk; see `document_hash`.
     """
+    if chunking.split_on:
+        parsed = _without_marks(parsed, chunking.split_on)
     pieces = pieces_of(
         parsed.text,
         chunk_size=chunking.chunk_size_in_tokens,
@@ -132,6 +146,7 @@ def each_chunk(
         window=_beside_headings(window, parsed.headings),
         most=most,
         sections=() if parsed.markdown else parsed.headings,
+        split_on=chunking.split_on,
     )
     metadata: dict[str, Any] = {**parsed.metadata, **document.metadata}
     if parsed.title and "title" not in metadata:
@@ -149,6 +164,19 @@ def each_chunk(
             chunk_metadata=ChunkMetadata.model_construct(said, **{**dict(origin), **place}),
             acl=document.acl,
         )
+
+
+def _without_marks(parsed: ParsedDocument, split_on: str) -> ParsedDocument:
+    """Return a document without the headings that are some only because `split_on` follows.
+
+    A line of `======` makes a heading of the line above it in Markdown.
+    """
+    headings, text = parsed.headings, parsed.text
+    left = [each for each in headings if text.find(split_on, each.start + 1, each.end) < 0]
+    title = parsed.title
+    if title in {each.text for each in headings if each not in left}:
+        title = next((each.text for each in left if each.level == 1), None)
+    return replace(parsed, headings=tuple(left), title=title)
 
 
 def _beside_headings(window: Window | None, headings: Sequence[Heading]) -> Window | None:
@@ -262,7 +290,7 @@ def _pages(parsed: ParsedDocument, piece: Piece) -> dict[str, int | None]:
 
 
 def _gap(text: str) -> str | None:
-    """Return the white space between two chunks for the record; None where there is none."""
+    """Return the text between two chunks for the record; None where there is none."""
     return text if 0 < len(text) <= MAX_GAP else None
 
 

@@ -32,12 +32,11 @@ class Sections:
         self._starts = [heading.start for heading in headings]
         self._fits_text, self._plain = fits, plain
 
-    def spans(self) -> Iterator[Span]:
-        """Yield begin and end of each chunk; adjacent sections share one where they fit into it."""
-        return self._cut(0, len(self._text))
+    def spans(self, begin: int, end: int) -> Iterator[Span]:
+        """Yield begin and end of each chunk of a part, cut between its outermost sections.
 
-    def _cut(self, begin: int, end: int) -> Iterator[Span]:
-        """Yield the parts of a part, between its outermost sections."""
+        Adjacent sections share a chunk if they fit into it.
+        """
         if self._fits(begin, end):
             yield begin, end
             return
@@ -55,7 +54,7 @@ class Sections:
                 yield first, here
             first = here
             if not self._fits(here, following):
-                yield from self._cut(here, following)
+                yield from self.spans(here, following)
                 first = following
         if first < end:
             yield first, end

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
@@ -95,12 +95,13 @@ def pieces_of(
     window: Window | None = None,
     most: int | None = None,
     sections: Sequence[Heading] = (),
+    split_on: str | None = None,
 ) -> Iterator[Piece]:
     """Yield the chunks of a text, in its order; none for a blank text.
 
-    Everything but white space between chunks is in some chunk. A Markdown table that does not fit
-    into one is cut between rows, and each further chunk repeats its header; a row that does not fit
-    is cut between cells, and only a cell that does not fit between words.
+    Everything but `split_on` and white space between chunks is in some chunk. A Markdown table that
+    does not fit into one is cut between rows, and each further chunk repeats its header; a row that
+    does not fit is cut between cells, and only a cell that does not fit between words.
 
     Args:
         text: Any text.
@@ -117,13 +118,18 @@ def pieces_of(
             yielded too. None: all.
         sections: Of source code, where its classes and functions begin. A chunk is cut between
             them, without overlap; the lines of one are chunks of text where it does not fit.
+        split_on: A text that no chunk crosses, overlaps included. A part between two of them that
+            fits is one chunk. None or "": no such text.
     """
     size = Size(counter or tokenizer(), chunk_size, window)
     kind = MarkdownSplitter if markdown else TextSplitter
-    if sections:
-        spans = _sections(text, sections, size, overlap)
-    else:
-        spans = _stretches(text, kind, size, overlap)
+
+    def cuts(begin: int, end: int) -> Iterator[Cut]:
+        if sections:
+            return _sections(text, begin, end, sections, size, overlap)
+        return _stretches(text, begin, end, kind, size, overlap)
+
+    spans = _parts(text, split_on, size, cuts) if split_on else cuts(0, len(text))
     yield from islice(_pieces(text, spans, size.count), None if most is None else most + 1)
 
 
@@ -145,19 +151,40 @@ def _pieces(text: str, spans: Iterator[Cut], count: Measure) -> Iterator[Piece]:
         yield Piece(header + part, start, end, tokens, first_token, end_token, len(header))
 
 
-def _stretches(text: str, kind: Any, size: Size, overlap: int) -> Iterator[Cut]:
+def _parts(
+    text: str, split_on: str, size: Size, cuts: Callable[[int, int], Iterator[Cut]]
+) -> Iterator[Cut]:
+    """Yield the chunks of each part between two `split_on`: one if it fits, else its cuts."""
+    measure, begin = size.exact(), 0
+    while begin <= len(text):
+        position = text.find(split_on, begin)
+        end = len(text) if position < 0 else position
+        part = text[begin:end].strip()
+        start = begin + text[begin:end].find(part)
+        if measure(part) <= size.room:
+            yield start, start + len(part), ""
+        else:
+            yield from cuts(start, start + len(part))
+        begin = end + len(split_on)
+
+
+def _stretches(
+    text: str, begin: int, end: int, kind: Any, size: Size, overlap: int
+) -> Iterator[Cut]:
     """Yield the chunks of what lies between long runs of blank lines.
 
     No chunk reaches over one: the splitter's time grows with its square.
     """
-    start = 0
-    for end, following in [*(run.span() for run in _BLANK.finditer(text)), (len(text), len(text))]:
-        for begin, stop, header in _Walk(text[start:end], kind, size, overlap).spans():
-            yield start + begin, start + stop, header
+    start = begin
+    for stop, following in [*(run.span() for run in _BLANK.finditer(text, begin, end)), (end, end)]:
+        for first, last, header in _Walk(text[start:stop], kind, size, overlap).spans():
+            yield start + first, start + last, header
         start = following
 
 
-def _sections(text: str, sections: Sequence[Heading], size: Size, overlap: int) -> Iterator[Cut]:
+def _sections(
+    text: str, begin: int, end: int, sections: Sequence[Heading], size: Size, overlap: int
+) -> Iterator[Cut]:
     measure = size.exact()
 
     def plain(begin: int, end: int) -> Iterator[tuple[int, int]]:
@@ -167,8 +194,8 @@ def _sections(text: str, sections: Sequence[Heading], size: Size, overlap: int) 
     def fits(part: str) -> bool:
         return measure(part) <= size.room
 
-    for start, end in Sections(text, sections, fits, plain).spans():
-        part = text[start:end]
+    for start, stop in Sections(text, sections, fits, plain).spans(begin, end):
+        part = text[start:stop]
         blank = len(part) - len(part.lstrip("\n"))
         yield start + blank, start + len(part.rstrip()), ""
 

@@ -119,8 +119,9 @@ async def test_what_is_stored_needs_no_model(
     documents = [RAGDocument(document_id="d", content=SHEEP)]
 
     def prepared(stack: Stack) -> Awaitable[Prepared]:
-        options = {"skip_unchanged": True, "same_origin_only": True}
-        return stack.ingestion.prepare("db", documents, None, None, **options)
+        return stack.ingestion.prepare(
+            "db", documents, None, None, skip_unchanged=True, same_origin_only=True
+        )
 
     async with opened(tmp_path) as stack:
         asked = JobRequest("db", document=documents[0])

@@ -53,6 +53,29 @@ def test_a_document_gets_its_metadata_title_and_chunk_sizes(
     to("dbs", "delete", "farm", "--yes")
 
 
+def test_chunks_end_at_a_text(corral: Corral, tmp_path: Path) -> None:
+    """`--split-on` of a registration or of an ingest, which wins; '' is none.
+
+    Another way to split is a change, the same way is not, and an overlap by itself neither.
+
+    If this fails: a document is embedded again by each ingest, or keeps its old chunks.
+    """
+    (tmp_path / "long.txt").write_text("Hay is dry.\n======\nOats are wet.\n------\nRye is ripe.")
+    made = corral("dbs", "create", "farm", "--split-on", "------", "--json")
+    assert json.loads(made.stdout)["chunking"]["split_on"] == "------"
+    ways = {
+        (): ["Hay is dry.\n======\nOats are wet.", "Rye is ripe."],
+        ("--split-on", "======"): ["Hay is dry.", "Oats are wet.\n------\nRye is ripe."],
+        ("--split-on", ""): ["Hay is dry.\n======\nOats are wet.\n------\nRye is ripe."],
+        ("--overlap", "9"): ["Hay is dry.\n======\nOats are wet.", "Rye is ripe."],
+    }
+    for options, texts in ways.items():
+        ingest = ["ingest", "farm", tmp_path / "long.txt", *options]
+        assert "1 document " in corral(*ingest).stdout
+        assert [chunk["content"] for chunk in document(corral)["chunks"]] == texts
+        assert "1 unchanged" in corral(*ingest).stdout
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -61,6 +84,7 @@ def test_a_document_gets_its_metadata_title_and_chunk_sizes(
         (["--chunk-size", "64", "--overlap", "33"], "half of the chunk size, 64 (got 33)."),
         (["--metadata", "year"], "--metadata must be NAME=VALUE (got 'year')."),
         (["--chunk-size", "0"], "0 is not in the range"),
+        (["--split-on", "=" * 101], "--split-on must have at most 100 characters (got 101)."),
     ],
 )
 def test_options_that_cannot_be_are_refused_first(

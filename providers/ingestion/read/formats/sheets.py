@@ -30,14 +30,29 @@ def read(data: bytes, limits: DocumentLimits) -> Readable:
     return reading("Excel", lambda: _read(calamine, data, limits))
 
 
+def first_sheet(data: bytes) -> list[list[Any]]:
+    """Return the rows of a workbook's first sheet, as the values of their cells.
+
+    Raises:
+        MissingDependency: python-calamine is not installed.
+        InvalidRequest: The file is broken, asks for a password, or is larger than 256 MiB once
+            unpacked.
+    """
+    calamine = package("python_calamine", "python-calamine", "Excel")
+
+    def rows() -> list[list[Any]]:
+        sheet = _book(calamine, data).get_sheet_by_index(0)
+        return [[_whole(value) for value in row] for row in sheet.iter_rows()]
+
+    return reading("Excel", rows)
+
+
 def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
     formats: dict[str, Formats] = {}
+    book = _book(calamine, data)
     if data.startswith(b"PK"):
-        with opened(data, "Excel") as archive:  # refuses one that is too large
+        with opened(data, "Excel") as archive:
             formats = formats_of(archive)
-    elif "EncryptedPackage".encode("utf-16-le") in data:
-        raise locked("Excel")
-    book = calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
     room = limits.max_characters
     texts = []
     for sheet in book.sheets_metadata:
@@ -56,6 +71,15 @@ def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
     return Readable(["\n\n".join(texts)], unread=unread)
 
 
+def _book(calamine: Any, data: bytes) -> Any:
+    if data.startswith(b"PK"):
+        with opened(data, "Excel"):
+            pass  # it is not too large
+    elif "EncryptedPackage".encode("utf-16-le") in data:
+        raise locked("Excel")
+    return calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
+
+
 def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> Iterator[list[str]]:
     first = sheet.start[1] if sheet.start else 0  # rows begin at the first, columns do not
     for number, values in enumerate(sheet.iter_rows()):
@@ -70,11 +94,17 @@ def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> It
             yield row
 
 
+def _whole(value: Any) -> Any:
+    """Return a whole number without its fraction; a workbook holds only fractions."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return int(value)
+    return value
+
+
 def _shown(value: Any, code: str) -> str:
     if code and isinstance(value, int | float) and not isinstance(value, bool):
         return shown(value, code) or _shown(value, "")
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
+    value = _whole(value)
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
         return value.date().isoformat()
     return str(value)
