@@ -13,8 +13,6 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from pathspec import GitIgnoreSpec
-
 from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
@@ -30,7 +28,7 @@ from corral.providers.ingestion.read.detecting import (
 )
 from corral.providers.ingestion.read.formats.mail import split_attachments
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
-from corral.server.cli.file_names import left_out
+from corral.server.cli.file_names import Ignoring, globs, left_out
 
 _AS_BYTES = {*BINARY, NOTEBOOK}
 """Formats to send as bytes; a notebook's JSON holds pictures, which are not part of its text."""
@@ -441,8 +439,8 @@ class _Choice:
     def __init__(self, folder: Path, options: ReadOptions) -> None:
         self._folder, self._root = folder, Path(os.path.realpath(folder))
         self._options = options
-        self._include, self._exclude = _globs(options.include), _globs(options.exclude)
-        self._ignoring = None if options.no_ignore else _Ignoring(self._root)
+        self._include, self._exclude = globs(options.include), globs(options.exclude)
+        self._ignoring = None if options.no_ignore else Ignoring(self._root)
 
     def enter(self, folder: Path) -> None:
         """Read the .gitignore of a subfolder."""
@@ -474,42 +472,3 @@ class _Choice:
     def _inside(self, path: Path) -> Path:
         """Return a path without links above it."""
         return self._root / path.relative_to(self._folder)
-
-
-def _globs(patterns: Sequence[str]) -> GitIgnoreSpec | None:
-    return GitIgnoreSpec.from_lines(patterns) if patterns else None
-
-
-class _Ignoring:
-    """The .gitignore files of a folder, of its subfolders, and of the repository that it is in.
-
-    Args:
-        root: The folder, without links in its path.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._specs: dict[Path, GitIgnoreSpec] = {}
-        for folder in [root, *root.parents]:
-            self.enter(folder)
-            if (folder / ".git").exists():
-                return
-        # In no repository: what lies above the folder says nothing about it.
-        self._specs = {root: self._specs[root]} if root in self._specs else {}
-
-    def enter(self, folder: Path) -> None:
-        """Read the .gitignore of a folder, if it has one."""
-        file = folder / ".gitignore"
-        if folder not in self._specs and file.is_file():
-            lines = file.read_text("utf-8", "replace").splitlines()
-            self._specs[folder] = GitIgnoreSpec.from_lines(lines)
-
-    def ignores(self, path: Path, *, folder: bool = False) -> bool:
-        """Return True if git ignores a path; the .gitignore nearest to it decides."""
-        for above in path.parents:
-            spec = self._specs.get(above)
-            if spec is not None:
-                relative = path.relative_to(above).as_posix() + ("/" if folder else "")
-                ignored = spec.check_file(relative).include
-                if ignored is not None:
-                    return ignored
-        return False
