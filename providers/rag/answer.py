@@ -358,7 +358,7 @@ class _Answer:
         written = ""
         for quote in quotes:
             source = searched.sources[quote.text]
-            sentence = source.text[quote.start : quote.end]
+            sentence = " ".join(source.text[quote.start : quote.end].split())
             yield Text(f" {sentence}" if written else sentence)
             yield Cited(source, (quote.start, quote.end))
             written += sentence

@@ -12,15 +12,18 @@ _NO_END = re.compile(
     r"|No|Nr|Prof|Sr|St|usw|vs|z\.B)\.)$"
 )
 """An initial, an ordinal number or an abbreviation; a full stop behind it ends no sentence."""
+_MARKS = re.compile(r"\s*(?:(?:[-*+>]|#{1,6}|\d{1,3}[.)])\s+)*")
+"""Marks of lists, headings and quotations before a sentence."""
 _LONGEST = 12
 """Characters before a full stop that decide about it."""
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return the start and end of each sentence, without white space at its ends.
+    """Return the start and end of each sentence, without white space or a list's mark around it.
 
     A sentence ends at its mark, at a blank line, and before a line that is a heading, a row of a
-    table or an item of a list. Together they have every character of the text but white space.
+    table or an item of a list. Together they have every character of the text but white space and
+    the marks of lists, headings and quotations.
     Cost: linear in the text.
     """
     spans, start = [], 0
@@ -34,9 +37,11 @@ def sentences(text: str) -> list[tuple[int, int]]:
         spans.append((start, end))
         start = end
     spans.append((start, len(text)))
-    return [_stripped(text, *span) for span in spans if text[slice(*span)].strip()]
+    stripped = (_stripped(text, *span) for span in spans)
+    return [(start, end) for start, end in stripped if start < end]
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    part = text[start:end]
-    return start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+    begin = _MARKS.match(text, start, end)
+    first = begin.end() if begin else start
+    return first, first + len(text[first:end].rstrip())
