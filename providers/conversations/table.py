@@ -49,6 +49,13 @@ _CONTEXT = (
     " ON items.holder = chain.id ORDER BY chain.depth DESC, items.place"
 )
 
+_EXPIRE = (
+    "DELETE FROM items WHERE holder IN (SELECT id FROM responses WHERE created_at < ?)",
+    "DELETE FROM responses WHERE created_at < ?",
+    "DELETE FROM items WHERE holder IN (SELECT id FROM conversations WHERE changed_at < ?)",
+    "DELETE FROM conversations WHERE changed_at < ?",
+)
+
 Item: TypeAlias = dict[str, Any]
 """An item of a conversation, as OpenAI's Responses have them, with an `id`."""
 
@@ -91,11 +98,8 @@ class ConversationTable:
         due = int(self.clock() - seconds)
 
         def write(file: apsw.Connection) -> None:
-            for table, time_of in (("responses", "created_at"), ("conversations", "changed_at")):
-                condition = f"FROM {table} WHERE {time_of} < ?"
-                holders = f"DELETE FROM items WHERE holder IN (SELECT id {condition})"  # noqa: S608 - ours
-                file.execute(holders, (due,))
-                file.execute(f"DELETE {condition}", (due,))
+            for query in _EXPIRE:
+                file.execute(query, (due,))
 
         oldest = (
             "SELECT min(created_at) FROM responses UNION ALL SELECT min(changed_at)"
@@ -189,7 +193,7 @@ class Conversations:
         Args:
             after: The response before the first one.
             limit: Maximum number.
-            model: None for those of all models.
+            model: Only responses of this model; None for all models.
 
         Raises:
             NotFound: There is no response `after`.
@@ -207,7 +211,7 @@ class Conversations:
             place += f" AND (created_at, rowid) {step} ({start})"
             bindings.append(after)
         query = (
-            f"SELECT id, body FROM responses WHERE tenant = ? AND owner = ?{place}"  # noqa: S608 - ours
+            f"SELECT id, body FROM responses WHERE tenant = ? AND owner = ?{place}"  # noqa: S608 - constants of this method; values are bound
             f" ORDER BY created_at {order}, rowid {order} LIMIT {limit:d}"
         )
         return [
@@ -413,7 +417,7 @@ class Conversations:
     ) -> None:
         """Note a change of a conversation, or raise NotFound."""
         changes = f"changed_at = ?, {change}" if change else "changed_at = ?"
-        query = f"UPDATE conversations SET {changes} WHERE id = ? AND tenant = ? AND owner = ?"  # noqa: S608 - ours
+        query = f"UPDATE conversations SET {changes} WHERE id = ? AND tenant = ? AND owner = ?"  # noqa: S608 - callers pass constants; values are bound
         file.execute(query, (int(self._clock()), *values, conversation_id, *self._caller))
         if not file.changes():
             raise _no_conversation(conversation_id)

@@ -81,21 +81,31 @@ async def ask_of(sent: Mapping[str, Any], stack: Stack) -> Ask | None:
     if vector_db_ids is not None:
         model = stack.answering_model()
         return Ask(model=model, vector_db_ids=vector_db_ids, search="first", **shared)
-    field = f"tools[{places[0]}]"
-    try:
-        tool = checked(FileSearchTool, tools[places[0]])
-        config = tool.config()
-    except InvalidRequest as error:
-        raise in_field(error, field) from None
-    await check_stores(tool.vector_store_ids, stack, f"{field}.vector_store_ids")
+    tool = await _search_tool(tools[places[0]], stack, f"tools[{places[0]}]")
     always = stack.config.answers.file_search == "always"
     return Ask(
         model=sent["model"],
         vector_db_ids=tool.vector_store_ids,
-        config=config,
+        config=tool.config(),
         search="first" if always else "auto",
         **shared,
     )
+
+
+async def _search_tool(given: Mapping[str, Any], stack: Stack, field: str) -> FileSearchTool:
+    """Return the tool file_search, checked with its vector stores.
+
+    Raises:
+        InvalidRequest: It is malformed.
+        WireError: 404 for an unknown vector store.
+    """
+    try:
+        tool = checked(FileSearchTool, given)
+        tool.config()
+    except InvalidRequest as error:
+        raise in_field(error, field) from None
+    await check_stores(tool.vector_store_ids, stack, f"{field}.vector_store_ids")
+    return tool
 
 
 def _function(tool: Any, field: str) -> dict[str, Any]:

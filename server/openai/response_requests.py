@@ -298,7 +298,7 @@ class Tools:
 def read_tools(given: Sequence[dict[str, Any]]) -> Tools:
     """Return the tools; several searches are one, with the vector stores of all.
 
-    The other options are those of the first search.
+    The first search decides the other options.
 
     Raises:
         InvalidRequest, WireError: 400 for a tool that is malformed or of another type.

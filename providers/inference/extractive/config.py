@@ -11,7 +11,7 @@ class ExtractiveConfig(ProviderConfig):
     """Limits of an answer.
 
     Attributes:
-        max_sentences: Most sentences of an answer, 1 to 10; default 3.
+        max_sentences: Maximum number of sentences in an answer, 1 to 10; default 3.
         min_confidence: Confidence of a search, in [0, 1], below which nothing is quoted; default
             .5, even odds that a source answers. A search without confidence (by keywords alone) is
             always quoted.

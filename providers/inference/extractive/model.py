@@ -20,7 +20,7 @@ from corral.providers.text.sentences import sentences
 MODEL = "extractive"
 
 MAX_SENTENCES = 200
-"""Most sentences that are compared: those of the best sources."""
+"""Maximum number of sentences to compare; the sentences of the best sources come first."""
 
 WEIGHTS = {"words": 0.3, "words_around": 0.6, "embedding": 0.9, "source": 1.0}
 """Weight of each feature in units of its standard deviation; fitted on one half of the questions of
@@ -40,7 +40,7 @@ class ExtractiveProvider(QuotingProvider):
     """Quotes whole sentences, in the order of the sources.
 
     A sentence scores by its words (the share of the question's words that it has, weighted by their
-    inverse document frequency among the sentences), its words and those of the sentence before it,
+    inverse document frequency among the sentences), the same for it and the sentence before it,
     the cosine of its embedding and the question's, and the score of its source.
     """
 

@@ -160,7 +160,7 @@ class LocalModel:
 
 
 def _load(model: LlamaModel, threads: int) -> Server:
-    """Load a file. The library holds Python's lock meanwhile, so the process serves nothing else.
+    """Load a file. The library holds Python's lock until then: the process serves nothing else.
 
     The library's server also listens for HTTP. Here it listens on a socket in a folder that only
     this user can read and that is deleted as soon as the model is loaded, so nothing reaches it.

@@ -1,7 +1,7 @@
 """A chat request as llama.cpp takes it: the fields of OpenAI that it may see, within bounds.
 
-llama.cpp reads many more fields, some of which name files or addresses. It turns JSON schemas into
-grammars, which a few large numbers can make larger than the memory.
+llama.cpp reads many more fields, and some of them name files or addresses. It turns JSON schemas
+into grammars, which a few large numbers can make larger than the memory.
 """
 
 from __future__ import annotations

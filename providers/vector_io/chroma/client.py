@@ -139,7 +139,7 @@ class ChromaServer:
         self._attempt("GET", f"{self._collections}?limit=1", None, deadline)
 
     def batch_rows(self) -> int:
-        """Return how many rows the server takes at once."""
+        """Return the maximum number of rows in one request."""
         if not self._limits:
             self._limits = self.request("GET", "/pre-flight-checks")
         return int(self._limits["max_batch_size"])

@@ -433,7 +433,7 @@ class Collection:
         return batches(map(dict, ordered), size_of, len(ordered), self.layout.request_bytes)
 
     def _delete_dead(self, pks: Sequence[str]) -> None:
-        """Delete rows that are to go; not one that another client has since written anew."""
+        """Delete rows, except those that another client has written again since."""
         if self.connection.embedded:
             self._delete(pks)
             return

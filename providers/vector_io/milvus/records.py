@@ -221,7 +221,7 @@ def size_of(row: Mapping[str, Any]) -> int:
 
 
 def entry(row: Mapping[str, Any], keys: Sequence[int] = ()) -> Entry:
-    """Return what a row means to the statistics; with its keys where they are counted here."""
+    """Return a row's entry in the statistics; with its keys if Corral counts them."""
     return Entry(row["pk"], row["parts"], row["length"], row["reference"], keys)
 
 

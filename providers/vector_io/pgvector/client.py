@@ -165,7 +165,7 @@ class Pool:
                 await connection.close()
 
     async def clear(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         free, self._free = self._free, []
         for connection in free:
             await connection.close()

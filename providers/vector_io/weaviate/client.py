@@ -378,7 +378,7 @@ class CollectionReads:
     async def fetch(
         self, ids: Sequence[str], properties: Sequence[str], dense: bool
     ) -> list[StoredObject]:
-        """Return those of these objects that exist."""
+        """Return the given objects that exist."""
         objects: list[StoredObject] = []
         for part in runs(ids, self.limits.read_objects):
             objects += await self.some(of_ids(part), len(part), properties, dense=dense)

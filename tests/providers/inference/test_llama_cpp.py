@@ -211,7 +211,7 @@ async def test_only_configured_models_answer(provider: LlamaCppProvider) -> None
 
 
 async def test_many_at_once_are_all_answered() -> None:
-    """Eight first calls, of which three are computed at once, all get an answer of their own.
+    """Eight first calls all get an answer of their own; three are computed at once.
 
     If this fails: calls beyond `concurrency` are lost, or get the answer of another.
     """

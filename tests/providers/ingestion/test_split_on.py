@@ -79,7 +79,7 @@ def test_any_text_keeps_its_words(parts: list[str]) -> None:
 def test_the_mark_makes_no_heading() -> None:
     """A line of ====== makes the line above it a heading in Markdown; as a mark it does not.
 
-    A document's own headings stay those of the chunks behind them.
+    A document's own headings stay the headings of the chunks behind them.
 
     If this fails: each chunk claims to be under the last line of the chunk before.
     """

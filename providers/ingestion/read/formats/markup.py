@@ -34,7 +34,7 @@ Line = tuple[int, str]
 
 
 def headings(text: str, kind: str) -> tuple[Heading, ...]:
-    """Return the headings of a text in their order; those of other kinds of text are none."""
+    """Return the headings of a text in their order; [] for a kind of text without headings."""
     find = _FINDERS.get(kind)
     return tuple(find(text)) if find else ()
 

@@ -46,7 +46,7 @@ class KeywordSearch(ABC):
 
         Args:
             connection: In the transaction that runs the statement, too.
-            parameters: `k`, and those of the filter.
+            parameters: `k`, and the filter's parameters.
         """
 
     def terms(

@@ -132,7 +132,7 @@ class FullText(KeywordIndex):
 
 
 class FullTextSearch(KeywordSearch):
-    """A search in one statement, which has parameters beside `k` and those of the filter."""
+    """A search in one statement, with more parameters than `k` and the filter's."""
 
     def __init__(self, statement: sql.Composed, parameters: dict[str, Any]) -> None:
         self._statement = Statement(statement.as_bytes(None))

@@ -60,7 +60,7 @@ class Legs:
             connection: Idle.
             vector: One of `VectorSearch.searches`; None comes back where it does not suffice.
             search: Of the keyword index, not yet begun.
-            parameters: `k`, `candidates`, `embedding`, and those of the filter.
+            parameters: `k`, `candidates`, `embedding`, and the filter's parameters.
         """
         near: AsyncCursor[Row] | None = None
         words: AsyncCursor[Row] | Sequence[Row] = ()
