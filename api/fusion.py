@@ -73,6 +73,8 @@ class Explanation:
         query_ranks: The chunk's rank for each of several queries, None if a query did not return
             it; empty for a single query.
         rerank: The parts of a re-ranked chunk's score, by name; empty without re-ranking.
+        recency: `age_days`, unless it is unknown; the `factor`, the `floor` from which the score
+            counts, and `score_before`; empty without a `recency`.
         matched_words: Distinct words of the content, as written, that match a term, from its first
             100,000 characters; empty unless the request has `explain`.
     """
@@ -86,6 +88,7 @@ class Explanation:
     spreads: Mapping[LegName, float] = field(default_factory=dict)
     query_ranks: tuple[int | None, ...] = ()
     rerank: Mapping[str, float | str] = field(default_factory=dict)
+    recency: Mapping[str, float] = field(default_factory=dict)
     matched_words: tuple[str, ...] = ()
 
 

@@ -127,8 +127,8 @@ class Step:
     """The effect of one step of a search on the candidates.
 
     Attributes:
-        name: retrieve, filter, query_syntax, queries, min_confidence, rerank, score_threshold or
-            cutoff; only list if there was no question.
+        name: retrieve, filter, query_syntax, queries, min_confidence, rerank, recency,
+            score_threshold or cutoff; only list if there was no question.
         kept: Number of candidates after the step.
         removed: Number of candidates that the step removed.
         detail: Description of the step for users; may be empty.

@@ -15,6 +15,7 @@ from corral.api.chunks import Acl
 from corral.api.errors import UnsupportedMode
 from corral.api.principal import ACL_KEY, EVERYONE
 from corral.api.rankers import DEFAULT_RANKER, Ranker
+from corral.api.recency import Recency
 from corral.api.reranker import Rerank
 from corral.api.scoring import Metric
 from corral.api.wire import Identifier, NullsAreDefaults, Strict, strip_nul
@@ -164,6 +165,11 @@ class SearchDefaults(NullsAreDefaults):
         description="Also match misspelled words in keyword search, on providers with that "
         "capability.",
     )
+    recency: Recency | None = Field(
+        default=None,
+        description="Prefer newer chunks: `{field, half_life, weight}`, the metadata key with "
+        "their time, days, and the largest share of a score that age takes (default: none).",
+    )
 
 
 class ContextDefaults(NullsAreDefaults):
@@ -194,6 +200,7 @@ class SearchOverrides(Strict):
     query_syntax: QuerySyntax | None = _as_registered(SearchDefaults, "query_syntax")
     min_confidence: Confidence | None = _as_registered(SearchDefaults, "min_confidence")
     fuzzy: bool | None = _as_registered(SearchDefaults, "fuzzy")
+    recency: Recency | None = _as_registered(SearchDefaults, "recency")
 
 
 class ContextOverrides(Strict):

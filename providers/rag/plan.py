@@ -22,7 +22,13 @@ from corral.api.invisible import clean_text
 from corral.api.library import Library
 from corral.api.options import MaxChunks, RetrievalOptions, checked
 from corral.api.rag import LLMQueryGenerator, RAGQueryConfig
-from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
+from corral.api.reranker import (
+    DEFAULT_RERANK_CANDIDATES,
+    BM25Rerank,
+    MMRRerank,
+    ModelRerank,
+    NoRerank,
+)
 from corral.api.spans import span
 from corral.api.vector_dbs import ContextDefaults, SearchDefaults, SearchMode, VectorDB
 from corral.providers.rag.query_generator import Question, generate_query, plain_question
@@ -86,8 +92,11 @@ class SearchPlan:
 
     @property
     def candidates(self) -> int:
-        """The number of chunks to retrieve: k, or more for a re-ranker."""
-        return max(self.k, self.rerank.candidates if self.rerank else 0)
+        """The number of chunks to retrieve: k, or more for a step that reorders them."""
+        reordered = self.rerank.candidates if self.rerank else 0
+        if self.vector_db.recency is not None and self.vector_db.recency.weight > 0:
+            reordered = max(reordered, DEFAULT_RERANK_CANDIDATES)
+        return max(self.k, reordered)
 
     @property
     def embeds(self) -> bool:

@@ -1,7 +1,7 @@
 """Rank the chunks of one vector DB, or of several as one.
 
     retrieve (each query) -> query syntax -> fuse several queries -> min_confidence -> re-rank
-    -> threshold -> cutoff
+    -> recency -> threshold -> cutoff
 
 Each step records its effect on the candidates, so that an answer can explain itself.
 """
@@ -9,6 +9,7 @@ Each step records its effect on the candidates, so that an answer can explain it
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from corral.api.errors import CorralError, InvalidRequest, ProviderError
 from corral.api.filters import Filter, matches
 from corral.api.fusion import merge_ranked
 from corral.api.hits import Hit, QueryChunksResponse, Step
+from corral.api.recency import Recency, age_in_days
 from corral.api.reranker import MMRRerank, ModelRerank, Reranker
 from corral.api.scoring import competition_ranks
 from corral.api.spans import span
@@ -59,6 +61,7 @@ async def rank(
     answer = _confident(_fused(answers, how), how)
     if reranker is not None and answer.hits:
         answer = await _reranked(answer, how, reranker)
+    answer = _by_recency(answer, how.vector_db.recency)
     answer = _cut(answer, how)
     return await asyncio.to_thread(_with_words, answer, how) if how.explain else answer
 
@@ -195,23 +198,50 @@ def _ids(answer: QueryChunksResponse) -> list[str]:
 async def _reranked(
     answer: QueryChunksResponse, how: SearchPlan, reranker: Reranker | CorralError
 ) -> QueryChunksResponse:
-    """Return the k best candidates by the re-ranker; in their old order if it may and does fail."""
+    """Return the best candidates by the re-ranker; in their old order if it may and does fail."""
     rerank, query = how.rerank, how.queries[0]
     degrades = isinstance(rerank, ModelRerank) and rerank.on_error == "degrade"
     detail, notes = str(rerank.type) if rerank else "", list(answer.notes)
+    most = how.k if how.vector_db.recency is None else how.candidates
     try:
         with span("rerank", mode=detail, texts=len(answer.hits)):
             if isinstance(reranker, CorralError):
                 raise ProviderError(reranker.message, hint=reranker.hint)
-            hits = await reranker.rerank(query.text, answer.hits, how.k, embedding=query.embedding)
+            hits = await reranker.rerank(query.text, answer.hits, most, embedding=query.embedding)
     except ProviderError as error:
         if not degrades:
             raise
-        hits = answer.hits[: how.k]
+        hits = answer.hits[:most]
         detail = "failed, the order is as it was"
         notes.append(f"Not re-ranked: {error.message}")
     step = Step("rerank", len(hits), len(answer.hits) - len(hits), detail)
     return replace(answer, hits=hits, steps=[*answer.steps, step], notes=notes)
+
+
+def _by_recency(answer: QueryChunksResponse, recency: Recency | None) -> QueryChunksResponse:
+    """Return the candidates in the order that their age gives them.
+
+    A score counts from the lowest one of the candidates, since scores of a mode may all be near 1
+    (cosines of some models, ranks): so a share of it means the same in each mode. Where all are
+    equal it counts from 0.
+    """
+    if recency is None or recency.weight == 0 or not answer.hits:
+        return answer
+    now, scores = time.time(), answer.scores
+    floor = min(scores) if min(scores) < max(scores) else 0.0
+    hits = []
+    for hit in answer.hits:
+        age = age_in_days(hit.chunk.metadata.get(recency.field), now)
+        factor = recency.factor(age)
+        parts = {"factor": factor, "floor": floor, "score_before": hit.score}
+        if age is not None:
+            parts["age_days"] = age
+        score = floor + (hit.score - floor) * factor
+        hits.append(Hit(hit.chunk, score, replace(hit.explanation, recency=parts)))
+    hits.sort(key=lambda hit: (-hit.score, hit.chunk.chunk_id))
+    dated = sum("age_days" in hit.explanation.recency for hit in hits)
+    detail = f"{dated} with a time in {recency.field}, half-life {recency.half_life:g} days"
+    return replace(answer, hits=hits, steps=[*answer.steps, Step("recency", len(hits), 0, detail)])
 
 
 def _cut(answer: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
