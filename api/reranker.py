@@ -62,10 +62,17 @@ class BM25Rerank(_BM25):
 
 
 class ModelRerank(_Rerank):
-    """Re-rank with a configured cross-encoder, which reads the query and each text together."""
+    """Re-rank with a configured model, such as a cross-encoder."""
 
     type: Literal["model"] = "model"
     model: str = Field(min_length=1, max_length=255, description="A configured re-ranking model.")
+    weight: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="1: the model orders alone. Less: its share of the new score; the rest is the "
+        "score before. Both are scaled to [0, 1] over the candidates.",
+    )
     on_error: Literal["error", "degrade"] = Field(
         default="error",
         description="degrade: if the model fails, keep the original order and add a note to the "
@@ -98,6 +105,7 @@ class Reranker(ABC):
         k: int,
         *,
         embedding: NDArray[np.float32] | None = None,
+        tenant: str = "",
     ) -> list[Hit]:
         """Return the k best hits (all, if fewer), best first, with new scores in [0, 1].
 
@@ -109,6 +117,8 @@ class Reranker(ABC):
             k: Maximum number of hits to return, >= 1.
             embedding: The question's embedding, shape (dimension,), for re-rankers that need it;
                 the hits then include their embeddings.
+            tenant: The tenant of the vector DB. A re-ranker that caches work on texts does it for
+                each tenant, so that no answer's duration reveals the texts of another tenant.
 
         Raises:
             Unavailable, ProviderTimeout: A remote model cannot be reached, or not in time.

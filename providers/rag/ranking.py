@@ -201,21 +201,58 @@ async def _reranked(
     """Return the best candidates by the re-ranker; in their old order if it may and does fail."""
     rerank, query = how.rerank, how.queries[0]
     degrades = isinstance(rerank, ModelRerank) and rerank.on_error == "degrade"
+    weight = rerank.weight if isinstance(rerank, ModelRerank) else 1.0
     detail, notes = str(rerank.type) if rerank else "", list(answer.notes)
     most = how.k if how.vector_db.recency is None else how.candidates
     try:
         with span("rerank", mode=detail, texts=len(answer.hits)):
             if isinstance(reranker, CorralError):
                 raise ProviderError(reranker.message, hint=reranker.hint)
-            hits = await reranker.rerank(query.text, answer.hits, most, embedding=query.embedding)
+            hits = await reranker.rerank(
+                query.text,
+                answer.hits,
+                len(answer.hits) if weight < 1 else most,
+                embedding=query.embedding,
+                tenant=how.vector_db.tenant,
+            )
     except ProviderError as error:
         if not degrades:
             raise
         hits = answer.hits[:most]
         detail = "failed, the order is as it was"
         notes.append(f"Not re-ranked: {error.message}")
+    else:
+        if weight < 1:
+            hits = _blended(hits, answer.hits, weight)[:most]
     step = Step("rerank", len(hits), len(answer.hits) - len(hits), detail)
     return replace(answer, hits=hits, steps=[*answer.steps, step], notes=notes)
+
+
+def _blended(hits: Sequence[Hit], first: Sequence[Hit], weight: float) -> list[Hit]:
+    """Return re-ranked hits by a weighted sum of their scores after and before, best first.
+
+    Args:
+        hits: All candidates, re-ranked.
+        first: The same candidates before.
+        weight: Of the re-ranker's score. Both scores are scaled to [0, 1] over the candidates.
+    """
+    scores = {hit.chunk.chunk_id: hit.score for hit in first}
+    after = _scaled([hit.score for hit in hits])
+    before = _scaled([scores[hit.chunk.chunk_id] for hit in hits])
+    blended = []
+    for hit, new, old in zip(hits, after, before, strict=True):
+        parts = {**hit.explanation.rerank, "weight": weight, "scaled": new, "scaled_before": old}
+        score = weight * new + (1 - weight) * old
+        blended.append(Hit(hit.chunk, score, replace(hit.explanation, rerank=parts)))
+    return sorted(blended, key=lambda hit: (-hit.score, hit.chunk.chunk_id))
+
+
+def _scaled(scores: Sequence[float]) -> list[float]:
+    """Return scores mapped linearly to [0, 1]; all 1 if they are equal."""
+    least, greatest = min(scores), max(scores)
+    if least == greatest:
+        return [1.0] * len(scores)
+    return [(score - least) / (greatest - least) for score in scores]
 
 
 def _by_recency(answer: QueryChunksResponse, recency: Recency | None) -> QueryChunksResponse:

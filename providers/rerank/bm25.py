@@ -98,6 +98,7 @@ class BM25Reranker(Reranker):
         k: int,
         *,
         embedding: NDArray[np.float32] | None = None,
+        tenant: str = "",
     ) -> list[Hit]:
         """Return the k best; see `Reranker.rerank`. The embedding is not used.
 

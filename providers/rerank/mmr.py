@@ -60,6 +60,7 @@ class MMRReranker(Reranker):
         k: int,
         *,
         embedding: NDArray[np.float32] | None = None,
+        tenant: str = "",
     ) -> list[Hit]:
         """Return k hits in the order of their choice, scores never increasing.
 

@@ -327,7 +327,7 @@ def hits_table(hits: Sequence[HitRow], *, texts: bool = True) -> RenderableType:
 
 
 def why_table(hits: Sequence[HitRow]) -> RenderableType:
-    """Return the table that explains each hit: a line for each leg, one for a re-ranker."""
+    """Return the table that explains each hit: a line for each leg, re-ranker and `recency`."""
     rows: list[Sequence[object]] = []
     for hit in hits:
         for leg in (leg for leg in LEGS if leg in hit.by_leg("legs")):
@@ -338,8 +338,12 @@ def why_table(hits: Sequence[HitRow]) -> RenderableType:
         if ranks := hit.why.get("query_ranks"):
             shown = " ".join("-" if rank is None else str(rank) for rank in ranks)
             rows.append((hit.rank, "queries", "", "", "", "", f"ranks {shown}"))
+        recency = hit.by_leg("recency")
         if parts := hit.by_leg("rerank"):
-            rows.append((hit.rank, "rerank", "", "", f"{hit.score:.3f}", "", _parts(parts)))
+            score = recency.get("score_before", hit.score)
+            rows.append((hit.rank, "rerank", "", "", f"{score:.3f}", "", _parts(parts)))
+        if recency:
+            rows.append((hit.rank, "recency", "", "", f"{hit.score:.3f}", "", _parts(recency)))
     headers = ("#>", "by", "rank>", "raw score>", "score>", "weight x normalized>", "why")
     return table(headers, rows)
 

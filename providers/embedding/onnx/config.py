@@ -17,6 +17,8 @@ Pooling = Literal["mean", "cls", "last"]
 class OnnxModel(OnnxSource):
     """One model: where its files are (`OnnxSource`), and what they do not say themselves.
 
+    A model of a package brings its own dimension, pooling and prefix.
+
     Attributes:
         dimension: Numbers in an embedding. Default: `hidden_size` of `config.json`; a hub's model
             needs it.
@@ -38,6 +40,10 @@ class OnnxModel(OnnxSource):
     def _known_dimension(self) -> OnnxModel:
         if self.repository is not None and self.dimension is None:
             raise ValueError("repository needs dimension")
+        if self.packaged:
+            for name, value in self.packaged.traits.items():
+                if name not in self.model_fields_set:
+                    setattr(self, name, value)
         return self
 
 

@@ -83,6 +83,7 @@ class ModelReranker(Reranker):
         k: int,
         *,
         embedding: NDArray[np.float32] | None = None,
+        tenant: str = "",
     ) -> list[Hit]:
         """Return the k best by the model's score, ties by chunk_id; the embedding is not used.
 

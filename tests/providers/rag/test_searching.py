@@ -78,6 +78,7 @@ class Backwards(Reranker):
         k: int,
         *,
         embedding: NDArray[np.float32] | None = None,
+        tenant: str = "",
     ) -> list[Hit]:
         self.asked.append((query, len(hits), k))
         if self.broken:
@@ -157,6 +158,28 @@ async def test_a_re_ranker_orders_all_candidates_and_k_are_left() -> None:
     assert ids(found) == list(reversed(ids(before)))[:2]
     assert found.scores == [1.0, 0.9]
     assert step(found, "rerank") == (2, 2)
+
+
+async def test_a_weight_blends_the_re_rankers_score_with_the_one_before() -> None:
+    """Both scores are scaled to [0, 1] over all candidates and added with their weights.
+
+    If this fails: k was applied before the sum, or a score counts in its own range.
+    """
+    library, retrieval = await filled()
+    library.rerankers["judge"] = judge = Backwards()
+    rerank = {"type": "model", "model": "judge", "candidates": 4}
+    question = "red barn on the hill"
+    before = await ask(retrieval, question, k=4, mode="vector")
+    least, greatest = min(before.scores), max(before.scores)
+    expected = {}
+    for place, (name, score) in enumerate(zip(ids(before), before.scores, strict=True)):
+        # Backwards gives 1, 0.9, 0.8, 0.7 from the last to the first: scaled 1, 2/3, 1/3, 0.
+        expected[name] = 0.3 * place / 3 + 0.7 * (score - least) / (greatest - least)
+    found = await ask(retrieval, question, k=2, mode="vector", rerank={**rerank, "weight": 0.3})
+    assert judge.asked == [(question, 4, 4)]
+    assert ids(found) == sorted(expected, key=lambda name: (-expected[name], name))[:2]
+    assert found.scores == pytest.approx([expected[name] for name in ids(found)])
+    assert found.hits[0].explanation.rerank["weight"] == 0.3
 
 
 async def test_the_threshold_meets_the_re_rankers_score() -> None:

@@ -1,0 +1,164 @@
+"""inline::colbert: the models of the settings, each loaded at its first use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.api.errors import CorralError
+from corral.api.hits import Hit
+from corral.api.provider import Health, RerankProvider
+from corral.api.reranker import Reranker
+from corral.providers.models.loading import Loading, run_in
+from corral.providers.models.onnx import check_folder, open_folder
+from corral.providers.rerank.colbert.cache import (
+    TokenCache,
+    TokenEmbeddings,
+    key_of,
+    packed,
+    unpacked,
+)
+from corral.providers.rerank.colbert.config import ColbertConfig, ColbertModel
+from corral.providers.rerank.rescoring import rescored
+
+if TYPE_CHECKING:
+    from corral.providers.rerank.colbert.model import Model
+
+
+def create(provider_id: str, config: ColbertConfig, home: Path) -> ColbertProvider:
+    """Return the provider; loads nothing yet."""
+    return ColbertProvider(provider_id, config, home)
+
+
+class ColbertProvider(RerankProvider):
+    """Serves the models of the settings, each loaded at its first use, in one worker thread.
+
+    Args:
+        provider_id: The id in the configuration.
+        config: The settings.
+        home: The data folder, for the files of a hub and the cache.
+    """
+
+    def __init__(self, provider_id: str, config: ColbertConfig, home: Path) -> None:
+        super().__init__(provider_id)
+        self._config, self._home = config, home
+        self._cache = TokenCache(home, config.cache_mib * 1024**2) if config.cache_mib else None
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix=provider_id)
+        loads = {each.model: partial(self._load, each) for each in config.models}
+        self._loading = Loading(provider_id, "re-ranking", loads, self._worker)
+
+    def models(self) -> list[str]:
+        """Return the configured models, in their order."""
+        return [each.model for each in self._config.models]
+
+    async def reranker(self, model: str) -> ColbertReranker:
+        """Return the re-ranker of a configured model, loading it at the first call.
+
+        Raises:
+            NotFound: The model is not configured.
+            ConfigError: Its files are missing, or not of a late-interaction model.
+            MissingDependency: The package with its files is not installed.
+            Unavailable: The hub with its files cannot be reached.
+        """
+        return await self._loading.model(model)
+
+    async def health(self) -> Health:
+        """Return OK if the files of the models are there, or come from a hub."""
+        try:
+            for each in self._config.models:
+                await asyncio.to_thread(check_folder, each)
+        except CorralError as error:
+            return Health("Error", str(error))
+        return Health("OK")
+
+    async def close(self) -> None:
+        """Stop the worker thread and close the cache; work that has not begun is cancelled."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+        if self._cache:
+            await self._cache.close()
+
+    def _load(self, source: ColbertModel) -> ColbertReranker:
+        # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
+        from corral.providers.rerank.colbert.model import Model
+
+        model = Model(source, open_folder(source, self._home), self._config.threads)
+        return ColbertReranker(
+            source.model, model, self._worker, self._cache, self._config.batch_size
+        )
+
+
+class ColbertReranker(Reranker):
+    """A late-interaction model. It reads only the chunks' `content`."""
+
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        worker: ThreadPoolExecutor,
+        cache: TokenCache | None,
+        batch_size: int,
+    ) -> None:
+        self._name, self._model, self._worker = name, model, worker
+        self._cache, self._batch_size = cache, batch_size
+
+    async def rerank(
+        self,
+        query: str,
+        hits: Sequence[Hit],
+        k: int,
+        *,
+        embedding: NDArray[np.float32] | None = None,
+        tenant: str = "",
+    ) -> list[Hit]:
+        """Return the k best by late interaction, ties by chunk_id; the embedding is not used.
+
+        An explanation gets `model` and `model_score`, the mean cosine in [-1, 1] that the score is
+        mapped from.
+        """
+        from corral.providers.rerank.colbert.model import score
+
+        question = await run_in(self._worker, self._model.embed_query, query)
+        texts = await self._token_embeddings([hit.chunk.content for hit in hits], tenant)
+        raws = await asyncio.to_thread(lambda: [score(question, text) for text in texts])
+        ranked = sorted(
+            zip(hits, raws, strict=True), key=lambda each: (-each[1], each[0].chunk.chunk_id)
+        )
+        return [
+            rescored(hit, (1 + raw) / 2, "model", model=self._name, model_score=raw)
+            for hit, raw in ranked[:k]
+        ]
+
+    async def _token_embeddings(self, texts: Sequence[str], tenant: str) -> list[TokenEmbeddings]:
+        """Return the embeddings of texts, cached or new; new ones are cached."""
+        keys = [key_of(tenant, self._model.fingerprint, text) for text in texts]
+        ready = await self._cache.read(keys, self._model.dimension) if self._cache else {}
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in ready}
+        if missing:
+            made = await self._made(missing)
+            if self._cache:
+                await self._cache.write(made)
+            ready |= made
+        return [ready[key] for key in keys]
+
+    async def _made(self, texts: dict[bytes, str]) -> dict[bytes, TokenEmbeddings]:
+        """Compute embeddings, rounded as in the cache so that a second answer is equal.
+
+        Batches hold texts of about equal lengths; batches of concurrent questions alternate.
+        """
+        lengths = await run_in(self._worker, self._model.tokens, list(texts.values()))
+        order = [key for _, key in sorted(zip(lengths, texts, strict=True))]
+        made: dict[bytes, TokenEmbeddings] = {}
+        for start in range(0, len(order), self._batch_size):
+            batch = order[start : start + self._batch_size]
+            embed = self._model.embed_documents
+            embeddings = await run_in(self._worker, embed, [texts[key] for key in batch])
+            made |= dict(zip(batch, embeddings, strict=True))
+        dimension = self._model.dimension
+        return {key: unpacked(packed(each), dimension) for key, each in made.items()}
