@@ -188,8 +188,9 @@ class Collection:
         unflushed_terms: Terms that Milvus Lite may hold unflushed.
 
     Attributes:
+        name: Its name in Milvus.
         writers: The processes that write to it; not of an embedded Milvus.
-        is_lite: Whether Milvus Lite answers, in this process or as a server: it has no index of
+        is_lite: True if Milvus Lite answers, in this process or as a server: it has no index of
             arrays, so term keys are counted here, and it is told when to flush.
     """
 
@@ -206,7 +207,7 @@ class Collection:
         self.connection, self.layout, self.vectors = connection, layout, vectors
         self.is_lite = connection.embedded
         self.maker = RowMaker(layout, stored_dimension(vector_db))
-        self._name = name
+        self.name = name
         self._vector_db = vector_db
         self.writers = Writers(self._call, self.maker)
         self._unflushed = 0
@@ -307,7 +308,7 @@ class Collection:
 
     def embeddings(self, expression: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         """Yield the ids and embeddings of the chunks that pass, some at a time."""
-        rows = self.connection.scan(self._name, expression, ("chunk_id", "embedding"), _BATCH)
+        rows = self.connection.scan(self.name, expression, ("chunk_id", "embedding"), _BATCH)
         while some := list(islice(rows, _BATCH)):
             matrix = np.array([row["embedding"] for row in some], dtype=np.float32)
             yield [row["chunk_id"] for row in some], matrix
@@ -353,7 +354,7 @@ class Collection:
     def chunks_passing(self, expression: str) -> Iterator[Chunk]:
         """Yield the chunks that pass an expression."""
         output = ("pk", "chunk_id", "payload", "parts")
-        found = self.connection.scan(self._name, expression, output, _BATCH)
+        found = self.connection.scan(self.name, expression, output, _BATCH)
         while rows := list(islice(found, _BATCH)):
             yield from self._decoded(rows)
 
@@ -460,10 +461,10 @@ class Collection:
     # --- requests ----------------------------------------------------------------------------
 
     def _call(self, method: str, **options: Any) -> Any:
-        return self.connection.call(method, self._name, **options)
+        return self.connection.call(method, self.name, **options)
 
     def _scan(self, expression: str, output: Sequence[str]) -> Iterator[Any]:
-        return self.connection.scan(self._name, expression, output)
+        return self.connection.scan(self.name, expression, output)
 
     def _get(self, pks: Sequence[str], output: Sequence[str]) -> list[Any]:
         found: list[Any] = []
