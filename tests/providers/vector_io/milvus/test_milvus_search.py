@@ -241,7 +241,7 @@ async def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
         await lite(tmp_path).open_index(vector_db)
 
 
-async def test_recall_at_20_000(milvus_server: Server) -> None:
+async def test_recall(milvus_server: Server) -> None:
     """recall_vs_exact@10 >= 0.95 through a server's HNSW with the defaults, under every filter.
 
     Few queries, since Milvus Lite takes half a second for a filter on arrays.

@@ -83,18 +83,17 @@ async def test_hnsw_is_near_to_exact_search(server: Server, metric: str, normali
     assert hits >= 0.95 * 10 * len(queries)
 
 
-@pytest.mark.parametrize("by_topic", [False, True], ids=["mixed", "by topic"])
-async def test_recall_at_20_000(server: Server, by_topic: bool) -> None:
+async def test_recall(server: Server) -> None:
     """recall_vs_exact@10 >= 0.95 through HNSW with the defaults, under every filter.
 
-    If this fails by topic only: the scan takes the first chunks that pass, beyond many near ones
-    that do not, for the nearest.
+    Chunks come topic by topic, which is harder than any mixture of them. If this fails: the scan
+    takes the first chunks that pass, beyond many near ones that do not, for the nearest.
     """
 
     db = registered("pgvector")
     async with opened(server, db, drop=False) as index:
-        await fill(index, by_topic=by_topic)
-        found = await recalls(index, by_topic=by_topic)
+        await fill(index, by_topic=True)
+        found = await recalls(index, by_topic=True)
     assert min(found.values()) >= ENOUGH, found
     assert times_searched(server, db, QUERIES) >= QUERIES
     async with opened(server, db):
