@@ -1,4 +1,4 @@
-"""What `corral bench report` and `compare` do; `reporting` has their options.
+"""The commands `corral bench report` and `compare`; `reporting` has their options.
 
 `compare --json` prints one object: `tolerance`; `quality` (data_set, system, metrics by name as
 [before, after, difference], comparison with difference, p, p_holm, verdict and statement); `speed`

@@ -132,7 +132,7 @@ def _ranks(ranked: Sequence[str]) -> dict[str, int]:
 
 
 def _discount(rank: int | None) -> float:
-    """What a document at a rank counts in nDCG@10 (`corral.bench.quality.metrics`)."""
+    """The gain of a document at a rank in nDCG@10 (`corral.bench.quality.metrics`)."""
     return 0.0 if rank is None or rank > NDCG_DEPTH else 1 / math.log2(rank + 1)
 
 

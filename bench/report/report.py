@@ -190,7 +190,7 @@ def version_of(distribution: str) -> str:
 
 
 def hardware() -> Hardware:
-    """Return what this machine is."""
+    """Return a description of this machine."""
     return Hardware(
         cpu=_cpu(),
         cores=os.cpu_count() or 1,

@@ -49,7 +49,7 @@ class ShownDocument(Row):
     """A document that a query found, or should have found; its text is in `DataSet.excerpts`.
 
     Attributes:
-        relevance: As judged; None where nobody judged it.
+        relevance: The human judgment; None without one.
         rank: Its rank among this system's hits, from 1; None where it is not among them.
         baseline_rank: The same for the baseline.
     """
@@ -61,7 +61,7 @@ class ShownDocument(Row):
 
 
 class QualityRow(Row):
-    """How good one backend was in one mode on one data set.
+    """The quality of one backend in one mode on one data set.
 
     Attributes:
         fusion: Label of the fusion in hybrid mode (`rrf`, `weighted(alpha=0.3)`, or `own` for a
@@ -99,12 +99,12 @@ class QualityRow(Row):
 
     @property
     def name(self) -> str:
-        """What it is about; unique in a report, and equal for the same thing in another."""
+        """The key of a row: unique in a report, and equal in reports of the same plan."""
         return f"{self.data_set} {self.label}"
 
 
 class AnswerRow(Row):
-    """How good one model's answers were from one vector DB or backend, in one mode.
+    """The quality of one model's answers from one vector DB or backend, in one mode.
 
     Attributes:
         backend: A provider, or the id of a registered vector DB.
@@ -137,7 +137,7 @@ class AnswerRow(Row):
 
 
 class BuildRow(Row):
-    """What it takes to get one data set into one backend.
+    """The time and space to store one data set in one backend.
 
     Attributes:
         insert_rate: Chunks per second, median of the rounds, embedding excluded.
@@ -176,7 +176,7 @@ class BuildRow(Row):
 
 
 class SpeedRow(Row):
-    """How fast one backend answers in one mode; times in milliseconds.
+    """The speed of one backend in one mode; times in milliseconds.
 
     Attributes:
         selectivity: Share of chunks that pass the filter; None without a filter.
@@ -234,10 +234,10 @@ class TuneTrial(Row):
 
 
 class TuneSection(Row):
-    """What `tune` searched, found and recommends for one vector DB or data set.
+    """The trials, findings and recommendation of `tune` for one vector DB or data set.
 
     Attributes:
-        generated: Whether the queries were made from the chunks (known-item queries).
+        generated: True if the queries were made from the chunks (known-item queries).
         chosen: Label of the recommended trial.
         registered: Label of the search that was registered; empty in older reports.
         registration: The recommended search, as `POST /v1/vector-dbs` takes it.
@@ -266,7 +266,7 @@ class TuneSection(Row):
 
 
 class Failure(Row):
-    """What could not be measured, and why.
+    """A failed measurement, with its reason.
 
     Attributes:
         stage: `start`, `ingest`, `search`, `answer`, `judge`, `check` (the suite's own checks) or
@@ -281,7 +281,7 @@ class Failure(Row):
 
 
 class DataSet(Row):
-    """What was measured on.
+    """The data of the measurements.
 
     Attributes:
         kind: `beir`, `trec`, `ir_datasets`, `synthetic`, `vector_db` or `questions`.
@@ -289,7 +289,7 @@ class DataSet(Row):
         bytes: Size of these files together.
         query_texts: By query id, for wins and losses.
         excerpts: The beginnings of the documents that quality rows show, by id; of no others.
-        cut: How many documents were left out by --max-docs; judged ones never are.
+        cut: Number of documents that --max-docs left out; it never leaves out a judged one.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""How figures and names are written, alike everywhere."""
+"""The format of figures and names in all reports."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def listed(names: list[str]) -> str:
 
 
 def speed_label(row: SpeedRow) -> str:
-    """Return what sets a speed row apart within its mode: backend, fusion, variant."""
+    """Return the label of a speed row within its mode: backend, fusion, variant."""
     return " ".join(part for part in (row.backend, row.fusion, row.variant) if part)
 
 
@@ -104,7 +104,7 @@ def share(value: float | None) -> str:
 
 
 def duration(report: Report) -> str:
-    """Return how long a run took: `2 h 05 min`, or that it is not finished."""
+    """Return the duration of a run, such as `2 h 05 min`, or a note that it is not finished."""
     if report.finished is None:
         return "not finished"
     return elapsed(report.finished - report.started)

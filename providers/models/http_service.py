@@ -63,13 +63,13 @@ def _header_value(value: SecretStr | None) -> SecretStr | None:
 
 
 class ServiceConfig(ProviderConfig):
-    """Which service, and how patiently it is asked; each provider has its own defaults.
+    """Settings of an HTTP service; each provider has its own defaults.
 
     Attributes:
         base_url: What the provider's paths are appended to; http or https, without user, password
             or query.
         api_key: Sent as a bearer token. Default: none.
-        verify_tls: Whether the certificate of an https service is checked; default yes.
+        verify_tls: True if the certificate of an https service is checked; default yes.
         timeout_seconds: Bound of one request, every attempt and pause included.
         max_retries: Attempts after the first.
         retry_delay_seconds: Pause before the first retry; it doubles each time, up to 8 seconds.
@@ -92,8 +92,8 @@ class HttpService:
         config: Where it is.
         hints: What to do about a status, over and above the usual.
         slow_hint: What to do where it does not answer in time.
-        retry_busy: Whether an answer of 429 or 5xx is tried again, as a failed connection is. Not
-            where somebody waits for the answer.
+        retry_busy: True if an answer of 429 or 5xx is tried again, as a failed connection is. Not
+            if a user waits for the answer.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class _TryAgain(Exception):
 
 
 def sendable(text: str) -> str:
-    """Return what a service can take: no lone surrogate, and not empty, which OpenAI refuses."""
+    """Return a text that services accept: without lone surrogates, and not empty for OpenAI."""
     return encodable(text) or " "
 
 

@@ -25,7 +25,7 @@ DEFAULT_FILES = ("onnx/model.onnx", "model.onnx")
 
 
 class OnnxSource(ProviderConfig):
-    """Where a model's files are.
+    """The location of a model's files.
 
     Attributes:
         model: Its name.

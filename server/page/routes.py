@@ -114,7 +114,7 @@ async def asset(name: str) -> Response:
 # --- the benchmark's reports ----------------------------------------------------------------------
 
 FOLDER = "reports"
-"""In the data folder: `corral bench quality --out ~/.corral/reports/NAME` puts one there."""
+"""Folder of the reports: `corral bench quality --out ~/.corral/reports/NAME` adds one."""
 REPORT = "report.html"
 
 # A report is one file with its style in it, and with a script that sorts its tables. In a sandbox

@@ -14,7 +14,7 @@ from corral.providers.models.hub import Digest
 
 
 class LibraryFiles(ProviderConfig):
-    """Where a model of a library is.
+    """The location of a library's model.
 
     Attributes:
         model: Its name.
@@ -73,7 +73,7 @@ class LibraryModel(LibraryFiles):
 
 
 class LibraryConfig(ProviderConfig):
-    """What the models of a library share; a provider adds `models`.
+    """Common settings of a library's models; a provider adds `models`.
 
     Attributes:
         offline: Fetch nothing: a model that is not there is an error at once. Default false.

@@ -78,7 +78,7 @@ class Connection:
         connect: Returns a client.
         timeout_seconds: Bound of one call. The driver retries with back-off, on connection errors
             only, within it.
-        embedded: Whether Milvus Lite runs in this process.
+        embedded: True if Milvus Lite runs in this process.
 
     Attributes:
         threads: Where its calls run.
@@ -96,13 +96,9 @@ class Connection:
         self.provider_id = provider_id
         self.embedded = embedded
         self._timeout = timeout_seconds
-        self.threads = (
-            ThreadPool(
-                provider_id, None, max_threads=1
-            )  # two would only wait for the interpreter's lock
-            if embedded
-            else ThreadPool(provider_id, timeout_seconds)
-        )
+        several = ThreadPool(provider_id, timeout_seconds)
+        # A second thread would only wait for the interpreter's lock.
+        self.threads = ThreadPool(provider_id, None, max_threads=1) if embedded else several
         self.client = SharedClient(provider_id, connect, MilvusClient.close)
 
     def exclusive(self) -> AbstractContextManager[Any]:
@@ -116,7 +112,7 @@ class Connection:
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the client with the timeout, and translate its errors.
 
-        A collection that the server has not loaded, since it was started anew, is loaded.
+        A collection that is not loaded after a restart of the server is loaded.
         """
         with self.client.calling(), self.exclusive(), self._errors():
             function = getattr(self.client.connected(), method)
@@ -359,7 +355,7 @@ class Collection:
             yield from self._decoded(rows)
 
     def payloads(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """Return the whole payloads of rows by primary key; not of one that is being replaced."""
+        """Return whole payloads by primary key, without rows that are being replaced."""
         pks = [pk for row in rows for pk in part_keys(row["pk"], row["parts"])]
         parts = {row["pk"]: row["payload"] for row in self._get(pks, ("pk", "payload"))}
         whole = {}

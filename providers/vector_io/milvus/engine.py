@@ -43,7 +43,7 @@ from corral.providers.vector_io.milvus.records import (
 )
 
 _MARGIN = 8  # rows asked for beyond k; Milvus Lite takes 0.1 ms to hand over each
-_REWRITTEN = 500  # chunks of one step when terms are made anew
+_REWRITTEN = 500  # chunks of one step when terms are analyzed again
 
 
 class MilvusEngine(Engine):
@@ -55,9 +55,6 @@ class MilvusEngine(Engine):
     Args:
         collection: The collection of the vector DB.
         max_age_seconds: Maximum age of the statistics of other processes' writes.
-
-    Attributes:
-        collection: As given.
     """
 
     has_term_statistics = True
@@ -157,7 +154,7 @@ class MilvusEngine(Engine):
         """Let go of the connection; an embedded Milvus is closed with its last index."""
         if self._open:
             self._open = False
-            with suppress(CorralError):  # where Milvus is away, somebody else does it in a week
+            with suppress(CorralError):  # if Milvus is down, another process does it in a week
                 await self._threads.run(self._fold)
             await asyncio.to_thread(self.collection.connection.client.leave)
 
@@ -200,7 +197,7 @@ class MilvusEngine(Engine):
     def _ids_after(self, after: str, limit: int) -> list[str]:
         """Return the first ids that follow one. Milvus orders nothing: all are read."""
         with self.collection.connection.exclusive():
-            version = None  # nobody else writes to an embedded Milvus
+            version = None  # an embedded Milvus has one writer
             if not self.collection.connection.embedded:
                 version = frozenset(self.collection.writers.others().items())
             return self._pages.page(after, limit, version, self.collection.chunk_ids)

@@ -28,7 +28,7 @@ from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusC
 from corral.providers.vector_io.milvus.engine import MilvusEngine
 from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout, VectorIndex
 
-_NO_ADDRESS = "unix:"  # nobody calls it
+_NO_ADDRESS = "unix:"  # no connection is made
 _LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
 
 
@@ -42,9 +42,6 @@ class MilvusProvider(VectorIOProvider):
         max_age_seconds: Maximum age of the statistics of other processes' writes.
         home: The data folder, for a write-ahead log; None without one, for a transactional engine.
         unflushed_terms: Terms that Milvus Lite may hold unflushed.
-
-    Attributes:
-        connection: As given.
     """
 
     def __init__(

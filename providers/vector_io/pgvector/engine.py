@@ -59,11 +59,6 @@ class PgvectorEngine(Engine):
         vector_db: The registration.
         database: The provider's connections.
         tuning: The tuning of its tables.
-
-    Attributes:
-        database: As given.
-        tables: The names of its tables.
-        hnsw: Its HNSW index, and when to rebuild it.
     """
 
     def __init__(self, vector_db: VectorDB, database: Database, tuning: Tuning) -> None:
@@ -240,10 +235,10 @@ class PgvectorEngine(Engine):
         whole: bool,
         by: TermStatistics | None = None,
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-        """Return what the vector leg and the keyword leg find, best first; none of a leg not asked.
+        """Return the hits of the vector leg and of the keyword leg, best first.
 
         Args:
-            whole: Whether to bring the chunks, too.
+            whole: True to bring the chunks, too.
             by: The statistics to rank by; None for the vector DB's own.
         """
         parameters: dict[str, Any] = {"k": k, "candidates": k + MARGIN, "embedding": embedding}
@@ -300,7 +295,7 @@ class PgvectorEngine(Engine):
     async def _lock(self, connection: Connection, rows: int) -> int:
         """Make other writers wait until this transaction ends; return the first of new rows.
 
-        Many rows begin a block of postings, so that nothing that is there is written anew.
+        Many rows begin a block of postings, so that no existing block is rewritten.
         """
         [first] = await connection.row(
             self.tables.sql(

@@ -25,9 +25,6 @@ class PgvectorProvider(VectorIOProvider):
     Args:
         config: Its database and settings.
         tuning: The tuning of the tables.
-
-    Attributes:
-        database: The pool of connections.
     """
 
     def __init__(

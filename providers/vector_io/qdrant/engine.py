@@ -68,7 +68,7 @@ class QdrantEngine(Engine):
 
     Args:
         collection: The collection, which exists.
-        statistics_max_age_seconds: Most age of what BM25 knows of other processes' writes.
+        statistics_max_age_seconds: Maximum age of the statistics of other processes' writes.
     """
 
     has_term_statistics = True
@@ -81,7 +81,7 @@ class QdrantEngine(Engine):
         self._keywords = Keywords(vector_db, collection, statistics_max_age_seconds)
 
     async def reindex(self) -> None:
-        """Write anew the chunks that an older version of the layout or the analyzer has stored.
+        """Rewrite the chunks that an older version of the layout or the analyzer has stored.
 
         Done when an index is opened. The new version is recorded before, so that a process of the
         older version that opens the collection from now on is refused. It can undo a write of the

@@ -56,7 +56,7 @@ class View:
         k: int,
         allowed: RowSet | None,
     ) -> Callable[[], tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Return what finds the rows that can be among the k nearest, with their embeddings.
+        """Return a function for the rows that can be among the k nearest, with their embeddings.
 
         Until it is called, its query waits for a pass over the codes to share.
 
@@ -104,8 +104,8 @@ def read_embeddings(
 
     Args:
         connection: In a read transaction that lasts for the whole iteration.
-        after_row: The row above which to begin, 0 for all.
-        at_most: How many rows in all, -1 for no limit.
+        after_row: Yield the rows above this one; 0 for all.
+        at_most: Maximum number of rows, -1 for no limit.
     """
     query = "SELECT row, squared_norm, embedding FROM embeddings WHERE row > ? ORDER BY row LIMIT ?"
     cursor = connection.execute(query, (after_row, at_most))

@@ -124,7 +124,7 @@ class Connection:
         time is over, over REST here, twice. Every request of this provider may be repeated.
 
         Args:
-            work: Makes one request; called anew for each attempt.
+            work: Makes one request; called once for each attempt.
         """
 
         async def attempt() -> T:
@@ -204,7 +204,7 @@ class Connection:
 
 
 async def waiting(client: WeaviateAsyncClient, name: str) -> int:
-    """Return how many vectors of a collection wait to be indexed, over all its replicas."""
+    """Return the number of a collection's vectors that wait to be indexed, over all replicas."""
     try:
         nodes = await client.cluster.nodes(name, output="verbose")
     except UnexpectedStatusCodeError as error:

@@ -1,4 +1,4 @@
-"""What a Weaviate object holds of a chunk.
+"""The Weaviate object of a chunk.
 
 An object's id is a UUID made of the chunk_id, since Weaviate takes no other strings. Its vector is
 `dense`; its properties:
@@ -58,7 +58,7 @@ ALL_PROPERTIES = (
 )  # fmt: skip
 
 MOST_REPEATS = 8
-"""Most times that a word is repeated in `terms`; BM25 at k1 1.2 gives a ninth next to nothing."""
+"""Maximum repetitions of a word in `terms`; BM25 at k1 1.2 gives a ninth next to nothing."""
 
 VECTOR = "dense"
 """The name of the vector."""
@@ -154,7 +154,7 @@ def _terms_text(terms: ChunkTerms) -> str:
 
 
 def repeats(frequency: float) -> int:
-    """Return how often `terms` holds a term of this frequency."""
+    """Return the repetitions in `terms` of a term of this frequency."""
     return min(MOST_REPEATS, max(1, round(frequency)))
 
 

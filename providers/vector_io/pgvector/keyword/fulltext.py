@@ -31,7 +31,7 @@ MOST_CHARACTERS = 200_000
 MOST_WORDS = 1000
 """Words of a query that are searched for: a tsquery is limited, too."""
 
-# All rows are written anew: without the index on embeddings, which is made again at the end.
+# All rows are rewritten, without the index on embeddings, which is rebuilt at the end.
 _CREATE = """
 DROP INDEX IF EXISTS {schema}.{hnsw};
 UPDATE {state} SET hnsw_below = 0;
@@ -132,7 +132,7 @@ class FullText(KeywordIndex):
 
 
 class FullTextSearch(KeywordSearch):
-    """A search in one statement, with more parameters than `k` and the filter's."""
+    """A search in one statement, with its own parameters beside `k` and the filter's."""
 
     def __init__(self, statement: sql.Composed, parameters: dict[str, Any]) -> None:
         self._statement = Statement(statement.as_bytes(None))

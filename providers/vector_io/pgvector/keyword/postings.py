@@ -29,10 +29,10 @@ class Entries:
     """The terms of some rows, one value for each pair of a row and a term, rows in turn.
 
     Attributes:
-        counts: How many terms each row has.
+        counts: Number of terms of each row.
         lengths: The length of each row.
         keys: Keys of the terms, shape (sum of counts,), int64.
-        frequencies: How often, float32.
+        frequencies: Term frequencies, float32.
     """
 
     counts: list[int]
@@ -111,7 +111,7 @@ class Pieces:
     """Pieces as they were read.
 
     Attributes:
-        sizes: How many postings each has, shape (n,).
+        sizes: Number of postings of each, shape (n,).
         rows: The row of each posting, one piece after the other.
         posted: The postings.
     """

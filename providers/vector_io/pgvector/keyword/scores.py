@@ -18,7 +18,7 @@ SCORED_AT_ONCE = 8192
 """Postings that are scored at a time."""
 
 KEPT_BYTES = 2**24
-"""What a question of very common words needs at a time, with room to spare."""
+"""Memory for a question of very common words, with room to spare."""
 
 Scores = NDArray[np.float64]
 RowScores = tuple[NDArray[np.int64], Scores]

@@ -37,7 +37,7 @@ class Legs:
         tables: The tables of the vector DB.
         vectors: Its vector search.
         role: As whom restricted principals read.
-        whole: Whether to bring the chunks, too.
+        whole: True to bring the chunks, too.
     """
 
     tables: Tables
@@ -52,7 +52,7 @@ class Legs:
         search: KeywordSearch | None,
         parameters: Mapping[str, Any],
     ) -> tuple[list[Candidate], Sequence[Candidate]] | None:
-        """Return what the vector leg and the keyword leg find, best first; none of a leg not asked.
+        """Return the hits of the vector leg and of the keyword leg, best first.
 
         The server looks for the nearest while this process adds up postings.
 
@@ -90,7 +90,7 @@ class Legs:
     ) -> AsyncCursor[Row] | Sequence[Row]:
         """Send statements until one finds the best; return its rows.
 
-        Its cursor where it does so whatever it finds: nobody waits for it before COMMIT is sent.
+        Its cursor if it does so for any result: COMMIT is sent without waiting for it.
         """
         while True:
             statement, more = await search.statement(connection, parameters)
