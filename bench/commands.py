@@ -48,7 +48,7 @@ def quality(
     languages: Sequence[str],
     **options: Any,
 ) -> None:
-    """Measure quality, show the tables, and fail where something could not be measured.
+    """Measure quality, show the tables, and fail if a measurement failed.
 
     Raises:
         CorralError: The plan cannot work, or nothing could be measured in the time given.
@@ -104,7 +104,7 @@ def speed(
     data: Sequence[str],
     **options: Any,
 ) -> None:
-    """Measure speed, show the tables, and fail where something could not be measured.
+    """Measure speed, show the tables, and fail if a measurement failed.
 
     Raises:
         CorralError: The plan cannot work, or nothing could be measured in the time given.

@@ -80,7 +80,7 @@ def compare(
 
 
 def _check_writable(path: Path, out: Path | None) -> None:
-    """Refuse a file that cannot be written; `out` is made where it is missing."""
+    """Refuse a file that cannot be written; `out` is made if it is missing."""
     there = next(place for place in (path, *path.resolve().parents) if place.exists())
     made = out is not None and path.parent.resolve() == out.resolve()
     if path.is_dir():

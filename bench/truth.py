@@ -105,7 +105,7 @@ def among_best(
 def recall(
     values: NDArray[np.float64], found: Iterable[int], k: int, slack: float | None = None
 ) -> float:
-    """Return the share of the k best that were found; 1.0 where nothing can be found.
+    """Return the share of the k best that were found; 1.0 if nothing can be found.
 
     Args:
         values, k, slack: As `among_best` takes them.
@@ -169,7 +169,7 @@ class Words:
         self._counts = array("d")
 
     def scores(self, question: str) -> NDArray[np.float64]:
-        """Return the BM25 score of every text, shape (n,); 0 where no word is shared."""
+        """Return the BM25 score of every text, shape (n,); 0 if no word is shared."""
         total = np.zeros(self._count)
         for term, times in Counter(self._analyzer.terms(question)).items():
             number = self._numbers.get(term)

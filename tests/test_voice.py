@@ -56,6 +56,7 @@ DIALECT = (
     r"(?:of which|whose|that of)",
     r"(?:Whether|How (?:many|much|often|long|far))",
     r"What (?:is|the|a)",
+    r"where (?:there (?:is|are)|none (?:is|are)|nothing)",
 )
 """Phrases of docstrings and comments that a native engineer would not write."""
 
@@ -70,15 +71,15 @@ CEILINGS = {
     "providers/base": (1, 11),
     "providers/copying": (6, 15),
     "providers/embedding": (14, 25),
-    "providers/ingestion": (34, 67),
+    "providers/ingestion": (37, 67),
     "providers/rag": (0, 0),
     "providers/rerank": (0, 0),
     "providers/stack": (0, 48),
     "providers/text": (0, 0),
     "providers/vector_io/kit": (0, 0),
-    "providers/vector_io/store": (10, 48),
-    "providers/vector_io": (55, 220),
-    "server": (43, 42),
+    "providers/vector_io/store": (9, 48),
+    "providers/vector_io": (51, 220),
+    "server": (42, 42),
     "bench": (42, 207),
 }
 """The number of dialect phrases, and of such names, in each room. They may only fall."""

@@ -91,7 +91,7 @@ def sources(
 
     Args:
         sets: Judged sets; none for seeded data.
-        sizes: Of the seeded data; of each set, where there are sets (none: all of it).
+        sizes: Of the seeded data; of each set, if there are sets (none: all of it).
         seed: Of the data.
         max_documents: Larger sizes are cut to it.
 

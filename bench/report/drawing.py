@@ -1,8 +1,8 @@
 """Charts as data: scales, places, marks. `charts.html.jinja` draws them as SVG.
 
 The SVG fits any width without a viewBox: places along x are percentages of the plot and places
-along y are pixels, so letters and marks keep their size from a phone to a wide screen. What has to
-be a path lies in an inner svg of 100 units that is stretched, its stroke not.
+along y are pixels, so letters and marks keep their size from a phone to a wide screen. Paths
+are in an inner svg of 100 units, which is stretched without stretching their strokes.
 """
 
 from __future__ import annotations

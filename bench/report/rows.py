@@ -17,7 +17,7 @@ class Row(BaseModel):
 
 
 class Estimate(Row):
-    """A mean with its bootstrap 95 % interval; low == high == mean where it is one figure."""
+    """A mean with its bootstrap 95 % interval; low == high == mean if it is one figure."""
 
     mean: float
     low: float
@@ -141,7 +141,7 @@ class BuildRow(Row):
 
     Attributes:
         insert_rate: Chunks per second, median of the rounds, embedding excluded.
-        build_seconds: From the last insert until indexes are built; 0 where nothing is left to do.
+        build_seconds: From the last insert until indexes are built; 0 if nothing is left to do.
         seconds_until_searchable: From the return of the last insert until a query finds it.
         memory_mib: Growth of the process's resident memory; None for a remote one.
         disk_mib: Size of the backend's folder; None for a remote one.
@@ -185,7 +185,7 @@ class SpeedRow(Row):
         samples_ms: Latencies as measured, at most 1000 of them (evenly spaced if there were more).
         recall_vs_exact: In vector mode, for recall-against-throughput fronts.
         ratio: p50 over the baseline's p50 in the same run, interleaved.
-        variant: What else sets the row apart, such as `http` or `hnsw_ef_search=256`.
+        variant: Another label of the row, such as `http` or `hnsw_ef_search=256`.
     """
 
     backend: str
@@ -285,7 +285,7 @@ class DataSet(Row):
 
     Attributes:
         kind: `beir`, `trec`, `ir_datasets`, `synthetic`, `vector_db` or `questions`.
-        sha256: By file name; of the generated texts where there is no file.
+        sha256: By file name; of the generated texts if there is no file.
         bytes: Size of these files together.
         query_texts: By query id, for wins and losses.
         excerpts: The beginnings of the documents that quality rows show, by id; of no others.
@@ -306,7 +306,7 @@ class DataSet(Row):
 
 
 class Hardware(Row):
-    """The machine: logical cores, and its memory in MiB (None where it cannot be asked)."""
+    """The machine: logical cores, and its memory in MiB (None if it cannot be asked)."""
 
     cpu: str
     cores: int

@@ -52,7 +52,7 @@ def quality_by_set(report: Report) -> dict[str, list[QualityRow]]:
 
 
 def ndcg(row: QualityRow) -> float:
-    """Return a row's nDCG@10; 0 where it was not computed."""
+    """Return a row's nDCG@10; 0 if it was not computed."""
     return row.metrics[NDCG].mean if NDCG in row.metrics else 0.0
 
 

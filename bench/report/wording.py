@@ -10,7 +10,7 @@ from corral.bench.report.report import Report
 from corral.bench.report.rows import Comparison, Estimate, SpeedRow
 
 NONE = "–"
-"""Stands where nothing was measured."""
+"""Text of a cell without a measurement."""
 
 SIGNS = {"better": "▲", "worse": "▼", "same": "=", "not resolvable": "?"}
 """Verdicts by a sign that needs no color."""
@@ -37,7 +37,7 @@ def interval(found: Estimate) -> str:
 
 
 def estimate(found: Estimate | None) -> Cell:
-    """Return a mean with its interval; the mean alone where they are one figure."""
+    """Return a mean with its interval; the mean alone if they are one figure."""
     if found is None:
         return Cell(NONE)
     if found.low == found.high:

@@ -44,7 +44,7 @@ class SpeedChecks:
     def right(
         self, mode: SearchMode, selectivity: float | None, answers: Sequence[Sequence[str]]
     ) -> float:
-        """Return the mean over the questions; 1.0 where nothing can be found.
+        """Return the mean over the questions; 1.0 if nothing can be found.
 
         Args:
             mode: In which they were asked.

@@ -58,7 +58,7 @@ async def copy_vector_db(
     Args:
         stack: Where both are.
         source_id: The vector DB to copy.
-        target_id: The copy; registered where it does not exist.
+        target_id: The copy; registered if it does not exist.
         provider_id: Where to register it; None for the source's own provider.
         batch: Chunks of a step, 1 to 10,000; None as `batch_size` says.
 

@@ -1,6 +1,6 @@
 """A JSON service on the other side of HTTP: its settings, requests with retries, its failures.
 
-What embeds, re-ranks and chats remotely stands on it. Neither texts nor the key reach a log or a
+Remote embedding, re-ranking and chat use it. Neither texts nor the key reach a log or a
 message: of an error's body only its short code is shown, since services quote what was sent.
 """
 
@@ -91,7 +91,7 @@ class HttpService:
         name: How messages call it.
         config: Where it is.
         hints: What to do about a status, over and above the usual.
-        slow_hint: What to do where it does not answer in time.
+        slow_hint: The hint of the error if it does not answer in time.
         retry_busy: True if an answer of 429 or 5xx is tried again, as a failed connection is. Not
             if a user waits for the answer.
     """
@@ -299,7 +299,7 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
 
 
 def error_code(body: bytes) -> str:
-    """Return the `code` or `type` of an error in OpenAI's form, "" where there is none.
+    """Return the `code` or `type` of an error in OpenAI's form, "" if there is none.
 
     Never its message: services quote the text that was sent.
     """

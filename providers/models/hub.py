@@ -44,7 +44,7 @@ class HubFiles:
         repository: As `owner/name`.
         revision: The commit, 40 hexadecimal digits: what it names never changes.
         names: Files that must be there.
-        optional: Files that are taken where they are there.
+        optional: Files that are fetched if they exist.
         sha256: By name, the only digest that is accepted; others are recorded at the first fetch.
         hub: Address of the hub or of a mirror.
     """

@@ -42,10 +42,10 @@ def check_folder(model: LibraryFiles) -> None:
 
 
 class SavedFiles(LibraryFiles):
-    """A folder that sentence-transformers saved, or what a hub has under the model's name.
+    """A folder that sentence-transformers saved, or a hub's repository of the model's name.
 
     Attributes:
-        revision: The hub's commit, 40 hexadecimal digits; needed where no `path` is given.
+        revision: The hub's commit, 40 hexadecimal digits; needed if no `path` is given.
     """
 
     revision: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40}$")] | None = None

@@ -21,7 +21,7 @@ Embedding = NDArray[np.float32]
 
 
 class Questions:
-    """The questions to a model, in the order of their coming."""
+    """The questions to a model, in the order of arrival."""
 
     def __init__(self, model: LocalModel, worker: ThreadPoolExecutor) -> None:
         self._model, self._worker = model, worker

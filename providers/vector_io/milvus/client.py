@@ -63,7 +63,7 @@ _STATUS_ERRORS: dict[grpc.StatusCode, tuple[type[ProviderError], str]] = {
     grpc.StatusCode.PERMISSION_DENIED: (ProviderError, "Milvus refused permission"),
 }
 
-# The driver logs whole requests where one fails, a user's text among them.
+# The driver logs whole requests if one fails, a user's text among them.
 for _name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer", "milvus_lite"):
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
@@ -242,7 +242,7 @@ class Collection:
         self._delete_dead([row["pk"] for row in self._scan(_DEAD, ("pk",))])
 
     def analyzer_version(self) -> int:
-        """Return the `ANALYZER_VERSION` of the terms stored; today's where nothing is stored.
+        """Return the `ANALYZER_VERSION` of the stored terms; the current one without any.
 
         Raises:
             ConfigError: A newer Corral wrote the collection.
@@ -385,7 +385,7 @@ class Collection:
     # --- writing -----------------------------------------------------------------------------
 
     def write(self, rows: Sequence[Row], gone: Sequence[str]) -> None:
-        """Write rows and remove others, in one request where it can hold them.
+        """Write rows and remove others, in one request if it can hold them.
 
         Rows to be removed are first marked in the same request, so that no moment, and no killed
         process, shows chunks of two versions or of none.
@@ -416,7 +416,7 @@ class Collection:
         self._flush(marked)
 
     def _upsert_all(self, requests: Sequence[list[Row]], pks: Sequence[str]) -> None:
-        """Send several requests; where one fails, bring back what there was before them."""
+        """Send several requests; if one fails, restore the rows that they replaced."""
         before = self._get(pks, ("*",))
         put_back = [partial(self._upsert, request) for request in self._requests(before)]
         added = sorted(set(pks) - {row["pk"] for row in before})

@@ -146,7 +146,7 @@ class RowMaker:
         }  # fmt: skip
 
     def chunk(self, chunk: Chunk, embedding: NDArray[np.float32], sparse: SparseChunk) -> list[Row]:
-        """Return the rows of a chunk: the first one, and parts where it is too long for one.
+        """Return the rows of a chunk: the first one, and parts if it is too long for one.
 
         Raises:
             InvalidRequest: Its metadata has more values than a filter can be applied to.
@@ -190,7 +190,7 @@ class RowMaker:
         row |= found.bounds
 
     def _with_parts(self, row: Row, texts: list[str], sparse: SparseChunk) -> list[Row]:
-        """Add what a row cannot hold in parts. A key is in one of them only, so it counts once."""
+        """Add the keys that exceed a row, in parts. Each key is in one part, so it counts once."""
         groups: list[list[int]] = [[]]
         if self._layout.arrays:
             starts = range(0, max(1, len(sparse.keys)), MOST_ELEMENTS)
@@ -248,7 +248,7 @@ def decoded(row: Mapping[str, Any], payload: str, dimension: int) -> Chunk:
 def lexemes(stored: str, payload: str) -> tuple[list[int], list[float]]:
     """Return the keys and frequencies of a row; a long chunk keeps them in its payload.
 
-    Nothing where there is neither, since the chunk is being replaced.
+    Nothing if there is neither, since the chunk is being replaced.
     """
     if not stored and not payload:
         return [], []

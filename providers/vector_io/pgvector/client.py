@@ -69,7 +69,7 @@ embeddings, so it may think that to compare and sort all rows takes less."""
 
 
 class NoConnection(Exception):
-    """None was to be had in time: all are in use, or the server does not answer."""
+    """No connection became free in time: all are in use, or the server does not answer."""
 
 
 class Connection(psycopg.AsyncConnection[Row]):

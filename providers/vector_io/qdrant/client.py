@@ -93,7 +93,7 @@ class Server:
         collection: str = "",
         configures: bool = False,
     ) -> T:
-        """Send a request, again where the server cannot be reached: every request of ours may be.
+        """Send a request, again if the server cannot be reached: every request of ours may be.
 
         The first one asks for the server's version before.
 

@@ -269,7 +269,7 @@ class ServerCollection(ServerReads):
     async def replace(self, points: Sequence[Point], stale: Json | None) -> None:
         """Write points, then drop the others that passed `stale` before.
 
-        An upsert that fails is undone where the server can still be reached. Once all are written
+        An upsert that fails is undone if the server can still be reached. Once all are written
         nothing is: the server may have deleted the old points whatever became of its answer, and
         two versions for a while are better than none. What another process adds to `stale` in the
         meantime stays, too.

@@ -3,7 +3,7 @@
 A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings. Its vectors are
 `dense` and `bm25` (ranking/sparse.py). Its payload:
 
-    chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, where there is one)
+    chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, if there is one)
                      the chunk as it came: JSON text, because an engine's own numbers and nulls
                      are not Python's
     embedding        base64 of float32, only where `dense` is not what was sent (see `searched`)
@@ -115,8 +115,8 @@ class FoundPoint:
     Attributes:
         id: Its UUID, as the engine gives and takes it.
         payload: The fields asked for, as far as it has them; `words` is unpacked.
-        score: As the engine computed it; 0 where nothing was searched.
-        dense: Its dense vector; empty where it was not asked for.
+        score: As the engine computed it; 0 if nothing was searched.
+        dense: Its dense vector; empty if it was not asked for.
     """
 
     id: PointId
@@ -175,7 +175,7 @@ def make_point(
 
 
 def unpacked(payload: Mapping[str, Any]) -> Json:
-    """Return a payload whose `words`, where it has them, are those of `sparse.packed`."""
+    """Return a payload with `words`, if it has them, as `sparse.packed` writes them."""
     if "words" not in payload:
         return dict(payload)
     data = base64.b64decode(payload["words"])

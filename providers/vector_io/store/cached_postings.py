@@ -55,7 +55,7 @@ class Snapshot:
     """One state of the file, as postings are read and weighed in it.
 
     Attributes:
-        lengths: By row number, the number of a chunk's terms plus one; 0 where there is no chunk.
+        lengths: By row number, the number of a chunk's terms plus one; 0 if there is no chunk.
         total: Number of terms of all chunks.
     """
 

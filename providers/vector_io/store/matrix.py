@@ -267,7 +267,7 @@ class MemoryCopy:
             setattr(self, name, new)
 
     def _empty(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
-        """Return a new array; that of the codes is in a file where they are many."""
+        """Return a new array; many codes are in a file."""
         is_codes = len(shape) == 2
         if not is_codes or shape[0] * (self._dimension + BYTES_BESIDES) <= self._most_bytes:
             return np.empty(shape, dtype=kind)

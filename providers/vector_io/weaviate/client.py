@@ -284,7 +284,7 @@ class CollectionReads:
         return True
 
     async def check_layout(self) -> None:
-        """Refuse a newer layout, and record ours where none is recorded.
+        """Refuse a newer layout, and record ours if none is recorded.
 
         Raises:
             NotFound: The collection is gone.
@@ -297,7 +297,7 @@ class CollectionReads:
             await self._request(lambda native: native.config.update(description=description))
 
     async def require(self) -> int:
-        """Return the layout of the collection; 0 where none is recorded.
+        """Return the layout of the collection; 0 if none is recorded.
 
         Raises:
             NotFound: It is gone; one that Weaviate has made up in its place is dropped.
@@ -444,7 +444,7 @@ class CollectionReads:
         )
 
     async def _description(self) -> str | None:
-        """Return the description, "" for none; None where there is no collection."""
+        """Return the description, "" for none; None if there is no collection."""
 
         async def describe(client: WeaviateAsyncClient) -> str | None:
             try:

@@ -44,7 +44,7 @@ COUNTED_TOGETHER = 100
 """Terms of a long query of which Weaviate is first asked whether any chunk holds one."""
 
 _SLACK = 1.05
-"""The largest ratio there is to the largest one seen, where all field weights are whole numbers."""
+"""The largest ratio there is to the largest one seen, if all field weights are whole numbers."""
 
 
 class Keywords:

@@ -3,7 +3,7 @@
 An object's id is a UUID made of the chunk_id, since Weaviate takes no other strings. Its vector is
 `dense`; its properties:
 
-    chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, where there is one)
+    chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, if there is one)
                  the chunk as it came; none is indexed
     embedding    base64 of float32, only under cosine without `normalize`: Weaviate may bring
                  vectors to length 1 there, and `dense` is the direction from the start
@@ -97,8 +97,8 @@ class StoredObject:
     Attributes:
         id: Its UUID.
         properties: All of them, or those that were asked for, as far as it has them.
-        dense: Its vector; empty where it was not asked for.
-        score: Weaviate's BM25 or its distance to the vector; 0 where nothing was searched.
+        dense: Its vector; empty if it was not asked for.
+        score: Weaviate's BM25 or its distance to the vector; 0 if nothing was searched.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """A SQLite file for searches that Chroma lacks: words, and metadata of every kind.
 
 The file is a mirror of the collection and nothing else: it follows before each search that needs it
-(`journal.py` says how), and is rebuilt where it is missing, damaged or out of date.
+(`journal.py` says how), and is rebuilt if it is missing, damaged or out of date.
 """
 
 from __future__ import annotations

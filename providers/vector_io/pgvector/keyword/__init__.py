@@ -25,7 +25,7 @@ class KeywordSearch(ABC):
     """A search of the keyword index, in one statement unless a subclass needs more.
 
     Attributes:
-        greatest: As `KeywordLeg` says, known once it has begun; None where it is unknown.
+        greatest: As `KeywordLeg` says, known once it has begun; None if it is unknown.
         kept: True if all its statements are kept, and their best plans suit any values.
     """
 
@@ -100,7 +100,7 @@ class KeywordIndex(ABC):
     def search(
         self, query: str, where: sql.Composable | None, by: TermStatistics | None = None
     ) -> KeywordSearch | None:
-        """Return the search for the words of any text, joined by OR; None where it has no term.
+        """Return the search for the words of any text, joined by OR; None if it has no term.
 
         Args:
             query: Any text.

@@ -166,7 +166,7 @@ class Bm25(KeywordIndex):
         return segments, fresh
 
     async def _extend(self, connection: Connection, segments: list[int], fresh: int) -> None:
-        """Note new segments; merge those of one block where they are many, but for the last."""
+        """Note new segments; merge the segments of a block if they are many, except the last."""
         if fresh > self._tables.tuning.max_blocks:
             segments = await self._merge(connection, segments, len(segments) - fresh)
             fresh = 1

@@ -74,7 +74,7 @@ class FullText(KeywordIndex):
     Args:
         tables: Its tables.
         configuration: Name of the text search configuration; None for the one that is named as the
-            language of the vector DB, or `simple` where there is none.
+            language of the vector DB, or `simple` if there is none.
 
     Raises:
         InvalidRequest: The registration gives weight to a field that has no column.
@@ -146,7 +146,7 @@ class FullTextSearch(KeywordSearch):
 
 
 async def configuration(connection: Connection, named: str | None, language: str) -> str:
-    """Return the text search configuration that is named, or the language's, or `simple`.
+    """Return the configured text search configuration, or the language's, or `simple`.
 
     Raises:
         ConfigError: There is none of the name in the settings.
@@ -163,7 +163,7 @@ async def configuration(connection: Connection, named: str | None, language: str
 
 
 def asked(configuration: str) -> sql.Composed:
-    """Return `ASKED` for a text search configuration, or `simple` where there is none so named."""
+    """Return `ASKED` for a text search configuration, or `simple` if there is none so named."""
     language = sql.SQL(
         "coalesce((SELECT oid::regconfig FROM pg_ts_config WHERE cfgname = {} LIMIT 1),"
         " 'simple'::regconfig)"

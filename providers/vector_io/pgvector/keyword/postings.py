@@ -19,9 +19,9 @@ from corral.providers.vector_io.kit import copy_format
 from corral.providers.vector_io.kit.sparse import term_key
 
 POSTING = np.dtype([("row", "<u4"), ("frequency", "<f4"), ("length", "<u4")])
-"""A record; part of the stored format. Of the number of its row the lower half."""
+"""A record of the stored format, with the lower half of its row number."""
 UPPER_HALF = 2**32
-"""Where a number of a row has more than its lower half, which that of the segment then tells."""
+"""Factor of the upper half of a row number, which the segment holds."""
 
 
 @dataclass(frozen=True, slots=True)

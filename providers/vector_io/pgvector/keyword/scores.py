@@ -60,7 +60,7 @@ def keep_memory() -> None:
 
 
 def kth_best(scores: Scores, k: int) -> float:
-    """Return the k-th best score, 0 where there are fewer."""
+    """Return the k-th best score, 0 if there are fewer."""
     return (
         float(np.partition(scores, len(scores) - k)[len(scores) - k]) if len(scores) >= k else 0.0
     )

@@ -96,7 +96,7 @@ class HnswIndex:
 
     Args:
         tables: Its tables.
-        key: What the index holds; None where there is none.
+        key: The indexed expression; None without an index.
         database: The provider's connections.
 
     Attributes:
@@ -117,7 +117,7 @@ class HnswIndex:
         self.renewal = Debouncer(self._build, tables.tuning.quiet_seconds)
 
     async def settle(self, count: int, loaded: int, below: int) -> None:
-        """Build it where that is due.
+        """Build it if a build is due.
 
         Args:
             count: Number of chunks.
@@ -145,7 +145,7 @@ class HnswIndex:
         """Build it.
 
         Without it every answer stays right and only takes longer, so a failure here does not make
-        a stored write fail; the next process tries again, and where the server was away or the
+        a stored write fail; the next process tries again, and if the server was away or the
         build was cancelled, the next write.
         """
         key = self.key
@@ -194,7 +194,7 @@ async def _built(
 
 
 async def _create(connection: Connection, create: sql.Composed) -> None:
-    """Run the statement, with workers where they have the memory that they share."""
+    """Run the statement, with workers if they have the memory that they share."""
     try:
         async with connection.transaction():
             await connection.execute(create)

@@ -58,7 +58,7 @@ class Legs:
 
         Args:
             connection: Idle.
-            vector: One of `VectorSearch.searches`; None comes back where it does not suffice.
+            vector: One of `VectorSearch.searches`; None comes back if it does not suffice.
             search: Of the keyword index, not yet begun.
             parameters: `k`, `candidates`, `embedding`, and the filter's parameters.
         """
@@ -102,7 +102,7 @@ class Legs:
                 return found
 
     def _brought(self, statement: Statement) -> Statement:
-        """Return a statement that brings the texts, too, where they are wanted.
+        """Return a statement that brings the texts, too, if they are wanted.
 
         Args:
             statement: It gives (row, number, told, chunk_id).

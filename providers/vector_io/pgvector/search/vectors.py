@@ -151,7 +151,7 @@ class VectorSearch:
     def _any(self, where: sql.Composable | None) -> sql.Composed:
         """Return the statement that gives (row, distance, chunk_id) in any case.
 
-        The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `candidates`
+        The `k` nearest exactly, if no more than `exact_below_rows` rows pass; else `candidates`
         by HNSW, and the `k` nearest of what a load has not brought into the index yet. Where the
         scan of the index ended before that, what it found may be far: all rows are compared.
         """
