@@ -45,7 +45,7 @@ coverage: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 # The conformance suites of all providers, or make matrix PROVIDERS=inline::sqlite: writes
 # docs/conformance.json and the README's table.
 matrix: $(VENV)/.dev
-	$(BIN)/python tests/conformance/provider_matrix.py $(PROVIDERS)
+	PYTHONPATH=. $(BIN)/python tests/conformance/provider_matrix.py $(PROVIDERS)
 
 # A small complete round on what Corral makes itself: quality and speed on three backends, about
 # a minute, one report in a new folder. Your own data: corral bench quality --help

@@ -298,7 +298,7 @@ class InferenceProvider(Provider):
         """Return a model's answer to one user message at temperature 0, as unchecked text.
 
         Args:
-            max_tokens: Longest answer; the default suits a rewritten question.
+            max_tokens: Maximum length of the answer; the default suits a rewritten question.
 
         Returns:
             The unmodified answer, possibly empty.

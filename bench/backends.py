@@ -137,7 +137,7 @@ def expanded(names: Sequence[str]) -> list[str]:
 
 
 def installed(distributions: Iterable[str]) -> bool:
-    """Return whether all of these are installed."""
+    """Return True if all of these are installed."""
     try:
         for distribution in distributions:
             metadata.distribution(distribution)

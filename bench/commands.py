@@ -1,4 +1,4 @@
-"""What each command of `corral bench` does that measures; `cli` has their options."""
+"""The measuring commands of `corral bench`; `cli` has their options."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def quality(
     languages: Sequence[str],
     **options: Any,
 ) -> None:
-    """Measure quality, show the tables, and fail where something could not be measured.
+    """Measure quality, show the tables, and fail if a measurement failed.
 
     Raises:
         CorralError: The plan cannot work, or nothing could be measured in the time given.
@@ -104,7 +104,7 @@ def speed(
     data: Sequence[str],
     **options: Any,
 ) -> None:
-    """Measure speed, show the tables, and fail where something could not be measured.
+    """Measure speed, show the tables, and fail if a measurement failed.
 
     Raises:
         CorralError: The plan cannot work, or nothing could be measured in the time given.
@@ -203,7 +203,7 @@ def _common(
     out: Path | None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Return what every plan needs, and the options that are passed on as they are.
+    """Return the arguments of every plan, and the options that are passed on unchanged.
 
     Raises:
         InvalidRequest: Nothing says which run to resume.
@@ -262,7 +262,7 @@ def _watch(questions: int) -> AbstractContextManager[Callable[[int, int], None]]
 
 
 def _new_folder() -> Path:
-    """Return a folder for a run that nobody named; it does not exist yet."""
+    """Return a new folder for a run without `--out`."""
     return Path(OUT) / f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
 

@@ -1,4 +1,4 @@
-"""What several commands of `corral bench` share. Imports nothing heavier than click."""
+"""Options of several commands of `corral bench`. Imports nothing heavier than click."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ SHARED = (
     ),
     RESUME,
 )
-"""Of `speed`."""
+"""Options of `speed`."""
 
 
 def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -126,10 +126,10 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 
 def commands(module: str = "commands") -> ModuleType:
-    """Return what the commands do.
+    """Return a module of this package, imported when a command needs it.
 
     Args:
-        module: Of this package.
+        module: Its name.
 
     Raises:
         MissingDependency: The extra `bench` is not installed.

@@ -1,4 +1,4 @@
-"""What `corral bench report` and `compare` do; `reporting` has their options.
+"""The commands `corral bench report` and `compare`; `reporting` has their options.
 
 `compare --json` prints one object: `tolerance`; `quality` (data_set, system, metrics by name as
 [before, after, difference], comparison with difference, p, p_holm, verdict and statement); `speed`
@@ -80,7 +80,7 @@ def compare(
 
 
 def _check_writable(path: Path, out: Path | None) -> None:
-    """Refuse a file that cannot be written; `out` is made where it is missing."""
+    """Refuse a file that cannot be written; `out` is made if it is missing."""
     there = next(place for place in (path, *path.resolve().parents) if place.exists())
     made = out is not None and path.parent.resolve() == out.resolve()
     if path.is_dir():

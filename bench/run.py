@@ -1,4 +1,4 @@
-"""What all runs share: the plan and its checks, the clock, what is finished, one way to fail.
+"""The common part of all runs: the plan and its checks, the clock, progress, failures.
 
 A run measures backends on data in steps. Whatever a backend raises becomes a row of the report, and
 the others go on; the report is written after every step, so that a run that is killed can resume.
@@ -58,7 +58,7 @@ class OutOfTime(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What every run is told.
+    """The arguments of every run.
 
     Attributes:
         config: Whose providers are used.
@@ -66,7 +66,7 @@ class Plan:
         home: Data folder, which keeps embeddings between runs.
         model: Embedding model for judged sets; None takes the configuration's default.
         max_seconds: Time after which no step begins.
-        resume: Whether finished parts in `out` are taken as they are.
+        resume: True if finished parts in `out` are taken as they are.
         command: For the report.
     """
 
@@ -183,7 +183,7 @@ class Run:
 
     @property
     def out_of_time(self) -> bool:
-        """Return whether the time of the run is up."""
+        """Return True if the run has used up its time."""
         return time.monotonic() > self.ends
 
     def add(self, *rows: Row) -> None:
@@ -208,7 +208,7 @@ class Run:
     def fail(
         self, backend: Backend, stage: str, message: str, data_set: str, mode: str | None = None
     ) -> None:
-        """Add a row for what could not be measured."""
+        """Add a row for a failed measurement."""
         row = Failure(
             backend=backend.name, stage=stage, message=message, data_set=data_set, mode=mode
         )
@@ -217,7 +217,7 @@ class Run:
     async def on(
         self, backend: Backend, collection: Collection, work: Callable[[System], Awaitable[_T]]
     ) -> _T | None:
-        """Return what work with a prepared backend returns; None where it failed, as a row says."""
+        """Return the result of work with a prepared backend; None, and a row, if it failed."""
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             try:
                 self.step("start")
@@ -293,12 +293,12 @@ def key_of(*parts: object) -> str:
 
 
 def backend_key(backend: Backend) -> list[object]:
-    """Return what decides a backend's answers: name, address, settings and versions."""
+    """Return the values that determine a backend's answers: name, address, settings, versions."""
     entry = backend.entry and backend.entry.model_dump(mode="json")
     versions = {name: version_of(name) for name in (DISTRIBUTION, *backend.requires)}
     return [backend.name, backend.address, entry, versions]
 
 
 def said(error: Exception) -> str:
-    """Return what an error says to a reader of the report; foreign ones with their type."""
+    """Return an error's text for a reader of the report; a foreign error with its type."""
     return str(error) if isinstance(error, CorralError) else f"{type(error).__name__}: {error}"

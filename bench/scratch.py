@@ -1,4 +1,4 @@
-"""What is gone after a measurement: stacks, vector DBs and chunks; and how chunks are stored."""
+"""Temporary stacks, vector DBs and chunks of a measurement; and storing chunks."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Bound:
 async def clocked(
     work: Callable[..., Awaitable[Any]], *given: Any, **named: Any
 ) -> tuple[float, Any]:
-    """Return how many seconds a call took, and its result."""
+    """Return the seconds that a call took, and its result."""
     watch = Stopwatch()
     result = await watch.call(work, *given, **named)
     return watch.seconds[0], result

@@ -1,4 +1,4 @@
-"""What is measured, in one shape: a retrieval system in a scratch folder, and Corral as one."""
+"""The interface of measured systems: a retrieval system in a scratch folder; Corral is one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Ranked = list[tuple[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What is about to be stored: all that a system may need to know beforehand.
+    """The facts about the data that a system may need before it is stored.
 
     Attributes:
         name: Of the data set; letters, digits and dashes.
@@ -59,7 +59,7 @@ class Search:
         mode: One of the system's.
         text: Never blank.
         embedding: Of the text, shape (dimension,), length 1; keyword mode ignores it.
-        k: Most hits, 1 to 1000.
+        k: Maximum number of hits, 1 to 1000.
         below: Only chunks whose `SHARE_KEY` is below it; None: all. Only where `filters` is True.
         ranker: The fusion in hybrid mode; None: the system's default.
     """
@@ -88,10 +88,10 @@ class System(ABC):
 
     Attributes:
         modes: The modes that it has by itself. One that it lacks is no failure: it has no row.
-        own_fusion: Whether hybrid mode fuses by itself, so that `ranker` has no effect.
-        filters: Whether `search` honors `Search.below`.
+        own_fusion: True if hybrid mode fuses by itself, so that `ranker` has no effect.
+        filters: True if `search` honors `Search.below`.
         requires: Distributions that it needs.
-        service: Whether it is reached at an address (`--backends NAME=ADDRESS`).
+        service: True if it is reached at an address (`--backends NAME=ADDRESS`).
         engine_of: Types of the providers whose engine this is, without Corral.
 
     Args:
@@ -142,7 +142,7 @@ class BlockingSystem(System):
     """A foreign system whose calls block; an adapter writes `find` instead of `search`.
 
     Attributes:
-        deferred: Whether `add` only keeps rows that `build` then stores; the rate of inserts counts
+        deferred: True if `add` only keeps rows that `build` then stores; the rate of inserts counts
             both.
     """
 
@@ -153,7 +153,7 @@ class BlockingSystem(System):
         """Return the k best chunks, as `search` does; called from many threads at once."""
 
     async def search(self, asked: Search) -> Ranked:
-        """Return what `find` does. It blocks the event loop: alone, nothing else is waiting."""
+        """Return the result of `find`. Blocks the event loop, on which nothing else waits."""
         return self.find(asked)
 
 

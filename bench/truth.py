@@ -6,7 +6,7 @@ Quality and speed hold what a backend answers against it.
 
 with Lucene's idf, ln(1 + (N - n + 0.5) / (n + 0.5)), k1 1.2 and b 0.75: Robertson and Zaragoza,
 "The Probabilistic Relevance Framework: BM25 and Beyond", 2009, section 3.4. Terms are those of
-Corral's analyzer; the sum is written anew here, so that it can disagree with the providers'.
+Corral's analyzer; the sum is a second implementation, so that it can disagree with the providers'.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ def findable(
 def among_best(
     values: NDArray[np.float64], k: int, slack: float | None = None
 ) -> NDArray[np.bool_]:
-    """Return which chunks are among the k best, or tie with the last of them.
+    """Return the chunks that are among the k best, or tie with the last of them.
 
     Args:
         values: Of every chunk, higher is better; -inf, as of `findable`, is never among them.
-        k: How many.
+        k: Number of best chunks.
         slack: How near is a tie; None takes `TIE`.
     """
     count = min(k, int(np.isfinite(values).sum()))
@@ -105,7 +105,7 @@ def among_best(
 def recall(
     values: NDArray[np.float64], found: Iterable[int], k: int, slack: float | None = None
 ) -> float:
-    """Return the share of the k best that were found; 1.0 where nothing can be found.
+    """Return the share of the k best that were found; 1.0 if nothing can be found.
 
     Args:
         values, k, slack: As `among_best` takes them.
@@ -169,7 +169,7 @@ class Words:
         self._counts = array("d")
 
     def scores(self, question: str) -> NDArray[np.float64]:
-        """Return the BM25 score of every text, shape (n,); 0 where no word is shared."""
+        """Return the BM25 score of every text, shape (n,); 0 if no word is shared."""
         total = np.zeros(self._count)
         for term, times in Counter(self._analyzer.terms(question)).items():
             number = self._numbers.get(term)

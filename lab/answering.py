@@ -1,4 +1,4 @@
-"""What Corral adds to a language model's answer, beside the search and the model themselves."""
+"""The time that Corral adds to the search and to the model of an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What headings add: each judged document below its title, with and without it in either leg.
+"""The gain by headings: each judged document below its title, with and without it.
 
     python -m lab.headings data/scifact data/cisi
     python -m lab.headings --documents .
@@ -38,7 +38,7 @@ BATCH = 64
 MODEL = "all-MiniLM-L6-v2"
 VARIANTS = {"neither": (False, False), "keywords": (False, True), "embedded": (True, False),
             "both": (True, True)}  # fmt: skip
-"""Whether a chunk's headings are embedded, and whether keyword search reads them."""
+"""Two switches: embed a chunk's headings, and let keyword search read them."""
 
 QUESTIONS = (
     ("How do I stop one file from filling the whole answer?", "context.md", "Chunks per document"),

@@ -1,4 +1,4 @@
-"""What an ingest of Markdown into SQLite keeps of the embedder's speed, and of a query's."""
+"""The share of the embedder's and of a query's speed that an ingest of Markdown leaves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUESTIONS = 20
 BETWEEN_SECONDS = 0.02
 """Between two questions: it is their time that counts, not how many there can be."""
 WAITING = 2.0
-"""How many times its usual time a question may take while documents go in."""
+"""Maximum slowdown of a question while documents are ingested."""
 
 
 def page(number: int, seed: int) -> str:

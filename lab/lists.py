@@ -1,4 +1,4 @@
-"""What an inverted file saves, and what it misses: `inline::faiss` with `ivf` against `flat`."""
+"""Savings and misses of an inverted file: `inline::faiss` with `ivf` against `flat`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DECAY = 0.6
 """Of the directions' weights. With it, and this share of a topic in an embedding, lists hold about
 as many of the nearest as with real texts (RFC 0009)."""
 OFF = 0.3
-"""How far questions are from what embeddings look like."""
+"""Distance of the questions from the embeddings."""
 
 
 def blocks(count: int, seed: int, off: float = 0.0) -> Iterator[NDArray[np.float32]]:

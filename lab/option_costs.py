@@ -1,4 +1,4 @@
-"""What the options of a query add to it: re-ranking, and the assembly of a context."""
+"""The cost of a query's options: re-ranking, and the assembly of a context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What permissions and filters add to a search: of 1 % of the chunks against that of all."""
+"""The cost of permissions and filters: a search of 1 % of the chunks against one of all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUPS = 100
 SEEN = 7
 ONE = Principal("acme", "ann", frozenset({f"group {SEEN}"}), Role.READER)
 CHECKED = 20
-"""Questions whose answers are held against brute force."""
+"""Number of questions that are compared with brute force."""
 K = 10
 WARM_UP = 20
 SLACK = 1e-6

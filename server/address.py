@@ -13,7 +13,7 @@ FILE = "serving.json"
 """Has the address of the last server on the data folder; it need not run any more."""
 CONNECT_SECONDS = 1.0
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compares addresses, binds none
-"""For each address that listens everywhere, the one to connect to on this machine."""
+"""Local addresses to connect to, by the address that listens on all interfaces."""
 
 
 def record(server: ServerSettings, home: Path) -> None:

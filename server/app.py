@@ -145,7 +145,7 @@ def create_app(
     folder = home or data_home()
     settings = config or load_config(home=folder)
 
-    # A command asks for none of them, so a broken one stops no command.
+    # Commands use none of them, so a broken router stops no command.
     applications = [] if operator else installed_applications(ROUTES)
     metrics = Metrics() if settings.server.metrics else None
     watchers: list[Watcher] = [metrics] if metrics else []

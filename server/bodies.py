@@ -23,12 +23,12 @@ from corral.api.errors import InvalidRequest
 from corral.server.validation import from_pydantic
 
 LARGE_BODY_BYTES = 256 * 1024
-"""From here on a body is parsed in a thread (about 1 ms), so that other requests go on."""
+"""Minimum size of a body that is parsed in a thread (about 1 ms), beside other requests."""
 
 PIECE_BYTES = 256 * 1024
 """About the size of a piece; an object that is larger is a piece of its own."""
 MAX_REST_BYTES = 256 * 1024
-"""Most of a body that may stand beside its list, as each piece repeats it."""
+"""Maximum size of the rest of a body beside its list, because each piece repeats it."""
 MAX_OBJECTS = 100_000
 """A list of more is read whole: it is beyond every limit, and is refused."""
 

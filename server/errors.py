@@ -100,7 +100,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 INTERNAL_ERROR = "The server failed on this request."
 MAX_MESSAGE_CHARACTERS = 1000
-"""Longest message: whatever a request holds, its refusal stays small."""
+"""Maximum length of a message, so that a refusal stays small whatever the request holds."""
 
 _CODES = {404: "no_such_route"}
 
@@ -161,7 +161,7 @@ def error_response(
         message: One or two sentences for people; shortened in the middle beyond 1000 characters.
         param: The request's field that is to blame, as a dotted path.
         details: The places where a request breaks its schema.
-        retryable: Whether the same request may succeed later. Where it may not, and clients
+        retryable: True if the same request may succeed later. Where it may not, and clients
             would repeat it, the header `x-should-retry: false` tells them.
         headers: More headers.
         more: More keys of the body.

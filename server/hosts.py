@@ -1,4 +1,4 @@
-"""Which names the server answers to: the defense against DNS rebinding.
+"""The host names of the server: the defense against DNS rebinding.
 
 A web page that a browser shows can point its own host name at 127.0.0.1 after it has loaded. The
 browser then lets it read and write here, as the same origin; only the Host header, which the page
@@ -23,7 +23,7 @@ _MOST_QUOTED = 100
 
 
 class HostCheck:
-    """ASGI middleware that refuses a request whose Host is none of the server's names.
+    """ASGI middleware that refuses a request if its Host is not one of the server's names.
 
     Those are `localhost`, every loopback address, the address that the connection came in on, and
     what `server.host` and `server.allowed_hosts` say. A server that listens on all addresses also

@@ -28,7 +28,7 @@ SNAPSHOTS = "/v1/snapshots"
 """The route whose body is a whole vector DB, and goes to the disk as it arrives."""
 
 LINGER_SECONDS = 2.0
-"""How long to read and discard a refused body. Many clients read the answer only after they have
+"""Time to read and discard a refused body. Many clients read the answer only after they have
 sent everything, and lose it if the connection closes at once."""
 
 

@@ -60,7 +60,7 @@ register_url_convertor("id", _IdConvertor())
 
 
 class ContractRoute(APIRoute):
-    """A route whose body is read by pydantic, and which answers 400 where something is not found.
+    """A route whose body is read by pydantic, and which answers 400 if something is not found.
 
     Llama Stack's clients expect BadRequest for an unknown vector DB; of other wires, see
     `NotFoundRoute`. A form is read by the framework, large files on the disk.
@@ -142,7 +142,7 @@ class ContractRoute(APIRoute):
 
 
 class NotFoundRoute(ContractRoute):
-    """A route whose clients expect 404 where something is not found."""
+    """A route whose clients expect 404 if something is not found."""
 
     not_found_status = 404
 

@@ -31,7 +31,7 @@ WORKER_VARIABLE = "CORRAL_SERVE"
 """Environment variable by which `serve` tells its processes what they run on."""
 
 GRACE_SECONDS = 10
-"""How long running requests may take after the server is told to stop, unless
+"""Time for running requests to end after the server is told to stop, unless
 `ingestion.wait_seconds` is longer."""
 
 

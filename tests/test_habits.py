@@ -65,6 +65,38 @@ def test_tests_patch_no_constant() -> None:
     assert patched == []
 
 
+MAX_PRIVATE_READS = 86
+"""Private attributes of other objects that tests read. It may only fall."""
+
+
+def private_reads(source: str) -> Iterator[ast.Attribute]:
+    """Yield each private attribute of an object that is not the code's own.
+
+    Names such as `_repr_html_`, which a protocol gives, are public.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and re.fullmatch(r"_(?!_)\w*(?<!_)", node.attr):
+            owner = node.value
+            own = isinstance(owner, ast.Name) and owner.id in {"self", "cls"}
+            if not own and ast.unparse(owner) != "super()":
+                yield node
+
+
+def test_tests_read_few_private_attributes() -> None:
+    """A test asks what an object promises, or injects faults at a driver that is public.
+
+    If this fails: take the fact from a public method, then write the smaller number above.
+    """
+    reads = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.attr}"
+        for room in ("tests", "integrations")
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for node in private_reads(path.read_text("utf-8"))
+    ]
+    assert len(reads) <= MAX_PRIVATE_READS, "\n".join(reads)
+    assert len(list(private_reads("self._a, b._c, d._repr_html_, e.__f__, super()._g"))) == 1
+
+
 def test_versions_are_pinned_and_no_index_is_named() -> None:
     """constraints.txt pins exact versions by name and holds no address."""
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()

@@ -223,7 +223,7 @@ SEARCHERS = {"chroma": "search.py", "qdrant": "edge"}
 """The searcher of an engine that also runs in this process: a module or a folder."""
 
 MAX_SEARCHER_LINES = 600
-MAX_LINES = {"chroma": 1522, "milvus": 1890, "pgvector": 3424, "qdrant": 1568, "weaviate": 1599}
+MAX_LINES = {"chroma": 1522, "milvus": 1889, "pgvector": 3424, "qdrant": 1568, "weaviate": 1599}
 """Lines of a remote engine without its searcher. They may only become fewer, down to 1,400; to
 2,700 for pgvector."""
 

@@ -56,6 +56,7 @@ DIALECT = (
     r"(?:of which|whose|that of)",
     r"(?:Whether|How (?:many|much|often|long|far))",
     r"What (?:is|the|a)",
+    r"where (?:there (?:is|are)|none (?:is|are)|nothing)",
 )
 """Phrases of docstrings and comments that a native engineer would not write."""
 
@@ -68,18 +69,18 @@ LIMITS = re.compile(r"_?(?:MOST|FEW|LEAST)_\w+|\w+_AT_ONCE")
 CEILINGS = {
     "api": (0, 2),
     "providers/base": (1, 11),
-    "providers/copying": (12, 15),
-    "providers/embedding": (37, 25),
-    "providers/ingestion": (34, 67),
+    "providers/copying": (6, 15),
+    "providers/embedding": (14, 25),
+    "providers/ingestion": (37, 67),
     "providers/rag": (0, 0),
     "providers/rerank": (0, 0),
     "providers/stack": (0, 48),
     "providers/text": (0, 0),
     "providers/vector_io/kit": (0, 0),
-    "providers/vector_io/store": (15, 48),
-    "providers/vector_io": (164, 220),
-    "server": (83, 42),
-    "bench": (147, 207),
+    "providers/vector_io/store": (9, 48),
+    "providers/vector_io": (51, 220),
+    "server": (42, 42),
+    "bench": (42, 207),
 }
 """The number of dialect phrases, and of such names, in each room. They may only fall."""
 

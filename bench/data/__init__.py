@@ -1,1 +1,1 @@
-"""What is measured on: judged sets, texts that Corral makes itself, and their embeddings."""
+"""The data to measure on: judged sets, generated texts, and their embeddings."""

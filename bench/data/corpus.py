@@ -1,4 +1,4 @@
-"""What speed is measured on: chunks with embeddings, questions, and the truth.
+"""The data for measuring speed: chunks with embeddings, questions, and the truth.
 
 A `Corpus` is made from seeded data or from a judged set with cached embeddings.
 """
@@ -56,7 +56,7 @@ class Corpus:
 
     @property
     def collection(self) -> Collection:
-        """What a system is told beforehand."""
+        """The facts that a system gets before its chunks."""
         return Collection(self.name, self.embeddings.shape[1], self.language)
 
     @cached_property
@@ -65,7 +65,7 @@ class Corpus:
         return {chunk_id: row for row, chunk_id in enumerate(self.chunk_ids)}
 
     def passing(self, selectivity: float | None) -> NDArray[np.bool_]:
-        """Return which chunks pass the filter of a selectivity, shape (n,)."""
+        """Return a mask of the chunks that pass the filter of a selectivity, shape (n,)."""
         passing: NDArray[np.bool_] = self.shares < (share_limit(selectivity) or SHARES)
         return passing
 
@@ -134,7 +134,7 @@ def judged_corpus(embedded: EmbeddedSet, size: int | None, seed: int = 0) -> Cor
 
     Args:
         embedded: The set with its embeddings.
-        size: How many, at most all; None takes all.
+        size: Number of chunks; None for all.
         seed: Of the order.
     """
     judged, count = embedded.judged, len(embedded.contents)

@@ -125,11 +125,11 @@ def with_hashing(entries: Sequence[ProviderEntry]) -> list[ProviderEntry]:
 
 
 def contents_of(judged: JudgedSet) -> list[str]:
-    """Return what is stored for each document: its text as `Retrieval.store` cleans it."""
+    """Return the stored text of each document, cleaned as `Retrieval.store` does."""
     cleaned = map(clean_text, judged.documents.values())
     return [text if text.strip() else EMPTY for text in cleaned]
 
 
 def queries_of(judged: JudgedSet) -> list[str]:
-    """Return what is embedded for each query: its text as `Retrieval.search` cleans it."""
+    """Return the embedded text of each query, cleaned as `Retrieval.search` does."""
     return [clean_text(text) for text in judged.queries.values()]

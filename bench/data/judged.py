@@ -19,7 +19,7 @@ from corral.bench.report.rows import DataSet
 
 _RELEVANCE = re.compile(r"[-+]?[0-9]{1,9}")
 LEAST_DOCUMENTS = 20
-"""Fewest that --max-docs may leave: among ten documents any ranking has everything in its ten."""
+"""Minimum of --max-docs: of ten documents, any ranking has all among its first ten."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 def is_beir(folder: Path) -> bool:
-    """Return whether a folder is meant to be in this layout."""
+    """Return True if a folder seems to have this layout."""
     return (folder / CORPUS).exists() or (folder / QUERIES).exists()
 
 
@@ -111,7 +111,7 @@ def _beir_judgements(path: Path) -> Iterator[Judgement]:
 
 
 def is_trec(folder: Path) -> bool:
-    """Return whether a folder is meant to be in these formats."""
+    """Return True if a folder seems to have these formats."""
     return any(folder.glob("qrels.*"))
 
 

@@ -1,4 +1,4 @@
-"""What speed is asked to measure on: sizes, shares, sources and their corpus."""
+"""The data of a speed run: sizes, shares, sources and their corpus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corral.providers.base.config import RunConfig
 
 DIMENSION = 384
 LEAST = 10
-"""Fewest chunks of a size."""
+"""Minimum number of chunks of a size."""
 
 
 def parse_size(text: str) -> int:
@@ -80,18 +80,18 @@ class Source:
         return self.size or (len(self.judged.documents) if self.judged else 0)
 
     def key(self) -> list[object]:
-        """Return what decides the corpus."""
+        """Return the values that determine the corpus."""
         return [self.judged and self.judged.fingerprint(), self.size, self.seed, DIMENSION]
 
 
 def sources(
     sets: Sequence[JudgedSet], sizes: Sequence[int], seed: int, max_documents: int | None
 ) -> list[Source]:
-    """Return what is measured on, smallest first.
+    """Return the data to measure on, smallest first.
 
     Args:
         sets: Judged sets; none for seeded data.
-        sizes: Of the seeded data; of each set, where there are sets (none: all of it).
+        sizes: Of the seeded data; of each set, if there are sets (none: all of it).
         seed: Of the data.
         max_documents: Larger sizes are cut to it.
 

@@ -63,7 +63,7 @@ def synthetic_data(
 
     Args:
         count: Chunks, at least 1.
-        questions: How many, at least 1; each is about the subtopic of a random chunk.
+        questions: Their number, at least 1; each is about the subtopic of a random chunk.
         dimension: Of the embeddings.
         seed: Of everything.
     """

@@ -1,4 +1,4 @@
-"""What a page of numpy does: exact cosine, BM25, their fusion. The floor to compare with.
+"""Exact cosine, BM25 and their fusion in a page of numpy. The floor to compare with.
 
 Nothing is approximate and nothing is stored on disk; what is slower than this gains nothing by its
 index, and what answers otherwise in vector mode is not exact.

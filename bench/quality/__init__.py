@@ -1,1 +1,1 @@
-"""How good is retrieval: measures, intervals and tests on judged questions."""
+"""The quality of retrieval: measures, intervals and tests on judged questions."""

@@ -21,7 +21,7 @@ from corral.bench.truth import Truth, findable, recall
 SAMPLE = 50
 """Queries that are looked at; they are the first ones."""
 LEAST_RECALL = 0.5
-"""Of the true ten nearest. Approximate search loses some; half of them it never loses."""
+"""Minimum share of the true ten nearest. Approximate search loses some, but never half."""
 LEAST_VOTES = 3
 _NEAR = 10
 _SLACK = 1e-4

@@ -27,7 +27,7 @@ EXACT = 0.999
 
 
 def measured(k: int) -> list[str]:
-    """Return those of `NAMES` that k hits tell: a measure that looks deeper counts what is cut."""
+    """Return the `NAMES` that k hits determine; a deeper measure would count hits that were cut."""
     return [name for name in NAMES if int(name.rpartition("@")[2]) <= k]
 
 

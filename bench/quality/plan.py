@@ -1,4 +1,4 @@
-"""What a quality run will measure, checked before it begins."""
+"""The plan of a quality run, checked before it begins."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Cell:
 
     @property
     def has_truth(self) -> bool:
-        """Whether one answer is right: a foreign system may weigh words by another formula."""
+        """True if one answer is right; a foreign system may weigh words by another formula."""
         keyword = self.mode is SearchMode.KEYWORD and self.backend.entry is not None
         return self.mode is SearchMode.VECTOR or keyword
 

@@ -58,11 +58,11 @@ def with_documents(report: Report, sets: Iterable[JudgedSet], out: Path) -> Repo
     For each of these queries, at most `2 * by_query.EXAMPLES` of a system, three documents at most:
     the first hit of the system, the first of the baseline, and the relevant one whose rank made the
     greatest difference to nDCG@10. The report gets the first `EXCERPT` characters of these texts,
-    and none of other documents. Systems that answer alike are one, as on the page.
+    and none of other documents. Systems with equal answers are listed once.
 
     Args:
         report: With comparisons.
-        sets: The data that it is about.
+        sets: The data of its runs.
         out: The folder of its runs.
     """
     compared, shown = by_query.compared(report), {}
@@ -132,7 +132,7 @@ def _ranks(ranked: Sequence[str]) -> dict[str, int]:
 
 
 def _discount(rank: int | None) -> float:
-    """What a document at a rank counts in nDCG@10 (`corral.bench.quality.metrics`)."""
+    """The gain of a document at a rank in nDCG@10 (`corral.bench.quality.metrics`)."""
     return 0.0 if rank is None or rank > NDCG_DEPTH else 1 / math.log2(rank + 1)
 
 

@@ -41,7 +41,7 @@ EMBED_WORK, ADD_WORK, QUERY_WORK = 20, 1, 2
 
 
 def work_of(plan: QualityPlan) -> tuple[int, int]:
-    """Return how many cells a plan has and how much work they are, embedding included."""
+    """Return the number of a plan's cells and the amount of their work, with embedding."""
     cells = len(plan.all_cells())
     work = 0
     for judged in plan.sets:

@@ -1,4 +1,4 @@
-"""What can be said with these queries: intervals, tests, and when nothing can be said."""
+"""The conclusions that these queries allow: intervals, tests, or none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERMUTATIONS = 10_000
 """Sign patterns of a randomization test: p = 0.05 is then good to 0.002 (one standard error)."""
 LEVEL = 0.05
 SAME = 0.01
-"""Differences of nDCG@10 below it are taken as none: nobody notices them."""
+"""Smaller differences of nDCG@10 count as none: no user notices them."""
 _POWER_80 = 2.80
 """z(0.975) + z(0.80): what a difference must be, in standard errors, to be found in 4 of 5 runs."""
 _BLOCK = 2_000_000

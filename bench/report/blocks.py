@@ -1,4 +1,4 @@
-"""What a report shows, as data: sections of blocks, which `html`, `markdown`, `terminal` write."""
+"""A report as data: sections of blocks, which `html`, `markdown`, `terminal` write."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Column:
     """A column.
 
     Attributes:
-        figures: Whether it is right-aligned.
-        wraps: Whether its texts may take several lines.
+        figures: True if it is right-aligned.
+        wraps: True if its texts may take several lines.
         brief: What a terminal shows of its cells: all, the text without the note, or nothing.
     """
 
@@ -142,7 +142,7 @@ class Folded:
     Attributes:
         name: What the line is about, in bold.
         summary: The rest of the line.
-        agrees: Whether the line says it all: Markdown and the terminal leave the blocks out.
+        agrees: True if the line says it all: Markdown and the terminal leave the blocks out.
     """
 
     name: str

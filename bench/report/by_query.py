@@ -1,4 +1,4 @@
-"""What each query won or lost against the baseline. Pure functions."""
+"""Wins and losses of each query against the baseline. Pure functions."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from corral.bench.report.report import Report
 from corral.bench.report.rows import DataSet, Row
 
 ONE_OF = ("seed", "corral_version", "python", "embedding_model", "embedding_dimension")
-"""What a report says once, so that reports that differ in it cannot be one."""
+"""Fields that a report has once; reports that differ in one cannot be combined."""
 
 
 def combined(parts: Sequence[tuple[Path, Report]], folder: Path) -> Report:

@@ -40,12 +40,12 @@ def compare_reports(
     allow_missing: bool = False,
     seed: int = 0,
 ) -> ReportComparison:
-    """Return what changed from the first report to the second.
+    """Return the changes from the first report to the second.
 
     Args:
-        tolerance: How much slower or larger a figure may be, as a share: 0.25 allows a ratio of
+        tolerance: Share by which a figure may be slower or larger: 0.25 allows a ratio of
             1.25, and of 1 / 1.25 for a throughput.
-        allow_missing: Whether a row that the second lacks is no regression.
+        allow_missing: True if a row that the second lacks is no regression.
         seed: Of bootstrap and test.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a comparison of two reports says: as rows, and as tables and sentences."""
+"""The comparison of two reports: as rows, and as tables and sentences."""
 
 from __future__ import annotations
 

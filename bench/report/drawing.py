@@ -1,8 +1,8 @@
-"""What charts are made of, as data: scales, places, marks. `charts.html.jinja` draws them as SVG.
+"""Charts as data: scales, places, marks. `charts.html.jinja` draws them as SVG.
 
 The SVG fits any width without a viewBox: places along x are percentages of the plot and places
-along y are pixels, so letters and marks keep their size from a phone to a wide screen. What has to
-be a path lies in an inner svg of 100 units that is stretched, its stroke not.
+along y are pixels, so letters and marks keep their size from a phone to a wide screen. Paths
+are in an inner svg of 100 units, which is stretched without stretching their strokes.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ SHAPES = (
 """Marks: circle, square, diamond, triangles, crosses, star, bars. Told apart without color."""
 
 HOLE = "M-1.3 0a1.3 1.3 0 1 0 2.6 0a1.3 1.3 0 1 0-2.6 0z"
-"""What the marks of a second dozen of series have in their middle."""
+"""The centers of the marks of the second dozen of series."""
 
 COLORS = 8
-"""Of series, `s0` to `s7` in the style sheet; without color 24 series differ by their shapes."""
+"""Number of colors, `s0` to `s7` in the style sheet; 24 series also differ by their shapes."""
 
 _MOST_TICKS = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From values to shares of an axis: 0 at `low`, 1 at `high`; both on the axis.
+    """Maps values to shares of an axis: 0 at `low`, 1 at `high`; both on the axis.
 
     Attributes:
-        log: Whether equal ratios are equally far apart; needs low > 0.
+        log: True if equal ratios are equally far apart; needs low > 0.
         ticks: Values that get a label.
     """
 

@@ -1,4 +1,4 @@
-"""`report.html`: one file that asks nobody for anything, readable without its script."""
+"""`report.html`: one file that loads nothing else, readable without its script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import jinja2
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""What the page may load: nothing. A browser holds it to that, whatever a text has smuggled in."""
+"""The page's content policy: it may load nothing, whatever a text has smuggled in."""
 
 
 def render(report: Report) -> str:

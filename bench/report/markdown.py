@@ -25,7 +25,7 @@ from corral.bench.report.wording import clean
 _MARKUP = re.compile(
     r"[\\`*_\[\]|~$]|^[-+#=]|^\d+(?=[.)](?:\s|$))|[&<>]|@(?!\d+[,;.]?(?:\s|$))|:(?=//)"
 )
-"""What would begin markup, mention a person or become a link by itself."""
+"""Characters that would begin markup, mention a person or become a link."""
 _FIGURE = re.compile(r"[-+\d.,%× \[\]]*")
 """A figure or an interval; needs no escape within a cell."""
 

@@ -34,7 +34,7 @@ NO_TEXT = "(its text is not in the report)"
 
 
 def findings(report: Report) -> Section | None:
-    """Return what was found, in sentences; None where nothing can be said."""
+    """Return the findings, in sentences; None if there are none."""
     items = [_best(rows) for rows in views.quality_by_set(report).values()]
     items += [Item(found.data_set, found.statement) for found in report.tune]
     items += [Item(name, text) for name, text in views.agreement(report).items()]
@@ -152,7 +152,7 @@ def queries(report: Report) -> Section | None:
 
 
 def tuning(report: Report) -> Section | None:
-    """Return what tuning tried and recommends."""
+    """Return the trials of a tuning and its recommendation."""
     blocks = [block for found in report.tune for block in _tuned(found)]
     return Section("tune", "Tuning", "Tuning", blocks) if blocks else None
 

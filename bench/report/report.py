@@ -111,7 +111,7 @@ _SECTIONS: dict[type[Row], str] = {
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write a report to this file, whose folder is made where it is missing."""
+    """Write a report to this file, whose folder is made if it is missing."""
     write_whole(path, report.model_dump_json(indent=1) + "\n")
 
 
@@ -173,7 +173,7 @@ def begin_report(command: str, seed: int, packages: Iterable[str] = ()) -> Repor
 
 
 def package_versions(more: Iterable[str] = ()) -> dict[str, str]:
-    """Return the versions of what Corral can use, and of `more`, where it is installed."""
+    """Return the versions of what Corral can use, and of `more`, if it is installed."""
     wanted = [*(metadata.requires(DISTRIBUTION) or ()), *more]
     names = {re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0] for requirement in wanted}
     ordered = sorted(names - {DISTRIBUTION}, key=str.casefold)
@@ -190,7 +190,7 @@ def version_of(distribution: str) -> str:
 
 
 def hardware() -> Hardware:
-    """Return what this machine is."""
+    """Return a description of this machine."""
     return Hardware(
         cpu=_cpu(),
         cores=os.cpu_count() or 1,

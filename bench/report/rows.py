@@ -17,7 +17,7 @@ class Row(BaseModel):
 
 
 class Estimate(Row):
-    """A mean with its bootstrap 95 % interval; low == high == mean where it is one figure."""
+    """A mean with its bootstrap 95 % interval; low == high == mean if it is one figure."""
 
     mean: float
     low: float
@@ -49,7 +49,7 @@ class ShownDocument(Row):
     """A document that a query found, or should have found; its text is in `DataSet.excerpts`.
 
     Attributes:
-        relevance: As judged; None where nobody judged it.
+        relevance: The human judgment; None without one.
         rank: Its rank among this system's hits, from 1; None where it is not among them.
         baseline_rank: The same for the baseline.
     """
@@ -61,7 +61,7 @@ class ShownDocument(Row):
 
 
 class QualityRow(Row):
-    """How good one backend was in one mode on one data set.
+    """The quality of one backend in one mode on one data set.
 
     Attributes:
         fusion: Label of the fusion in hybrid mode (`rrf`, `weighted(alpha=0.3)`, or `own` for a
@@ -99,12 +99,12 @@ class QualityRow(Row):
 
     @property
     def name(self) -> str:
-        """What it is about; unique in a report, and equal for the same thing in another."""
+        """The key of a row: unique in a report, and equal in reports of the same plan."""
         return f"{self.data_set} {self.label}"
 
 
 class AnswerRow(Row):
-    """How good one model's answers were from one vector DB or backend, in one mode.
+    """The quality of one model's answers from one vector DB or backend, in one mode.
 
     Attributes:
         backend: A provider, or the id of a registered vector DB.
@@ -137,11 +137,11 @@ class AnswerRow(Row):
 
 
 class BuildRow(Row):
-    """What it takes to get one data set into one backend.
+    """The time and space to store one data set in one backend.
 
     Attributes:
         insert_rate: Chunks per second, median of the rounds, embedding excluded.
-        build_seconds: From the last insert until indexes are built; 0 where nothing is left to do.
+        build_seconds: From the last insert until indexes are built; 0 if nothing is left to do.
         seconds_until_searchable: From the return of the last insert until a query finds it.
         memory_mib: Growth of the process's resident memory; None for a remote one.
         disk_mib: Size of the backend's folder; None for a remote one.
@@ -176,7 +176,7 @@ class BuildRow(Row):
 
 
 class SpeedRow(Row):
-    """How fast one backend answers in one mode; times in milliseconds.
+    """The speed of one backend in one mode; times in milliseconds.
 
     Attributes:
         selectivity: Share of chunks that pass the filter; None without a filter.
@@ -185,7 +185,7 @@ class SpeedRow(Row):
         samples_ms: Latencies as measured, at most 1000 of them (evenly spaced if there were more).
         recall_vs_exact: In vector mode, for recall-against-throughput fronts.
         ratio: p50 over the baseline's p50 in the same run, interleaved.
-        variant: What else sets the row apart, such as `http` or `hnsw_ef_search=256`.
+        variant: Another label of the row, such as `http` or `hnsw_ef_search=256`.
     """
 
     backend: str
@@ -234,10 +234,10 @@ class TuneTrial(Row):
 
 
 class TuneSection(Row):
-    """What `tune` searched, found and recommends for one vector DB or data set.
+    """The trials, findings and recommendation of `tune` for one vector DB or data set.
 
     Attributes:
-        generated: Whether the queries were made from the chunks (known-item queries).
+        generated: True if the queries were made from the chunks (known-item queries).
         chosen: Label of the recommended trial.
         registered: Label of the search that was registered; empty in older reports.
         registration: The recommended search, as `POST /v1/vector-dbs` takes it.
@@ -266,7 +266,7 @@ class TuneSection(Row):
 
 
 class Failure(Row):
-    """What could not be measured, and why.
+    """A failed measurement, with its reason.
 
     Attributes:
         stage: `start`, `ingest`, `search`, `answer`, `judge`, `check` (the suite's own checks) or
@@ -281,15 +281,15 @@ class Failure(Row):
 
 
 class DataSet(Row):
-    """What was measured on.
+    """The data of the measurements.
 
     Attributes:
         kind: `beir`, `trec`, `ir_datasets`, `synthetic`, `vector_db` or `questions`.
-        sha256: By file name; of the generated texts where there is no file.
+        sha256: By file name; of the generated texts if there is no file.
         bytes: Size of these files together.
         query_texts: By query id, for wins and losses.
         excerpts: The beginnings of the documents that quality rows show, by id; of no others.
-        cut: How many documents were left out by --max-docs; judged ones never are.
+        cut: Number of documents that --max-docs left out; it never leaves out a judged one.
     """
 
     name: str
@@ -306,7 +306,7 @@ class DataSet(Row):
 
 
 class Hardware(Row):
-    """The machine: logical cores, and its memory in MiB (None where it cannot be asked)."""
+    """The machine: logical cores, and its memory in MiB (None if it cannot be asked)."""
 
     cpu: str
     cores: int

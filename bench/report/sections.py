@@ -29,7 +29,7 @@ def sections(report: Report) -> list[Section]:
 
 
 def failures(report: Report) -> Section | None:
-    """Return what could not be measured, and why."""
+    """Return the failed measurements, with their reasons."""
     table = failures_table(report.failures)
     return Section("failures", "Failures", "Failures", [table]) if report.failures else None
 
@@ -43,7 +43,7 @@ def failures_table(rows: Iterable[Failure]) -> Table:
 
 
 def method(report: Report) -> Section:
-    """Return what the run can be repeated with: command, seed, machine, versions, data hashes."""
+    """Return the facts for repeating the run: command, seed, machine, versions, data hashes."""
     dimension = report.embedding_dimension
     model = f"{report.embedding_model}, {dimension} dimensions" if dimension else None
     facts = {

@@ -23,7 +23,7 @@ from corral.bench.report.report import Report
 from corral.bench.report.rows import BuildRow, SpeedRow
 
 WRONG = "!"
-"""Beside the recall of answers that are not right."""
+"""Marks the recall of answers that are not exact."""
 
 
 def fronts(report: Report) -> Section | None:

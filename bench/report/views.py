@@ -1,4 +1,4 @@
-"""What the sections of a report show: rows picked, grouped and ordered. Pure functions."""
+"""The rows of a report's sections: picked, grouped and ordered. Pure functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from corral.bench.report.rows import (
 
 MODES = ("vector", "keyword", "hybrid")
 LEAST_SAMPLES = 20
-"""Fewer latencies than this make no box: its quartiles would rest on a handful."""
+"""Minimum number of latencies for a box plot; fewer make quartiles meaningless."""
 
 _SIZE = re.compile(r"-\d+[km]?$", re.IGNORECASE)
 _Row = TypeVar("_Row")
@@ -52,7 +52,7 @@ def quality_by_set(report: Report) -> dict[str, list[QualityRow]]:
 
 
 def ndcg(row: QualityRow) -> float:
-    """Return a row's nDCG@10; 0 where it was not computed."""
+    """Return a row's nDCG@10; 0 if it was not computed."""
     return row.metrics[NDCG].mean if NDCG in row.metrics else 0.0
 
 

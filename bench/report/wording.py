@@ -1,4 +1,4 @@
-"""How figures and names are written, alike everywhere."""
+"""The format of figures and names in all reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from corral.bench.report.report import Report
 from corral.bench.report.rows import Comparison, Estimate, SpeedRow
 
 NONE = "–"
-"""Stands where nothing was measured."""
+"""Text of a cell without a measurement."""
 
 SIGNS = {"better": "▲", "worse": "▼", "same": "=", "not resolvable": "?"}
 """Verdicts by a sign that needs no color."""
@@ -37,7 +37,7 @@ def interval(found: Estimate) -> str:
 
 
 def estimate(found: Estimate | None) -> Cell:
-    """Return a mean with its interval; the mean alone where they are one figure."""
+    """Return a mean with its interval; the mean alone if they are one figure."""
     if found is None:
         return Cell(NONE)
     if found.low == found.high:
@@ -94,7 +94,7 @@ def listed(names: list[str]) -> str:
 
 
 def speed_label(row: SpeedRow) -> str:
-    """Return what sets a speed row apart within its mode: backend, fusion, variant."""
+    """Return the label of a speed row within its mode: backend, fusion, variant."""
     return " ".join(part for part in (row.backend, row.fusion, row.variant) if part)
 
 
@@ -104,7 +104,7 @@ def share(value: float | None) -> str:
 
 
 def duration(report: Report) -> str:
-    """Return how long a run took: `2 h 05 min`, or that it is not finished."""
+    """Return the duration of a run, such as `2 h 05 min`, or a note that it is not finished."""
     if report.finished is None:
         return "not finished"
     return elapsed(report.finished - report.started)

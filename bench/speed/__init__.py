@@ -1,1 +1,1 @@
-"""How fast, at which size, for how many at once: ratios within one run."""
+"""Speed by size and concurrency, as ratios within one run."""

@@ -27,12 +27,12 @@ Asks = Iterator[Sequence[Ask]]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What a load did.
+    """The result of a load.
 
     Attributes:
         latencies: Of the requests, in seconds.
-        seconds: How long all of them took together.
-        questions: How many there were; each takes one request or several.
+        seconds: Time from the first question to the last answer.
+        questions: Number of questions; each takes one request or more.
     """
 
     latencies: tuple[float, ...]
@@ -117,7 +117,7 @@ async def open_loop(url: str, asks: Asks, rate: float, seconds: float) -> Answer
 
 
 class _Pool:
-    """Connections, as many as are needed at once."""
+    """A pool of connections that grows with the number of concurrent calls."""
 
     def __init__(self, url: str) -> None:
         self._latencies: list[float] = []
@@ -132,7 +132,7 @@ class _Pool:
         self._questions += 1
 
     def answered(self, seconds: float) -> Answered:
-        """Return what was done in that time."""
+        """Return the latencies and the number of questions within a time."""
         return Answered(tuple(self._latencies), seconds, self._questions)
 
     async def close(self) -> None:

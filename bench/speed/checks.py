@@ -1,4 +1,4 @@
-"""Is a fast answer a right one? How much of what can be found an answer holds, from 0 to 1.
+"""Is a fast answer a right one? The share of the relevant chunks in an answer, from 0 to 1.
 
 * vector: recall_vs_exact@k. A chunk that ties with the k-th nearest counts as one of them.
 * keyword: the BM25 scores of the hits, added up, over the highest sum that k hits can have.
@@ -44,7 +44,7 @@ class SpeedChecks:
     def right(
         self, mode: SearchMode, selectivity: float | None, answers: Sequence[Sequence[str]]
     ) -> float:
-        """Return the mean over the questions; 1.0 where nothing can be found.
+        """Return the mean over the questions; 1.0 if nothing can be found.
 
         Args:
             mode: In which they were asked.
@@ -68,7 +68,7 @@ class SpeedChecks:
     def _gains(
         self, mode: SearchMode, number: int, passing: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """Return what each chunk is worth for a question, shape (n,)."""
+        """Return the relevance of each chunk to a question, shape (n,)."""
         if mode is SearchMode.KEYWORD:
             return np.where(passing, self._truth.of(mode, number), 0.0)
         if mode is SearchMode.VECTOR:

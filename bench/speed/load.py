@@ -26,7 +26,7 @@ LEAST = 3
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: its text, and its embedding of shape (dimension,)."""
+    """A question: its text, and its embedding of shape (dimension,)."""
 
     text: str
     embedding: NDArray[np.float32]
@@ -34,7 +34,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one round of questions is like.
+    """One round of questions: mode, filter and concurrency.
 
     Attributes:
         mode: In which they are asked.

@@ -1,4 +1,4 @@
-"""What a speed run will measure, checked before it begins."""
+"""The plan of a speed run, checked before it begins."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from corral.bench.run import Plan, backend_key, key_of, planned
 
 BASELINE = "exact"
 LEAST_SECONDS = 2.0
-"""What starting one worker process takes, at the very least."""
+"""Minimum seconds to start a worker process."""
 PARTS = 10
-"""In so many parts the data are stored, on each system in turn."""
+"""Number of parts in which the data are stored, one system after another."""
 MOST_CONCURRENCY = 256
 K = 10
 """Hits asked for."""
 CELL_SECONDS = 1.0
-"""Longest time of a cell, all rounds together."""
+"""Maximum time of a cell, all rounds together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SpeedPlan(Plan):
         baseline: Name of the backend that ratios are made to.
         rounds: In which every cell is measured on every system in turn; ratios are medians of
             theirs.
-        queries: Most questions of a cell, all rounds together.
+        queries: Maximum number of questions of a cell, all rounds together.
     """
 
     sources: tuple[Source, ...]
@@ -55,7 +55,7 @@ class SpeedPlan(Plan):
     queries: int = 300
 
     def cells(self) -> list[Cell]:
-        """Return what every backend is asked, as far as it can."""
+        """Return the cells: every mode, selectivity and concurrency."""
         return [
             Cell(mode, selectivity, concurrency)
             for mode in self.modes
@@ -65,11 +65,11 @@ class SpeedPlan(Plan):
 
     @property
     def work(self) -> int:
-        """How many steps a source takes: parts that are stored, and rounds of questions."""
+        """Number of steps for a source: parts to store, and rounds of questions."""
         return len(self.backends) * (PARTS + self.rounds * len(self.cells()))
 
     def key(self, source: Source) -> str:
-        """Return a hash of everything that decides a source's figures, versions included."""
+        """Return a hash of everything that determines a source's figures, versions included."""
         backends = [backend_key(backend) for backend in self.backends]
         settings = (self.baseline, K, self.rounds, self.queries, CELL_SECONDS, self.seed)
         cells = [(c.mode.value, c.selectivity, c.concurrency) for c in self.cells()]

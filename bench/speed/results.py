@@ -20,7 +20,7 @@ MOST_SAMPLES = 1000
 
 @dataclass
 class Measured:
-    """What is known of one backend so far.
+    """The measurements of one backend so far.
 
     Attributes:
         inserts: (chunks, seconds) of each tenth.
@@ -39,13 +39,13 @@ class Measured:
 
     @property
     def deferred(self) -> bool:
-        """Return whether its inserts are stored when it is built."""
+        """Return True if it stores inserts only when it is built."""
         kind = self.backend.kind
         return issubclass(kind, BlockingSystem) and kind.deferred
 
     @property
     def remote(self) -> bool:
-        """Return whether it keeps its data elsewhere."""
+        """Return True if it stores its data on a server."""
         if self.backend.entry is not None:
             return self.backend.entry.provider_type.startswith("remote::")
         return self.backend.kind.service
@@ -60,7 +60,7 @@ class Measured:
 
 
 def build_row(one: Measured, base: Measured | None, corpus: Corpus) -> BuildRow:
-    """Return what storing took."""
+    """Return the time and space of storing."""
     rates = [count / seconds for count, seconds in one.inserts if seconds and not one.deferred]
     footprint = None if one.remote else one.footprint
     ratio = one.rate / base.rate if base and base.rate and one.rate else None

@@ -33,10 +33,10 @@ QUESTIONS = 200
 
 
 async def run_speed(plan: SpeedPlan, advance: Advance = lambda sizes, work: None) -> Report:
-    """Measure everything that is planned and return the report, which `plan.out` then holds.
+    """Run the plan and return the report, which is also written to `plan.out`.
 
-    The report is written after every source, a data set at one size; a run that is resumed takes
-    finished ones over, and begins interrupted ones anew, since what was stored is gone.
+    The report is written after every source, a data set at one size. A resumed run
+    keeps the finished sources and repeats an interrupted one, because its stored data is lost.
 
     Raises:
         InvalidRequest: The budget ended before anything was measured.
@@ -222,11 +222,11 @@ class Workload:
         return [backends[n] for n in self._random.permutation(len(backends))]
 
     def _base(self) -> Measured | None:
-        """Return what backends are compared with."""
+        """Return the reference systems for the backends."""
         return self._measured.get(self._plan.baseline)
 
     def _bare(self, one: Measured) -> Measured | None:
-        """Return the bare engine of a backend, unless somebody chose what to compare with."""
+        """Return the bare engine of a backend, unless the user chose other references."""
         entry = one.backend.entry
         if entry is None or self._plan.baseline != BASELINE:
             return None
@@ -247,5 +247,5 @@ class Workload:
 
 
 def _can(backend: Backend, cell: Cell) -> bool:
-    """Return whether a backend has the mode, and filters where there is one."""
+    """Return True if a backend supports the mode, and the filter if there is one."""
     return cell.mode in backend.modes and (cell.selectivity is None or backend.kind.filters)

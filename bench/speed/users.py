@@ -1,4 +1,4 @@
-"""What many users of one server get, embedding included: `corral bench users`.
+"""Latency for many users of one server, with embedding: `corral bench users`.
 
 A server process is asked over HTTP by a client in this one, on the same machine. No question is
 asked twice, so nothing is remembered from another. Servers with different numbers of worker
@@ -44,7 +44,7 @@ WORDS = 6
 
 @dataclass(slots=True)
 class UsersPlan:
-    """What is measured: the options of `corral bench users`, one server for each of `workers`."""
+    """The options of `corral bench users`; one server for each number of `workers`."""
 
     count: int
     clients: Sequence[int]
@@ -56,7 +56,7 @@ class UsersPlan:
 
 
 class Cell:
-    """What one server did under one load, in all rounds."""
+    """The measurements of one server under one load, in all rounds."""
 
     def __init__(self) -> None:
         self._rounds: list[Answered] = []
@@ -146,11 +146,11 @@ def _fill(url: str, count: int, model: str) -> None:
 
 
 Cells = dict[tuple[str, int], Cell]
-"""By load and number of processes."""
+"""Results by load and number of processes."""
 
 
 async def _measure(plan: UsersPlan, urls: Mapping[int, str]) -> Cells:
-    """Return what each server did under each load."""
+    """Return the measurements of each server under each load."""
     seeds = itertools.count(1)
     cells: Cells = defaultdict(Cell)
     for url in urls.values():  # every process has its models, and postings of common words

@@ -6,7 +6,7 @@
     worker.stop()
 
 The process holds a `Session`. One question at a time goes through a pipe, and nothing else runs in
-the process meanwhile.
+the process during that time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from corral.bench.stopwatch import clocked
 from corral.bench.system import Collection, Search, System
 
 SEARCHABLE_SECONDS = 30.0
-"""How long to ask for a chunk that is not found."""
+"""Maximum seconds to ask for a chunk that does not appear."""
 ANSWERS_SECONDS = 5.0
 LEAST_ANSWERS = 10
 _NEAR = 10
@@ -46,7 +46,7 @@ _NEAR = 10
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What happened after the last insert had returned; seconds from then on.
+    """The events after the last insert has returned, in seconds since then.
 
     Attributes:
         build_seconds: Until `build` returned.
@@ -133,7 +133,7 @@ class Session:
         return await run_load(self._system, self._questions, load, first)
 
     async def footprint(self) -> Footprint:
-        """Return what the system takes now."""
+        """Return the system's current memory and disk space."""
         grown = max(0.0, memory_mib() - self._before)
         return Footprint(grown, folder_mib(self._system.folder))
 
@@ -147,7 +147,7 @@ def memory_mib() -> float:
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     total = 0
     for process in family:
-        with suppress(psutil.NoSuchProcess):  # ended meanwhile
+        with suppress(psutil.NoSuchProcess):  # it has ended since
             total += process.memory_info().rss
     return total / 2**20
 
@@ -158,7 +158,7 @@ def folder_mib(folder: Path) -> float:
     for path in folder.rglob("*"):
         try:
             status = path.lstat()
-        except FileNotFoundError:  # removed meanwhile
+        except FileNotFoundError:  # it was removed since
             continue
         blocks = getattr(status, "st_blocks", None)
         total += status.st_size if blocks is None else blocks * 512
@@ -176,7 +176,7 @@ _PATIENCE_SECONDS = 10.0
 
 
 class WorkerFailed(Exception):
-    """What went wrong in the worker, in words for a report."""
+    """An error in the worker, as text for a report."""
 
 
 class Worker:
@@ -207,7 +207,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Return whether the process runs."""
+        """Return True if the process is running."""
         return self._process.is_alive()
 
     @property
@@ -216,7 +216,7 @@ class Worker:
         return self._process.exitcode
 
     async def call(self, what: str, *arguments: Any, ends: float = float("inf")) -> Any:
-        """Return what the session's method returns.
+        """Return the result of the session's method.
 
         Args:
             what: Name of a method of `Session`.
@@ -288,5 +288,5 @@ def _work(pipe: Connection, backend: Backend, scratch: Path, questions: Any) -> 
                 answer = (False, said(error))
             try:
                 pipe.send(answer)
-            except OSError:  # nobody waits for it any more
+            except OSError:  # the parent no longer waits for it
                 return

@@ -1,4 +1,4 @@
-"""Which search mode, fusion and re-ranker for one's own data: chosen on a half, judged on a half.
+"""Choose search mode, fusion and re-ranker on one half of the data, judge on the other half.
 
 `questions` says what is asked and what is right, `legs` searches once, `space` names what is tried,
 `tune` chooses and reports.

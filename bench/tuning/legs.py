@@ -26,7 +26,7 @@ K = 100
 
 @dataclass(slots=True)
 class Answers:
-    """What the legs found.
+    """The hits of the legs.
 
     Attributes:
         vector_db: Where.

@@ -16,9 +16,9 @@ from corral.bench.data.judged import read_json_lines
 from corral.providers.text.analyzer import analyzer
 
 LEAST = 10
-"""Fewest questions: five choose and five judge, which is hardly enough to say anything."""
+"""Minimum number of questions: five choose and five judge, which hardly proves anything."""
 WORDS = (8, 16)
-"""Fewest and most words of a chunk that a generated question is taken from."""
+"""Minimum and maximum number of words of a chunk from which a question is generated."""
 FEWEST_WORDS = 20
 """Chunks with fewer words are headings and the like; no question is made of them."""
 
@@ -35,12 +35,12 @@ GENERATED_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What is asked, and what answers it.
+    """Questions, and the chunks or documents that answer them.
 
     Attributes:
         texts: By question id.
         relevant: By question id, relevance (> 0) by chunk id or document id.
-        generated: Whether the questions were made from the chunks.
+        generated: True if the questions were made from the chunks.
         note: What a report says about them; "" for nothing.
     """
 
@@ -143,7 +143,7 @@ async def generate(index: EmbeddingIndex, count: int, seed: int) -> Questions:
 
     Args:
         index: Where the chunks are.
-        count: How many questions are wanted.
+        count: Number of questions to generate.
         seed: Decides the chunks and the words.
 
     Raises:

@@ -35,22 +35,22 @@ from corral.providers.rag.search import Retrieval
 from corral.providers.stack.stack import Stack
 
 BACKEND = "sqlite"
-"""Where a judged set is stored that names none."""
+"""Id of the vector DB for a judged set if none is named."""
 MOST_ASKED = 300
-"""Questions whose confidence is looked at."""
+"""Number of questions for the confidence."""
 
 Advance = Callable[[int, int], None]
 Watch = Callable[[int], AbstractContextManager[Advance]]
 
 
 def unwatched(questions: int) -> AbstractContextManager[Advance]:
-    """Return what nobody looks at."""
+    """Return a context that discards the progress."""
     return nullcontext(lambda number, size: None)
 
 
 @dataclass(frozen=True, slots=True)
 class TunePlan:
-    """What is tuned: the options of `corral bench tune`, the configuration and the data folder.
+    """The options of `corral bench tune`, the configuration and the data folder.
 
     Attributes:
         article: So many texts of `data` that follow each other are one document.
@@ -97,7 +97,7 @@ class TunePlan:
 
 
 class Opened(NamedTuple):
-    """What a plan names: a stack, the vector DB in it, the questions, and the data of both."""
+    """The subject of a plan: a stack, its vector DB, the questions, and the data of both."""
 
     stack: Stack
     vector_db: VectorDB
@@ -106,7 +106,7 @@ class Opened(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """What a tuning found, and on what: the vector DB as it was before."""
+    """The result of a tuning, and the vector DB as it was before."""
 
     section: TuneSection
     vector_db: VectorDB
@@ -178,7 +178,7 @@ async def opened(plan: TunePlan) -> AsyncIterator[Opened]:
 def _data_set(
     vector_db: VectorDB, ids: list[str], questions: Questions, path: Path | None
 ) -> DataSet:
-    """Return what is tuned as a report names it: with hashes, and none of its texts."""
+    """Return the tuned data for the report: with hashes, and without texts."""
     made = json.dumps([questions.texts, questions.relevant]).encode()
     name, asked = ("questions", made) if path is None else (path.name, path.read_bytes())
     parts = {"chunk ids": json.dumps(ids).encode(), name: asked}

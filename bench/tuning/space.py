@@ -1,4 +1,4 @@
-"""What a tuning tries: modes, fusions with their parameters, and re-rankers."""
+"""The trials of a tuning: modes, fusions with their parameters, and re-rankers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trial:
         return f"{self.mode}{fused}{after}"
 
     def settings(self) -> dict[str, Any]:
-        """Return what a registration needs to search like this."""
+        """Return the registration's settings for this kind of search."""
         found: dict[str, Any] = {"search_mode": str(self.mode)}
         if self.mode is SearchMode.HYBRID:
             found["ranker"] = self.ranker.model_dump(mode="json", exclude_none=True)

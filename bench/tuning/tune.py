@@ -189,7 +189,7 @@ async def _complete(answers: Answers, questions: Questions, trial: Trial) -> flo
 
 
 def _statement(best: Trial, judged: Mapping[Trial, Values], seed: int) -> str:
-    """Return what the chosen trial is worth against the single modes, on the held-out half."""
+    """Return sentences that compare the chosen trial with the single modes, held out."""
     chosen = judged[best]
     said = [f"{best.label}: nDCG@10 {bootstrap(list(chosen.values()), seed).mean:.3f} held out"]
     others = [trial for trial in single_modes() if trial != best]

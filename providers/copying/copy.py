@@ -5,7 +5,7 @@ target what is missing there or differs. So a step may be repeated, and a copy t
 is simply started again: it passes over what is done.
 
 While others write to the source, a chunk that they add or change ahead of the copy comes along,
-since ids are asked for anew when the number of chunks has changed; added where as many were deleted
+since ids are listed again when the number of chunks has changed; added where as many were deleted
 between two steps, it may not. One added behind the copy does not come along, and one that they
 delete behind it stays in the target. `verify_copy` tells, and the same copy again brings the rest.
 It never deletes: what only the target holds is named instead.
@@ -58,7 +58,7 @@ async def copy_vector_db(
     Args:
         stack: Where both are.
         source_id: The vector DB to copy.
-        target_id: The copy; registered where it does not exist.
+        target_id: The copy; registered if it does not exist.
         provider_id: Where to register it; None for the source's own provider.
         batch: Chunks of a step, 1 to 10,000; None as `batch_size` says.
 
@@ -126,7 +126,7 @@ async def copy_batch(
         except Conflict:
             if not await stack.registered([target_id]):
                 raise
-            steps.clear()  # somebody else was faster, and what was filled is gone
+            steps.clear()  # another process was faster, and the filled index is gone
     if not steps:
         _check_settings(source.vector_db, await stack.vector_db(target_id), provider_id)
         await step(await stack.index(target_id))

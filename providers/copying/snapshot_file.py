@@ -39,7 +39,7 @@ MOST_MEMBER_BYTES = 256 << 20
 
 MANIFEST = "manifest.json"
 SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
-"""What of a registration goes where its chunks go."""
+"""Fields of a registration that a copy keeps."""
 
 
 class Member(BaseModel):
@@ -53,7 +53,7 @@ class Member(BaseModel):
 
 
 class Details(BaseModel):
-    """What only the view of a vector store has."""
+    """Fields of a vector store beside its vector DB."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -63,7 +63,7 @@ class Details(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a snapshot says of itself."""
+    """The description in a snapshot."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -33,7 +33,7 @@ BYTES_AT_ONCE = 16 << 20
 
 
 class _Sink(io.RawIOBase):
-    """What a zip file is written to: holds bytes until they are taken, and cannot go back."""
+    """A sink for a zip file: buffers the bytes until they are taken, and cannot seek."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -48,7 +48,7 @@ class _Sink(io.RawIOBase):
         return len(data)
 
     def taken(self) -> bytes:
-        """Return what is held, and hold nothing."""
+        """Return the buffered bytes, and clear the buffer."""
         taken = bytes(self._held)
         self._held.clear()
         return taken

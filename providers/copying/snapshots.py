@@ -25,7 +25,7 @@ class Imported:
     """A vector DB that was made of a snapshot.
 
     Attributes:
-        chunks: How many it has.
+        chunks: Number of chunks.
         notes: What the caller has to know.
     """
 

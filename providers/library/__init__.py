@@ -247,7 +247,7 @@ class Corral:
             question: In words; it is embedded where the mode needs that. Empty, with `filters` or
                 `order_by`: the chunks that pass, in that order, each with the score 1.
             vector_db_id: Where to look.
-            k: Most hits, 1 to 1000.
+            k: Maximum number of hits, 1 to 1000.
             options: Fields of `RetrievalOptions`, such as `mode`, `filters` or `score_threshold`.
         """
         name, text = name_of(vector_db_id), question_of(question)

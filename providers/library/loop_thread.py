@@ -33,7 +33,7 @@ class LoopThread:
         """Run a coroutine there and return its result; who stops waiting cancels it.
 
         Raises:
-            InvalidRequest: The loop is closed, or was while this was at work.
+            InvalidRequest: The loop is closed, or was closed during the call.
         """
         future = self.start(work)
         try:
@@ -60,7 +60,7 @@ class LoopThread:
         return future
 
     def close(self, last: Coroutine[Any, Any, None] | None = None) -> None:
-        """Cancel what is at work, run `last`, stop the loop and end its threads."""
+        """Cancel the running calls, run `last`, stop the loop and end its threads."""
         with self._lock:
             self._closed = True
             cut_off = list(self._at_work)

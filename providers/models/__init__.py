@@ -1,1 +1,1 @@
-"""What providers of embedding, re-ranking and inference share: model files, sessions, HTTP."""
+"""Common parts of embedding, re-ranking and inference: model files, sessions, HTTP."""

@@ -1,6 +1,6 @@
 """A JSON service on the other side of HTTP: its settings, requests with retries, its failures.
 
-What embeds, re-ranks and chats remotely stands on it. Neither texts nor the key reach a log or a
+Remote embedding, re-ranking and chat use it. Neither texts nor the key reach a log or a
 message: of an error's body only its short code is shown, since services quote what was sent.
 """
 
@@ -63,13 +63,13 @@ def _header_value(value: SecretStr | None) -> SecretStr | None:
 
 
 class ServiceConfig(ProviderConfig):
-    """Which service, and how patiently it is asked; each provider has its own defaults.
+    """Settings of an HTTP service; each provider has its own defaults.
 
     Attributes:
         base_url: What the provider's paths are appended to; http or https, without user, password
             or query.
         api_key: Sent as a bearer token. Default: none.
-        verify_tls: Whether the certificate of an https service is checked; default yes.
+        verify_tls: True if the certificate of an https service is checked; default yes.
         timeout_seconds: Bound of one request, every attempt and pause included.
         max_retries: Attempts after the first.
         retry_delay_seconds: Pause before the first retry; it doubles each time, up to 8 seconds.
@@ -91,9 +91,9 @@ class HttpService:
         name: How messages call it.
         config: Where it is.
         hints: What to do about a status, over and above the usual.
-        slow_hint: What to do where it does not answer in time.
-        retry_busy: Whether an answer of 429 or 5xx is tried again, as a failed connection is. Not
-            where somebody waits for the answer.
+        slow_hint: The hint of the error if it does not answer in time.
+        retry_busy: True if an answer of 429 or 5xx is tried again, as a failed connection is. Not
+            if a user waits for the answer.
     """
 
     def __init__(
@@ -273,7 +273,7 @@ class _TryAgain(Exception):
 
 
 def sendable(text: str) -> str:
-    """Return what a service can take: no lone surrogate, and not empty, which OpenAI refuses."""
+    """Return a text that services accept: without lone surrogates, and not empty for OpenAI."""
     return encodable(text) or " "
 
 
@@ -299,7 +299,7 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
 
 
 def error_code(body: bytes) -> str:
-    """Return the `code` or `type` of an error in OpenAI's form, "" where there is none.
+    """Return the `code` or `type` of an error in OpenAI's form, "" if there is none.
 
     Never its message: services quote the text that was sent.
     """

@@ -26,9 +26,9 @@ from corral.api.errors import ConfigError, Unavailable
 from corral.providers.base.disk import whole_file
 
 HUB = "https://huggingface.co"
-"""Where files are fetched from unless the settings name a mirror."""
+"""The hub for files unless the settings name a mirror."""
 CONNECT_SECONDS = 5.0
-"""Without a network somebody waits this long for the error."""
+"""Time before the error if there is no network."""
 READ_SECONDS = 60.0
 RECORD = "sha256.json"
 
@@ -38,13 +38,13 @@ Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 @dataclass(frozen=True, slots=True)
 class HubFiles:
-    """What is wanted of a repository.
+    """The files to fetch from a repository.
 
     Attributes:
         repository: As `owner/name`.
         revision: The commit, 40 hexadecimal digits: what it names never changes.
         names: Files that must be there.
-        optional: Files that are taken where they are there.
+        optional: Files that are fetched if they exist.
         sha256: By name, the only digest that is accepted; others are recorded at the first fetch.
         hub: Address of the hub or of a mirror.
     """
@@ -127,7 +127,7 @@ def digest_of(path: Path) -> str:
 def _fetch(client: httpx.Client, files: HubFiles, name: str, folder: Path) -> str:
     """Fetch one file and return its sha256; "" for an optional one that is not there.
 
-    A file that somebody has put into the folder is taken as it is.
+    A file that the user has put into the folder is used unchanged.
     """
     if (folder / name).is_file():
         return digest_of(folder / name)

@@ -57,5 +57,5 @@ class Loading(Generic[T]):
 
 
 async def run_in(lane: ThreadPoolExecutor, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Return what a function returns in a worker thread."""
+    """Call a function in a worker thread and return its result."""
     return await asyncio.get_running_loop().run_in_executor(lane, work, *args)

@@ -77,7 +77,7 @@ PACKAGED = {
 
 
 class OnnxSource(ProviderConfig):
-    """Where a model's files are: `path`, `repository`, or neither for the models of `PACKAGED`.
+    """The location of a model's files: `path`, `repository`, or neither for those in `PACKAGED`.
 
     Attributes:
         model: Its name.
@@ -125,7 +125,7 @@ class OnnxSource(ProviderConfig):
 
 
 def open_folder(model: OnnxSource, home: Path, optional: Sequence[str] = ()) -> Path:
-    """Return the folder that holds a model's files, fetched from a hub where that is named.
+    """Return the folder that holds a model's files, fetched from a hub if one is named.
 
     Raises:
         ConfigError: A file is missing, or its sha256 is another one.
@@ -155,7 +155,7 @@ def open_folder(model: OnnxSource, home: Path, optional: Sequence[str] = ()) -> 
 
 
 def check_digests(folder: Path, sha256: Mapping[str, str], model: str) -> None:
-    """Refuse a configured folder where a file has another sha256 than the settings say.
+    """Refuse a configured folder if a file has another sha256 than the settings say.
 
     Raises:
         ConfigError: One has, or is missing. The folder is the operator's: nothing says delete it.
@@ -205,7 +205,7 @@ def graph_file(model: OnnxSource, folder: Path) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object; {} where there is no such file.
+    """Return a JSON object; {} if there is no such file.
 
     Raises:
         ConfigError: It is something else.

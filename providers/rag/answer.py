@@ -54,9 +54,9 @@ from corral.providers.text.tokens import tokenizer
 
 FUNCTION = "file_search"
 MAX_MODEL_CALLS = 10
-"""Most calls of a model for one answer, before a last one that may not search."""
+"""Maximum number of calls of a model for one answer, before a last one that may not search."""
 MAX_QUERIES = 8
-"""Most queries of one search by a model."""
+"""Maximum number of queries of one search by a model."""
 
 CHUNK_TEMPLATE = "Result {index}\nContent: {chunk.content}\n"
 """The template of answers: without metadata, which a source's line sums up."""
@@ -103,7 +103,7 @@ class Ask:
         config: How they search, and the budget of each context.
         search: `first`: once, before the model's first call, with the last message of the user;
             `auto`: when the model calls the function.
-        max_searches: Most searches; None for no limit but `MAX_MODEL_CALLS`.
+        max_searches: Maximum number of searches; None for `MAX_MODEL_CALLS` only.
         functions: The client's functions that the model may call, as tools of chat completions.
         tool_choice: Passed on, unless the search decides it.
         options: Further fields of the model's requests.

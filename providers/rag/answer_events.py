@@ -117,7 +117,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of all calls of the model, counted by cl100k where the model does not count."""
+    """Tokens of all calls of the model, counted by cl100k if the model does not count."""
 
     prompt: int = 0
     completion: int = 0

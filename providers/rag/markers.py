@@ -15,14 +15,14 @@ SPACES = " \u00a0\u202f"
 """Spaces; one is removed before a marker."""
 
 MAX_NUMBERS = 16
-"""Most numbers of one marker, which bounds the text that is held back."""
+"""Maximum numbers in one marker, which bounds the text that is held back."""
 
 _NUMBERS = rf"[0-9]{{1,4}}(?: ?[,;] ?[0-9]{{1,4}}){{0,{MAX_NUMBERS - 1}}}"
 _MARKER = re.compile(rf"[{SPACES}]?(?:\[({_NUMBERS})\]|【({_NUMBERS})】)")
 _BEGUN = re.compile(
     rf"[{SPACES}]?(?:[\[【](?:[0-9]{{1,4}} ?[,;] ?){{0,{MAX_NUMBERS}}}[0-9]{{0,4}} ?[\]】]?)?"
 )
-"""What may become a marker with more text. A closed one waits for the character behind it."""
+"""A possible beginning of a marker. A closed marker waits for the next character."""
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_BEGUN = re.compile(r" {0,3}(?:`*|~*)")
 

@@ -64,11 +64,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """How one vector DB is searched, and which of its hits can be in a context.
+    """The plan for one vector DB: its search, and the hits that can be in a context.
 
     Attributes:
         vector_db: The registration, with the options of the request in place of its own.
-        k: Most hits.
+        k: Maximum number of hits.
         rerank: None for no re-ranking.
         weight: Factor of the vector DB's scores, relative to the largest weight.
         queries: The wordings of the question; empty if the request lists chunks.
@@ -112,11 +112,11 @@ class SearchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a request is served.
+    """The plan of a request.
 
     Attributes:
         searches: By vector DB id, in the order of the request.
-        k: Most hits, in the answer and in its context.
+        k: Maximum number of hits, in the answer and in its context.
         request: For the options that no registration has, such as the budget.
         tokenizer_model: The embedding model with the tokenizer that counts the budget; None if the
             request names a tokenizer.
@@ -155,7 +155,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextPlan(Plan):
-    """How a request for a context is served.
+    """The plan of a request for a context.
 
     Attributes:
         tokenizer: Counts the budget.
@@ -177,7 +177,7 @@ async def plan_search(
         indexes: By vector DB id; an index knows its registration.
         question: Blank if `request.queries` has other wordings, or to list chunks.
         request: The options.
-        k: Most hits; `auto` takes the root of the number of chunks, rounded up, at most `max_k`.
+        k: Maximum number of hits; `auto`: the root of the number of chunks, at most `max_k`.
         max_k: Limit of `auto`.
 
     Raises:
@@ -261,7 +261,7 @@ def resolve(registrations: Sequence[VectorDB], request: RAGQueryConfig, k: int) 
     Args:
         registrations: The vector DBs of the request, each once.
         request: Its options.
-        k: Most hits: `max_chunks`, with a number for `auto`.
+        k: Maximum number of hits: `max_chunks`, with a number for `auto`.
 
     Raises:
         InvalidRequest: `vector_db_weights` names a vector DB that is not among them; the budget is

@@ -20,7 +20,7 @@ MAX_GENERATED_CHARACTERS = 1000
 """Longest generated query; a longer one is cut between words."""
 
 MAX_TEXTS = 1000
-"""Most texts of one question."""
+"""Maximum number of texts of one question."""
 
 _FIELD = "query_config.query_generator_config"
 _THOUGHTS = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)

@@ -54,7 +54,7 @@ _EXCLUDED = f'[^\\W_](?:[^\\s{_MARKS}]|(?<={_LETTER})"(?={_LETTER}))*'  # Hebrew
 _PART = re.compile(f"(?P<minus>(?<!\\S)[-－−])?(?:{_QUOTED})|(?<!\\S)[-－−](?P<word>{_EXCLUDED})")
 
 MAX_PARTS = 100
-"""Most phrases and exclusions of a query: each is searched in up to 1,000 chunks."""
+"""Maximum number of phrases and exclusions of a query: each is searched in up to 1,000 chunks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class QuestionCache:
     embedded once.
 
     Args:
-        max_questions: Most embeddings; the least recently used one is dropped first.
+        max_questions: Maximum number of embeddings; the least recently used one is dropped first.
     """
 
     def __init__(self, max_questions: int = MAX_QUESTIONS) -> None:

@@ -103,7 +103,7 @@ class Retrieval:
 
     Args:
         library: The vector DBs and models; a `Stack`.
-        max_k: Most hits of a query with `k="auto"`.
+        max_k: Maximum number of hits of a query with `k="auto"`.
     """
 
     def __init__(self, library: Library, max_k: int = MAX_K) -> None:
@@ -154,7 +154,7 @@ class Retrieval:
             vector_db_ids: At least one; repetitions are ignored.
             query: The question; blank only if `options.queries` has other wordings, or to list
                 chunks by `options.filters` or `options.order_by`, see `list_chunks`.
-            k: Most hits, 1 to 1000; `auto`: the root of the number of chunks in all of them,
+            k: Maximum number of hits, 1 to 1000; `auto`: the root of the total number of chunks,
                 rounded up.
             options: How to search. `score_threshold` applies before weights and confidence.
             weights: By vector DB id, the factor of its scores, relative to the largest; 1 if it is

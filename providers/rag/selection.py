@@ -90,7 +90,7 @@ def select(
 
     Args:
         hits: Best first.
-        k: Most hits.
+        k: Maximum number of hits.
         caps: By vector DB id, the most chunks of one document; None or absent for no limit. Chunks
             without a document are not counted.
         deduplicate: True to drop a hit that has the text of a better one.

@@ -70,7 +70,7 @@ class MMRReranker(Reranker):
         Args:
             query: Used if relevance is `bm25` or `both`.
             hits: Each chunk has its embedding, for the redundancy.
-            k: Most hits, >= 1.
+            k: Maximum number of hits, >= 1.
             embedding: Shape (dimension,); needed if relevance is `embedding` or `both`.
 
         Raises:

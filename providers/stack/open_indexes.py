@@ -29,23 +29,23 @@ class OpenIndexes:
         registry: The registrations.
         spec: Returns the spec of a provider by its id.
         provider: Returns a vector_io provider by its id.
+        observer: Called after each write to an index of this process.
 
     Attributes:
         lock: By vector DB key, held while a task makes, opens, changes or deletes that vector DB;
             a slow backend does not block other vector DBs.
-        observer: Called after each write to an index of this process.
     """
-
-    observer: WriteObserver | None = None
 
     def __init__(
         self,
         registry: VectorDBTable,
         spec: Callable[[str], ProviderSpec],
         provider: Callable[[str], VectorIOProvider],
+        observer: WriteObserver,
     ) -> None:
         self.lock: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._registry, self._spec, self._provider = registry, spec, provider
+        self._observer = observer
         self._indexes: dict[Key, EmbeddingIndex] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._looked = (0, 0.0)  # last check: generation of the registry, and time
@@ -61,7 +61,7 @@ class OpenIndexes:
 
     def keep(self, index: EmbeddingIndex) -> EmbeddingIndex:
         """Cache an index that was just opened, and return it with the observer."""
-        observed = index.observed_by(self.observer)
+        observed = index.observed_by(self._observer)
         self._indexes[index.vector_db.key] = observed
         return observed
 

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 
 from numpy.typing import ArrayLike
 
+from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
 from corral.api.library import Library
 from corral.api.principal import UNRESTRICTED
@@ -24,7 +25,6 @@ from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Write
 from corral.providers.ingestion.storing import embeddings_of
 from corral.providers.stack.copy_steps import recorded
-from corral.providers.stack.open_indexes import OpenIndexes
 from corral.providers.stack.rebuild_table import Rebuild, RebuildTable
 
 _LOOK_SECONDS = 0.05
@@ -36,7 +36,7 @@ class WriteReplayer:
     Args:
         library: Returns the embedders.
         table: The running rebuilds.
-        open_indexes: The open indexes of this process.
+        opened: Returns the open index of a vector DB.
         then: Called after each write, before it is acknowledged.
     """
 
@@ -44,10 +44,10 @@ class WriteReplayer:
         self,
         library: Library,
         table: RebuildTable,
-        open_indexes: OpenIndexes,
+        opened: Callable[[VectorDB], Awaitable[EmbeddingIndex]],
         then: Callable[[Write], Awaitable[None]],
     ) -> None:
-        self._library, self._table, self._open = library, table, open_indexes
+        self._library, self._table, self._opened = library, table, opened
         self._then = then
 
     async def wrote(self, write: Write, lost: NotFound | None) -> None:
@@ -73,7 +73,7 @@ class WriteReplayer:
 
     async def _do_again(self, write: Write, stored: VectorDB) -> None:
         """Repeat a write on the index that replaced the old one, for the same principal."""
-        successor = (await self._open.opened(stored)).scoped_to(write.principal)
+        successor = (await self._opened(stored)).scoped_to(write.principal)
         if write.deleted:
             await successor.delete_chunks(write.deleted)
         if write.opened:

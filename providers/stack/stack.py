@@ -81,9 +81,6 @@ class Stack(ConfiguredProviders):
         if whole is None:
             self._vector_dbs = VectorDBTable(home / REGISTRY_NAME)
             self._making = Making(home / "making")
-            self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
-            rebuilds = RebuildTable(self._vector_dbs.file)
-            self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
             most = int(config.files.max_mib * 1024 * 1024)
             self.files = FileStore.open(home, max_bytes=most, clock=clock)
             self.stores = VectorStoreTable(home, clock)
@@ -91,7 +88,10 @@ class Stack(ConfiguredProviders):
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
             ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
             self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
-            self._open.observer = WriteReplayer(self, rebuilds, self._open, self.ingestion.follow)
+            rebuilds = RebuildTable(self._vector_dbs.file)
+            replayer = WriteReplayer(self, rebuilds, self._successor, self.ingestion.follow)
+            self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io, replayer)
+            self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
         else:
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
             self._open, self.rebuilds = whole._open, whole.rebuilds
@@ -324,6 +324,10 @@ class Stack(ConfiguredProviders):
 
     def _key(self, vector_db_id: str) -> Key:
         return self.principal.tenant, vector_db_id
+
+    async def _successor(self, vector_db: VectorDB) -> EmbeddingIndex:
+        """Return the index of a rebuilt vector DB, on which late writes are repeated."""
+        return await self._open.opened(vector_db)
 
     async def _make(self, vector_db: VectorDB, fill: Fill | None) -> VectorDB:
         """Make the index of a new vector DB, register it, and return the registration."""

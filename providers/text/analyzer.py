@@ -63,7 +63,7 @@ ANALYZER_VERSION: int = _RULES * 10**6 + int("".join(re.findall(r"\d+", Stemmer.
 stemmers and their algorithms. An index stores it and is rebuilt when it differs."""
 
 MAX_TERM_LENGTH = 64
-"""Longest term, in characters. A longer word is cut, so that a blob of data is one small term."""
+"""Maximum characters of a term. A longer word is cut, so that a blob of data is one small term."""
 
 _MAX_CACHED_WORDS = 1 << 16  # In each cache of a language, 10 to 15 MB.
 _MAX_CACHED_TERMS = 8

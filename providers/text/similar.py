@@ -33,14 +33,14 @@ from corral.providers.text.analyzer import MAX_TERM_LENGTH
 from corral.providers.text.words import UNSPACED
 
 CUT = 0.65
-"""Least similarity. It lets one edit pass in words of 4 and 5 letters, two from 6, three from 9."""
+"""Minimum similarity: one edit in words of 4 and 5 letters, two from 6 letters, three from 9."""
 
 MIN_LENGTH = 4
 """Shortest term, in letters, that has similar ones: below it, half of the words are one edit
 apart."""
 
 MAX_SIMILAR = 5
-"""Most terms that count as one query term, itself included. With 3, 10 and 50 the table above is
+"""Maximum terms that count as one query term, itself included. With 3, 10 and 50 the table above is
 worse by up to 0.01."""
 
 MAX_TERMS = 32

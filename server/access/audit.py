@@ -31,7 +31,7 @@ from corral.providers.base.server_config import AuditSettings
 MIB = 1024 * 1024
 KEY_NAME = "query.key"
 MAX_IDS = 1000
-"""Most ids in a line; a longer list ends with how many more there were."""
+"""Maximum number of ids in a line; a longer list ends with the number of the others."""
 
 _LOG = logging.getLogger("corral.server")
 

@@ -29,7 +29,7 @@ class Caller:
     """The caller of a request, and its rate limits.
 
     Attributes:
-        known: Whether it has identified itself; other callers are in no audit log.
+        known: True if it has identified itself; other callers are in no audit log.
     """
 
     principal: Principal

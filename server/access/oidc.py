@@ -20,13 +20,13 @@ from corral.api.principal import Principal, Role
 from corral.providers.base.server_config import OidcAuth, SafeUrl
 
 FRESH_SECONDS = 300.0
-"""How long the issuer's keys are used before they are read again: a key it withdraws is refused
+"""Time before the issuer's keys are read again: a key it withdraws is refused
 after that."""
 AGAIN_SECONDS = 10.0
-"""How long to wait before reading them again for a key that is not among them, or after a failure:
+"""Pause before reading them again for an unknown key, or after a failure:
 tokens that name made-up keys must not make this server a burden to the issuer."""
 STALE_SECONDS = 3600.0
-"""How long old keys are used while the issuer cannot be reached."""
+"""Time for which old keys are used while the issuer cannot be reached."""
 TIMEOUT_SECONDS = 5.0
 MAX_BYTES = 1024 * 1024
 MAX_TOKEN_LENGTH = 16 * 1024

@@ -28,8 +28,8 @@ class Needs:
     """A dependency that refuses callers who may not use a route.
 
     Args:
-        role: Least role; None: anybody may, without a key.
-        operator: Whether only the default tenant may: it is about the data of all tenants.
+        role: Minimum role; None for a route that needs no key.
+        operator: True if only the default tenant may call it, because it affects all tenants.
     """
 
     def __init__(self, role: Role | None, *, operator: bool = False) -> None:
@@ -51,7 +51,7 @@ class Needs:
         return principal.may(self._role) and not (self._operator and principal.tenant)
 
     def check(self, scope: Scope) -> None:
-        """Refuse a request whose principal may not.
+        """Refuse a request if its principal lacks the role.
 
         Raises:
             Unauthenticated: There is no principal.
@@ -75,7 +75,7 @@ class Needs:
 
 
 class Public(Needs):
-    """A dependency of a route that anybody may use."""
+    """A dependency for a route that needs no key."""
 
     def __init__(self) -> None:
         super().__init__(None)

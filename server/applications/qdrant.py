@@ -26,7 +26,7 @@ from corral.server.routers import Application, refusals
 from corral.server.routing import LimitsOf, NotFoundRoute, PathId, StackOf
 
 VERSION = "1.20.0"
-"""The version of Qdrant whose answers these are; its client compares it with its own."""
+"""The version of Qdrant that these answers follow; its client compares it with its own."""
 
 USER_AGENT = "python-client/"
 """The User-Agent of Qdrant's Python client, before its version."""

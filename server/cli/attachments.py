@@ -30,7 +30,7 @@ def attachments_of(
 
     Args:
         mail: The file.
-        document: What `read_document` made of it; its metadata get `attachments`.
+        document: The mail as `read_document` returns it; its metadata gets `attachments`.
         options: The options of the mail; its title is not the attachments'.
         report: Gets the attachments that are skipped, with the reason.
     """

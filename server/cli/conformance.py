@@ -69,7 +69,7 @@ class Subject:
     Attributes:
         spec: Of its type.
         entry: Its configuration, or the type's defaults.
-        configured: Whether the configuration names it.
+        configured: True if the configuration names it.
     """
 
     spec: ProviderSpec

@@ -150,7 +150,7 @@ def export_db(target: Target, db: str, file: Path, force: bool, as_json: bool) -
     The file contains settings, chunks, metadata and embeddings, and can be imported into any
     provider. FILE appears only when it is complete.
     """
-    if file.exists() and not file.is_file():  # it would be replaced, even a device
+    if file.exists() and not file.is_file():  # Renaming would replace the target, even a device.
         raise click.UsageError(f"{file} is not a regular file.")
     if file.exists() and not force:
         raise click.UsageError(f"{file} exists; pass --force to overwrite it.")

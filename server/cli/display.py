@@ -286,9 +286,9 @@ def show_reply(
 
     Args:
         reply: The reply, asked for with `explain: true`.
-        with_context: Whether to print the context.
-        explain: Whether to print each leg's raw score, its contribution and the matched terms.
-        texts: Whether the hits are shown with their first words.
+        with_context: True to print the context.
+        explain: True to print each leg's raw score, its contribution and the matched terms.
+        texts: True if the hits are shown with their first words.
     """
     hits, metadata = hit_rows(reply), reply.get("metadata") or {}
     if hits:

@@ -62,7 +62,7 @@ async def show_document(client: Client, db: str, document_id: str, as_json: bool
     chunks = shown["chunks"]
     while len(chunks) < shown["chunk_count"]:
         page = await client.document(db, document_id, len(chunks), CHUNKS_LIMIT)
-        if not page["chunks"]:  # it was replaced by a shorter version meanwhile
+        if not page["chunks"]:  # a shorter version has replaced it since
             break
         chunks += page["chunks"]
     if as_json:

@@ -93,10 +93,10 @@ class ReadOptions:
         max_body_mib: Maximum of one request, as the server says; None if it does not.
         include: Globs as in .gitignore, such as `docs/**/*.md`; empty takes all files.
         exclude: Globs of files to leave out.
-        hidden: Whether to take files and folders whose names begin with a dot.
-        no_ignore: Whether to take what .gitignore names.
+        hidden: True to take files and folders whose names begin with a dot.
+        no_ignore: True to take what .gitignore names.
         acl: Tokens that open the documents; none for the vector DB's default.
-        replace: Whether documents of the same ids from other places are replaced.
+        replace: True if documents of the same ids from other places are replaced.
         metadata: Metadata of each document, besides its source and title.
         title: Title of a single file; None takes the title in it, else its name.
         chunk_size_in_tokens: Maximum tokens per chunk; None takes the vector DB's.

@@ -55,11 +55,11 @@ class Mode:
     """Options of `corral ingest` beside those for files.
 
     Attributes:
-        create: Whether to register the vector DB if it does not exist.
-        sync: Whether to delete documents whose files are gone.
-        watch: Whether to go on until interrupted.
-        yes: Whether to delete without asking.
-        as_json: Whether to print JSON.
+        create: True to register the vector DB if it does not exist.
+        sync: True to delete documents whose files are gone.
+        watch: True to go on until interrupted.
+        yes: True to delete without asking.
+        as_json: True to print JSON.
     """
 
     create: bool = False

@@ -47,7 +47,7 @@ RANKERS = click.Choice(["rrf", "weighted", "max"])
 ROLES = click.Choice(["reader", "writer", "admin"])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-"""On every command that prints data."""
+"""Option of every command that prints data."""
 
 
 batch_option = click.option(
@@ -55,7 +55,7 @@ batch_option = click.option(
     type=click.IntRange(1, 10_000),
     help="Chunks per step. [default: 1/50 of all, between 500 and 10000]",
 )
-"""On every command that goes through all chunks."""
+"""Option of every command that reads all chunks."""
 
 
 def _tokens_option(flag: str, sizes: click.IntRange, text: str) -> Callable[[Command], Command]:
@@ -68,7 +68,7 @@ chunk_size_option = _tokens_option(
     click.IntRange(1, 8192),
     "Maximum number of cl100k tokens per chunk (1-8192). [default: DB's own, else 256]",
 )
-"""On commands that split documents, or register how to split them."""
+"""Option of commands that split documents or register their splitting."""
 
 overlap_option = _tokens_option(
     "--overlap",
@@ -108,7 +108,7 @@ def _check_terminal(_: click.Context, __: click.Parameter, yes: bool) -> bool:
 yes_option = click.option(
     "--yes", is_flag=True, callback=_check_terminal, help="Delete without asking."
 )
-"""On every command that deletes."""
+"""Option of every command that deletes."""
 
 
 @dataclass(frozen=True, slots=True)

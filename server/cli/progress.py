@@ -23,8 +23,8 @@ class _Work:
     Args:
         screen: Where to.
         bars: The bars of a terminal; None for lines.
-        number: How many things there are.
-        size: Their size together; what the estimate is made from.
+        number: Number of things.
+        size: Their total size, for the estimate.
         work: What is done.
         things: With what.
         seconds_between_lines: Without bars.
@@ -76,7 +76,7 @@ class _Work:
 
 
 class IngestProgress(_Work):
-    """The progress of an ingest: also of the files at work, and in chunks and bytes a second."""
+    """The progress of an ingest, with the running files, and chunks and bytes a second."""
 
     _chunks = 0
 
@@ -137,8 +137,8 @@ def progress(
     It takes the number and the size of what the step did.
 
     Args:
-        number: How many things there are.
-        size: Their size together; what the estimate is made from.
+        number: Number of things.
+        size: Their total size, for the estimate.
         work: What is done.
         things: With what.
         seconds_between_lines: Interval of progress lines without a terminal.

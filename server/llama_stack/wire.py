@@ -40,7 +40,7 @@ RAG_TOOL_GROUP = "builtin::rag"
 
 
 MAX_TTL_SECONDS = 100 * 366 * 86_400
-"""Longest life of a chunk that expires: a century."""
+"""Maximum life of a chunk that expires: a century."""
 
 T = TypeVar("T")
 Listed: TypeAlias = Annotated[list[T], Field(fail_fast=True)]

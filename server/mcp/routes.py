@@ -106,7 +106,7 @@ class _Handled(Response):
         await self._manager.handle_request(scope, receive, send)
 
 
-@router.post("/mcp", dependencies=[READER])  # a tool that writes asks for more itself
+@router.post("/mcp", dependencies=[READER])  # A tool that writes checks for a higher role itself.
 async def mcp(request: Request, services: ToolServicesOf) -> Any:
     """Answer a message of the Model Context Protocol (JSON-RPC), of both eras, without sessions."""
     manager = await request.app.state.mcp.manager()

@@ -26,7 +26,7 @@ from corral.server.routing import ContractRoute, LimitsOf, StackOf
 router = APIRouter(prefix="/v1/jobs", tags=["Jobs"], route_class=ContractRoute, responses=ERRORS)
 
 LOOKS_BETWEEN_PINGS = 60
-"""How often a stream looks for news, in vain, before it sends a comment to stay open."""
+"""Fruitless checks of a stream before it sends a comment to stay open."""
 
 JobId = Annotated[str, Path(description="`job_id`.")]
 BatchId = Annotated[str | None, Query(description="Only the jobs of this batch.")]
@@ -76,7 +76,7 @@ class JobInfo(BaseModel):
 
     @classmethod
     def of(cls, job: Job) -> JobInfo:
-        """Return what the wire shows of a job."""
+        """Return a job's representation on the wire."""
         shown = {name: getattr(job, name) for name in cls.model_fields if name != "progress"}
         return cls(**shown, progress=ProgressInfo(**job.progress.as_dict()))
 
@@ -132,7 +132,7 @@ class SelectRequest(Strict):
 
 
 class CountReply(BaseModel):
-    """How many jobs were changed."""
+    """Number of jobs that were changed."""
 
     count: int
 

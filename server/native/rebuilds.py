@@ -66,7 +66,7 @@ class SwitchReply(BaseModel):
 async def begin(vector_db_id: PathId, request: RebuildRequest, stack: StackOf) -> RebuildReply:
     """Start a second index for a vector DB, or resume an unfinished one.
 
-    Then call `step` until `done`, and `switch`. Queries and inserts continue meanwhile, and the new
+    Then call `step` until `done`, and `switch`. Queries and inserts continue, and the new
     index gets all writes. If an unfinished rebuild has other settings, the answer is a 409.
     """
     settings = request.model_dump(exclude_none=True)

@@ -182,7 +182,7 @@ async def answered(
 
 
 class _Writer:
-    """What an answer has so far: its length, its citations, its function calls."""
+    """The answer so far: its length, its citations, its function calls."""
 
     def __init__(self, shows_numbers: bool) -> None:
         self._shows_numbers = shows_numbers

@@ -90,8 +90,8 @@ async def attach(
         stack: Where store and files are.
         vector_store_id: Which store.
         files: Checked by `check_files`, unless those that do not exist are to fail later.
-        batch: Whether they make a batch.
-        must_exist: Whether to refuse a file that does not exist; else its job fails.
+        batch: True if they make a batch.
+        must_exist: True to refuse a file that does not exist; else its job fails.
     """
     requests = [
         JobRequest(

@@ -74,7 +74,7 @@ async def create(
     if request.stream:
         options = request.stream_options
         usage = options is not None and options.include_usage
-        first = await while_connected(http, anext(chunks, None))  # errors have a status yet
+        first = await while_connected(http, anext(chunks, None))  # errors still have a status
         return sse.stream(_events(first, chunks, with_usage=usage), named=False)
     whole = await while_connected(http, completion(chunks))
     return json_response(whole)

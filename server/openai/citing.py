@@ -1,4 +1,4 @@
-"""What OpenAI's wire shows of a search and of the sources of an answer."""
+"""A search and the sources of an answer on OpenAI's wire."""
 
 from __future__ import annotations
 

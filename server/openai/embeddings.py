@@ -26,9 +26,9 @@ router = APIRouter(prefix="/v1", tags=["Embeddings"], route_class=OpenAIRoute, r
 
 MAX_INPUTS = 2048
 MAX_CHARACTERS = 1_000_000
-"""Longest text; what is beyond a model's window is not read anyway."""
+"""Maximum length of a text; a model ignores what exceeds its window."""
 MAX_TOKENS = 8192
-"""Most tokens of a text that comes as tokens, as with OpenAI."""
+"""Maximum tokens of a text that is sent as tokens; OpenAI's limit."""
 TEXTS_LIMIT = 512
 
 Token = Annotated[int, Field(ge=0, le=2**31 - 1)]

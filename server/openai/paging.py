@@ -14,7 +14,7 @@ from corral.api.errors import InvalidRequest, NotFound
 DEFAULT_LIMIT = 20
 MAX_LIMIT = 100
 MAX_FILES = 10_000
-"""Most files of a page of `/v1/files`, as OpenAI allows there."""
+"""Maximum number of files on a page of `/v1/files`; OpenAI's limit."""
 
 
 class Named(Protocol):

@@ -24,7 +24,7 @@ MAX_PAIRS = 16
 MAX_KEY = 64
 MAX_VALUE = 512
 MAX_FILES = 2000
-"""Most files of a batch."""
+"""Maximum number of files in a batch."""
 MAX_EXPIRY_DAYS = 365
 
 SET_BY_SERVER = frozenset(

@@ -1,4 +1,4 @@
-"""From the body of `POST /v1/responses` to a conversation that is answered."""
+"""Turns the body of `POST /v1/responses` into a conversation to answer."""
 
 from __future__ import annotations
 

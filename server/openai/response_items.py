@@ -28,7 +28,7 @@ _PREFIXES = {
     "function_call_output": "fco",
     "reasoning": "rs",
 }
-"""By type, how the id of an item begins; also the types that are read."""
+"""Prefixes of the ids of items, by type; also the types that are read."""
 _IMAGE = "input_image"
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text"})
 

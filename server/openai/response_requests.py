@@ -35,7 +35,7 @@ Include: TypeAlias = Literal[
     "computer_call_output.output.image_url",
     "code_interpreter_call.outputs",
 ]
-"""What `include` can name; only `file_search_call.results` has an effect."""
+"""Values of `include`; only `file_search_call.results` has an effect."""
 RESULTS = "file_search_call.results"
 
 

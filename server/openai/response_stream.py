@@ -25,7 +25,7 @@ from corral.server.openai.response_items import Item, new_id
 WireEvent: TypeAlias = dict[str, Any]
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""By the reason for which a model stopped, why the response is incomplete."""
+"""Reason of an incomplete response, by the model's reason to stop."""
 
 
 def shown_item(item: Mapping[str, Any], *, with_results: bool) -> Item:

@@ -42,7 +42,7 @@ router = APIRouter(
 )
 
 DEFAULT_LIMIT = 50
-"""Responses of a page, as OGX has it."""
+"""Maximum responses of a page; OGX's limit."""
 FIRST_SECONDS = 1.0
 """Time in which a failure of the model is an HTTP error; then the stream begins."""
 

@@ -154,7 +154,7 @@ async def shown(store: VectorStore, stack: Stack) -> VectorStoreObject:
     over = store.is_over(stack.stores.clock())
     counts, usage = NO_FILES, 0
     if not over:
-        with suppress(NotFound):  # deleted meanwhile
+        with suppress(NotFound):  # it was deleted since
             name = store.identifier
             jobs = await stack.ingestion.counts(vector_db_id=name, files_only=True)
             counts, usage = file_counts(jobs), await stack.ingestion.usage_bytes(name)

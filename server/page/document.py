@@ -34,7 +34,7 @@ from corral.server.routing import NotFoundRoute, StackOf
 from corral.server.tools.places import PAGE, PASSAGE, Place
 
 CHUNKS_PER_PAGE = 200
-"""Most chunks of a document on one page."""
+"""Maximum number of chunks of a document on one page."""
 CHUNKS_BEFORE = 20
 """Chunks shown before the passage if the document does not fit on one page."""
 

@@ -114,11 +114,11 @@ async def asset(name: str) -> Response:
 # --- the benchmark's reports ----------------------------------------------------------------------
 
 FOLDER = "reports"
-"""In the data folder: `corral bench quality --out ~/.corral/reports/NAME` puts one there."""
+"""Folder of the reports: `corral bench quality --out ~/.corral/reports/NAME` adds one."""
 REPORT = "report.html"
 
-# A report is one file with its style in it, and with a script that sorts its tables. In a sandbox
-# that is of no origin and may ask for nothing: the server it comes from is a stranger to it.
+# A report is one file with its style and a script that sorts its tables. It runs in a sandbox
+# without an origin, which may send no request, not even to this server.
 _SANDBOX = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox allow-scripts"

@@ -101,11 +101,11 @@ class Metrics:
         )
 
     def entered(self, span: span) -> None:
-        """Count a room as at work."""
+        """Count a component as busy."""
         self._at_work.labels(span.name).inc()
 
     def left(self, span: span, error: BaseException | None) -> None:
-        """Count what a span says of itself."""
+        """Count the values of a span."""
         known = span.attributes
         self._at_work.labels(span.name).dec()
         if span.name == "request":

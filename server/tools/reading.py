@@ -36,11 +36,11 @@ from corral.server.tools.shapes import (
 from corral.server.tools.tool import ToolServices
 
 MAX_FETCHED_CHUNKS = 1000
-"""Most chunks of one answer of `fetch`; a longer document comes in parts."""
+"""Maximum number of chunks of one answer of `fetch`; a longer document comes in parts."""
 CHUNKS_PER_RESULT = 4
 """Chunks that `search` looks at for each document that it returns."""
 SHOWN_IDS = 100
-"""Most ids that an error lists."""
+"""Maximum number of ids that an error lists."""
 
 
 async def search(services: ToolServices, arguments: SearchArguments) -> SearchAnswer:

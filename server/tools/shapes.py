@@ -86,7 +86,7 @@ class QuestionArguments(NullsAreDefaults):
 
 
 class Citation(BaseModel):
-    """What a marker of the context stands for."""
+    """The source of a marker in the context."""
 
     marker: str = Field(description="Such as [1].")
     id: str = Field(description="Pass it to fetch.")

@@ -76,8 +76,8 @@ class Tool(Generic[A]):
         arguments: What it takes.
         answer: What it returns.
         work: The function that does it.
-        writes: Whether it changes what is stored.
-        destroys: Whether it deletes what is stored.
+        writes: True if it changes what is stored.
+        destroys: True if it deletes what is stored.
     """
 
     name: str

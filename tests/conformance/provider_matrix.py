@@ -12,7 +12,7 @@ name `passed`, `failed`, `not run` (it applies, but what the suite runs on canno
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import subprocess
 import sys
@@ -45,11 +45,8 @@ class Suite:
 
     def load(self) -> type[IndexConformance]:
         """Return the class."""
-        spec = importlib.util.spec_from_file_location(f"matrix_{self.name}", TESTS / self.file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        name = self.file.removesuffix(".py").replace("/", ".")
+        module = importlib.import_module(f"tests.providers.vector_io.{name}")
         suite: type[IndexConformance] = getattr(module, self.name)
         return suite
 

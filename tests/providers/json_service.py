@@ -61,39 +61,50 @@ def _proper(answer: Any) -> Reply:
     return Reply(body=json.dumps(answer).encode())
 
 
-def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class Replying(BaseHTTPRequestHandler):
+    """Sends replies, and logs nothing: the tests look at the log of the code under test."""
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: the tests look at what the code under test says."""
+    protocol_version = "HTTP/1.1"
+    released: threading.Event
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+    def json_body(self) -> dict[str, Any]:
+        """Return the body of the request."""
+        body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        return body
+
+    def reply(self, reply: Reply) -> None:
+        """Send a reply, at once after `released`; the connection closes, and says so."""
+        self.released.wait(reply.delay_seconds)
+        self.close_connection = True
+        if reply.hang_up:
+            return
+        self.send_response(reply.status)
+        headers = {"content-length": str(len(reply.body)), "connection": "close"}
+        for name, value in (headers | reply.headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+
+def _handler(service: Service) -> type[Replying]:
+    class Handler(Replying):
+        released = service.released
 
         def do_GET(self) -> None:
             with service.lock:
                 service.paths.append(self.path)
-            self._send(service.take() or Reply(body=b"{}"))
+            self.reply(service.take() or Reply(body=b"{}"))
 
         def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            request = self.json_body()
             with service.lock:
                 service.requests.append(request)
                 service.paths.append(self.path)
                 service.headers.append({k.lower(): v for k, v in self.headers.items()})
-            reply = service.take()
-            self._send(reply or _proper(service.answer(request)))
-
-        def _send(self, reply: Reply) -> None:
-            service.released.wait(reply.delay_seconds)
-            self.close_connection = True
-            if reply.hang_up:
-                return
-            self.send_response(reply.status)
-            # Said aloud, since a client would otherwise try to use the connection again.
-            headers = {"content-length": str(len(reply.body)), "connection": "close"}
-            for name, value in (headers | reply.headers).items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(reply.body)
+            self.reply(service.take() or _proper(service.answer(request)))
 
     return Handler
 

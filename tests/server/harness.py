@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
@@ -67,7 +68,32 @@ def id_path(vector_db_id: str) -> str:
     return "/v1/vector-dbs/" + quote(vector_db_id, safe="").replace(".", "%2E")
 
 
-class InProcess:
+class Requests(ABC):
+    """The requests of most tests, through one way to send them."""
+
+    @abstractmethod
+    def send(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        """Send a request, `body` as JSON, and return the response."""
+
+    def ok(self, method: str, path: str, body: Any = None) -> Any:
+        """Send a request that has to succeed and return what it answered."""
+        response = self.send(method, path, body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def register(self, vector_db_id: str = "db", **settings: Any) -> Json:
+        """Register a vector DB with the hashing model."""
+        body = {"vector_db_id": vector_db_id, "embedding_model": "hashing", **settings}
+        registered: Json = self.ok("POST", "/v1/vector-dbs", body)
+        return registered
+
+    def insert(self, *chunks: Json | str, db: str = "db") -> None:
+        """Insert chunks; a string is a chunk with that content."""
+        bodies = [{"content": c} if isinstance(c, str) else c for c in chunks]
+        self.ok("POST", "/v1/vector-io/insert", {"vector_db_id": db, "chunks": bodies})
+
+
+class InProcess(Requests):
     """The app without a socket, one request at a time unless `gather` sends several.
 
     Use it as a context manager: it starts the app's lifespan and ends it.
@@ -121,23 +147,6 @@ class InProcess:
             return await work()
 
         return self._run(awaited())
-
-    def ok(self, method: str, path: str, body: Any = None) -> Any:
-        """Send a request that has to succeed and return what it answered."""
-        response = self.send(method, path, body)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def register(self, vector_db_id: str = "db", **settings: Any) -> Json:
-        """Register a vector DB with the hashing model."""
-        body = {"vector_db_id": vector_db_id, "embedding_model": "hashing", **settings}
-        registered: Json = self.ok("POST", "/v1/vector-dbs", body)
-        return registered
-
-    def insert(self, *chunks: Json | str, db: str = "db") -> None:
-        """Insert chunks; a string is a chunk with that content."""
-        bodies = [{"content": c} if isinstance(c, str) else c for c in chunks]
-        self.ok("POST", "/v1/vector-io/insert", {"vector_db_id": db, "chunks": bodies})
 
     def query(self, text: Any, db: str = "db", **params: Any) -> Json:
         """Query chunks."""

@@ -11,10 +11,10 @@ from corral.api.principal import Principal, Role
 from corral.providers.base.keys import ApiKey, KeyStore
 from corral.server.access.gate import Access
 
-from .harness import JSON, InProcess, Json
+from .harness import JSON, InProcess, Requests
 
 
-class Holder:
+class Holder(Requests):
     """Somebody with an API key, or without one."""
 
     def __init__(self, app: InProcess, secret: str | None, key: ApiKey | None = None) -> None:
@@ -45,23 +45,6 @@ class Holder:
     def status(self, method: str, path: str, body: Any = None) -> int:
         """Send a request and return the status of the reply."""
         return self.send(method, path, body).status_code
-
-    def ok(self, method: str, path: str, body: Any = None) -> Any:
-        """Send a request that must succeed and return what it answered."""
-        response = self.send(method, path, body)
-        assert response.status_code == 200, response.text
-        return response.json()
-
-    def register(self, vector_db_id: str = "db", **settings: Any) -> Json:
-        """Register a vector DB with the hashing model."""
-        body = {"vector_db_id": vector_db_id, "embedding_model": "hashing", **settings}
-        registered: Json = self.ok("POST", "/v1/vector-dbs", body)
-        return registered
-
-    def insert(self, *contents: str, db: str = "db") -> None:
-        """Insert chunks."""
-        chunks = [{"content": content} for content in contents]
-        self.ok("POST", "/v1/vector-io/insert", {"vector_db_id": db, "chunks": chunks})
 
     def contents(self, question: str, db: str = "db") -> list[str]:
         """Return the contents of the chunks that a question finds, best first."""

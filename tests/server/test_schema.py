@@ -29,7 +29,7 @@ from corral.providers.base.keys import KeyStore
 
 from .harness import live_server, run_config
 
-EXAMPLES = int(os.environ.get("CORRAL_SCHEMA_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("CORRAL_SCHEMA_EXAMPLES", "5"))
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

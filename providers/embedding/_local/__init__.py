@@ -1,1 +1,1 @@
-"""What models in this process share: threads and batches, sessions, and the graph of BERT."""
+"""Common parts of models in this process: threads, batches, sessions, and BERT's graph."""

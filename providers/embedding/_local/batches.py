@@ -1,4 +1,4 @@
-"""What a loaded model does, and batches of the texts that it gets."""
+"""The interface of a loaded model, and the batches of its texts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from corral.api.embedder import TextTokenizer
 
 TOKENS_PER_BATCH = 384
-"""Tokens of one computation, padding included. What a layer makes of them stays in the processor's
-own cache of 2 MB then: with e5, 1024 take a fifth more processor time a token, with MiniLM a tenth,
-and 128 take more too (texts of 20 to 256 tokens, one thread). What waits behind a batch waits less
-behind a small one, and the last batches end closer together."""
+"""Maximum tokens of a batch, padding included. The output of a layer then fits into the processor's
+2 MB cache: with e5, batches of 1024 tokens take a fifth more processor time per token, with MiniLM
+a tenth, and batches of 128 are slower, too (texts of 20 to 256 tokens, one thread). A small batch
+also delays later questions less, and the last batches end closer together."""
 
 PADDING = 16
 """Tokens of padding that take as long as a batch more (measured: 8 for e5, 25 for MiniLM)."""

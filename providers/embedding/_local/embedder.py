@@ -26,7 +26,7 @@ from corral.providers.models.loading import Loading, run_in
 E = TypeVar("E", bound=Embedder)
 
 DOCUMENTS_NICE = 10
-"""How far the thread of documents stands behind the others, as `nice` counts."""
+"""Niceness of the threads of documents, below the threads of questions."""
 
 TEXTS_PER_WINDOW = 512
 """Texts that are tokenized and sorted by length together; bounds the memory of a large ingest."""
@@ -66,13 +66,13 @@ class LocalProvider(EmbeddingProvider, Generic[E]):
     """Serves models of this process, each loaded once at its first use.
 
     Documents and questions have worker threads of their own, so a question never waits for an
-    ingest; it only shares the processors with the batches at work.
+    ingest; it only shares the processors with the running batches.
 
     Args:
         provider_id: Its id in the configuration.
         served: The models.
-        lanes: Batches of documents that are computed at once. As many as there are processors, each
-            in one thread, take four fifths of the time of one after the other in all threads.
+        lanes: Concurrent batches of documents. One per processor, each in one thread, takes four
+            fifths of the time of consecutive batches in all threads.
     """
 
     def __init__(self, provider_id: str, *served: Served[E], lanes: int = 1) -> None:

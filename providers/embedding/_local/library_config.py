@@ -14,7 +14,7 @@ from corral.providers.models.hub import Digest
 
 
 class LibraryFiles(ProviderConfig):
-    """Where a model of a library is.
+    """The location of a library's model.
 
     Attributes:
         model: Its name.
@@ -42,10 +42,10 @@ def check_folder(model: LibraryFiles) -> None:
 
 
 class SavedFiles(LibraryFiles):
-    """A folder that sentence-transformers saved, or what a hub has under the model's name.
+    """A folder that sentence-transformers saved, or a hub's repository of the model's name.
 
     Attributes:
-        revision: The hub's commit, 40 hexadecimal digits; needed where no `path` is given.
+        revision: The hub's commit, 40 hexadecimal digits; needed if no `path` is given.
     """
 
     revision: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40}$")] | None = None
@@ -73,7 +73,7 @@ class LibraryModel(LibraryFiles):
 
 
 class LibraryConfig(ProviderConfig):
-    """What the models of a library share; a provider adds `models`.
+    """Common settings of a library's models; a provider adds `models`.
 
     Attributes:
         offline: Fetch nothing: a model that is not there is an error at once. Default false.

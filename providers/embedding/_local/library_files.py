@@ -99,7 +99,7 @@ def open_saved(
 
 
 def _check_saved(folder: Path, model: str, names: Sequence[str]) -> None:
-    """Refuse a folder that lacks files which sentence-transformers guesses where they are missing.
+    """Refuse a folder that lacks files which sentence-transformers guesses if they are missing.
 
     Without `modules.json` it chooses a pooling, and without `tokenizer.json`, which may lie in a
     folder of its own, a tokenizer that knows no word.

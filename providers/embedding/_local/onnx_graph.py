@@ -1,6 +1,6 @@
 """BERT's encoder as an ONNX graph: a few kilobytes of structure, without the weights.
 
-Every weight is declared as external data; whoever opens the graph hands over the arrays. So the
+Every weight is declared as external data; the session gets the arrays separately. So the
 cached graph can be trusted as little as any file: the numbers always come from the file whose
 sha256 has just been checked, and none is copied.
 
@@ -40,10 +40,10 @@ LIFTED_TOP = 255
 """The same of a state that was lifted above zero."""
 
 GELU_DEPTH = 0.17
-"""What GELU returns is above minus this: its least is -0.16997."""
+"""Bound of GELU's negative values: its minimum is -0.16997."""
 
 PARTS = ("query", "key", "value")
-"""What attention makes of states, in the order of `TOGETHER`."""
+"""The projections of attention, in the order of `TOGETHER`."""
 
 TOGETHER = "projection"
 """Name of their matrices and biases as one, which takes a product instead of three."""
@@ -144,7 +144,7 @@ class BertGraph:
         self._add("LpNormalization", ["sum"], EMBEDDING, axis=1, p=2)
 
     def _attention(self, prefix: str, states: str) -> str:
-        """Return what each token takes from the others.
+        """Return the attention of each token to the others.
 
         In plain operators: for a question, onnxruntime's MultiHeadAttention takes twice their time.
         """

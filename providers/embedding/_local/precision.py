@@ -1,4 +1,4 @@
-"""In how many bits a model's matrices are multiplied; in 8 it takes half the time.
+"""Bits of a model's matrix products; 8 bits take half the time.
 
     weights = at_precision("int8", weights)
 
@@ -56,7 +56,7 @@ def together(weights: Weights) -> dict[str, NDArray[Any]]:
 
 
 def trait(precision: Precision) -> str:
-    """Return what a fingerprint says of a precision.
+    """Return the part of a fingerprint for a precision.
 
     Not "int8": vector DBs of that name were embedded before states were rotated, and differ.
     """

@@ -21,7 +21,7 @@ Embedding = NDArray[np.float32]
 
 
 class Questions:
-    """The questions to a model, in the order of their coming."""
+    """The questions to a model, in the order of arrival."""
 
     def __init__(self, model: LocalModel, worker: ThreadPoolExecutor) -> None:
         self._model, self._worker = model, worker
@@ -37,7 +37,7 @@ class Questions:
         return await asyncio.wrap_future(found)
 
     def _answer(self) -> None:
-        """Embed what is waiting now; what comes meanwhile waits for the next call."""
+        """Embed the waiting questions; later questions wait for the next call."""
         taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
         asked = [each for each in taken if each[1].set_running_or_notify_cancel()]
         try:

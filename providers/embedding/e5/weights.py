@@ -24,7 +24,7 @@ from corral.providers.embedding.e5 import DISTRIBUTION, INSTALL_COMMAND
 
 FILE_NAME = "e5-small-q4.bin"
 SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-"""Of the file in version 0.3.0."""
+"""Digest of the file in version 0.3.0."""
 
 DIMENSION = 384
 MAX_TOKENS = 512
@@ -51,7 +51,7 @@ _KINDS = {"w": "weight", "b": "bias"}
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """What the file holds.
+    """The contents of the file.
 
     Attributes:
         pieces: Text and score of each piece of the vocabulary, by token id.
@@ -91,7 +91,7 @@ def model_file(model_path: Path | None) -> Path:
 
 
 def read_model(path: Path) -> ModelFile:
-    """Return what the file holds, the table of tokens as a read-only view of the mapped file.
+    """Return the file's arrays, the table of tokens as a read-only view of the mapped file.
 
     Raises:
         ConfigError: It is not the file of version 0.3.0; found and expected sha256 are named.

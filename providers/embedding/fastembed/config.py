@@ -11,7 +11,7 @@ from corral.providers.models.names import each_once
 
 
 class FastEmbedConfig(LibraryConfig):
-    """Which models of fastembed's list, and how many threads may compute.
+    """Settings of fastembed: the models and their threads.
 
     A model without a `path` is fetched at its first use into `models/fastembed` of the data folder.
     """

@@ -8,10 +8,10 @@ from corral.api.provider import ProviderConfig
 
 
 class HashingConfig(ProviderConfig):
-    """How large the embeddings are.
+    """The size of the embeddings.
 
     Attributes:
-        dimension: Numbers in an embedding, 1 to 4096. The fewer, the more words share a place;
+        dimension: Numbers in an embedding, 1 to 4096. With fewer, more words share a number;
             256 keeps texts of a few hundred words apart.
     """
 

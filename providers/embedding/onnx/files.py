@@ -1,4 +1,4 @@
-"""What a model's own files say of it: where the graph is, pooling, prefixes, lengths."""
+"""Properties in a model's own files: the graph's name, pooling, prefixes, lengths."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def dimension_of(model: OnnxModel) -> int:
 
 
 def pooling_of(model: OnnxModel, folder: Path) -> Pooling:
-    """Return how states become an embedding.
+    """Return the pooling that turns states into an embedding.
 
     Raises:
         ConfigError: Neither the settings nor the model say it.
@@ -57,14 +57,14 @@ def pooling_of(model: OnnxModel, folder: Path) -> Pooling:
 
 
 def max_tokens_of(model: OnnxModel, folder: Path) -> int:
-    """Return how many tokens are read, marks included; 512 where nothing says it."""
+    """Return the maximum number of tokens, special ones included; 512 if no file sets it."""
     said = read_json(folder / LENGTH).get("max_seq_length")
     limit = read_json(folder / CONFIG).get("max_position_embeddings")
     return model.max_tokens or next((n for n in (said, limit) if type(n) is int and n > 1), 512)
 
 
 def prefixes_of(model: OnnxModel, folder: Path) -> tuple[str, str]:
-    """Return what goes before a question and before a document."""
+    """Return the prefixes of questions and of documents."""
     prompts = read_json(folder / PROMPTS).get("prompts") or {}
     query = prompts.get("query", "")
     passage = next((prompts[n] for n in ("document", "passage", "corpus") if n in prompts), "")

@@ -19,7 +19,7 @@ class OpenAIModel(ProviderConfig):
         dimension: Numbers in its embeddings, at least 1. An answer of another size is refused.
         max_tokens: Tokens that it reads; only announced, the service cuts or refuses. Default:
             unknown.
-        send_dimensions: Whether to ask the service for `dimension`, for models that can shorten
+        send_dimensions: True to ask the service for `dimension`, for models that can shorten
             their embeddings. Off, since other services refuse the field.
         query_prefix: Put before questions, for example `query: ` with the E5 models.
         document_prefix: Put before texts to be stored, for example `passage: `.
@@ -34,7 +34,7 @@ class OpenAIModel(ProviderConfig):
 
 
 class OpenAIConfig(ServiceConfig):
-    """Which service, which of its models, and how patiently it is asked.
+    """Settings of an embedding service: address, models, timeouts and retries.
 
     Attributes:
         base_url: The part before `/embeddings`, as OpenAI clients take it.

@@ -19,7 +19,7 @@ class SentenceTransformersModel(LibraryModel, SavedFiles):
 
 
 class SentenceTransformersConfig(LibraryConfig):
-    """Which models, and how many threads may compute.
+    """Settings of sentence-transformers: the models and their threads.
 
     What a hub has is fetched at its first use into `models/sentence-transformers` of the data
     folder.

@@ -26,7 +26,7 @@ from corral.providers.embedding.sentence_transformers.config import (
 from corral.providers.models.hub import digest_of
 
 READ_SUFFIXES = (".json", ".safetensors", ".bin")
-"""Of files that decide on the embeddings."""
+"""Endings of the files that determine the embeddings."""
 
 UNKNOWN_WINDOW = 512
 """Tokens that a model reads which does not say it."""

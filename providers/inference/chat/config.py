@@ -11,7 +11,7 @@ from corral.providers.models.names import ModelName, each_once
 
 
 class ChatConfig(ServiceConfig):
-    """Which service, which of its models, and how much they may say.
+    """Settings of a chat service: address, models and limits of their answers.
 
     Attributes:
         base_url: The part before `/chat/completions`, as OpenAI clients take it.
@@ -21,7 +21,7 @@ class ChatConfig(ServiceConfig):
         reasoning: For OpenAI's models that think first: the bound is sent as
             `max_completion_tokens`, and no temperature, which they refuse. Their thoughts count:
             raise `max_output_tokens`. Default off: `max_tokens`, and temperature 0.
-        timeout_seconds: Longest wait for an answer to begin, and then for each piece; default 30.
+        timeout_seconds: Maximum wait for an answer to begin, and then for each piece; default 30.
         max_retries: Further attempts where a connection fails; default 1. An answer of any status
             is not tried again.
         retry_delay_seconds: Default 0.2.

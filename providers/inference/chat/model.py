@@ -137,7 +137,7 @@ class _Usage(_Shape):
 
 
 class _Chunk(_Shape):
-    """What Corral reads of a chunk; other fields are passed on."""
+    """The fields of a chunk that Corral reads; other fields are passed on."""
 
     choices: list[_Choice]
     usage: _Usage | None = None

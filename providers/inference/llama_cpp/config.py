@@ -28,7 +28,7 @@ class LlamaModel(ProviderConfig):
         sha256: The only digest of the file that is accepted, 64 hexadecimal digits. Default: any.
         context_tokens: Tokens of a prompt and its answer together; default 4096. A model that was
             trained with fewer keeps its own limit. Memory grows with it.
-        max_output_tokens: Longest answer to a request that names no bound; default 1024.
+        max_output_tokens: Maximum length of an answer if the request sets none; default 1024.
         concurrency: Answers that are computed at once, 1 to 16; default 1. Each has a context of
             its own, and further requests wait.
     """

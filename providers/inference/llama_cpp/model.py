@@ -109,7 +109,7 @@ class LocalModel:
             raise Unavailable(f"{self._name} stopped before the end of an answer.")
 
     def close(self) -> None:
-        """Stop every answer and free the memory. Blocking: waits for the batch at work."""
+        """Stop every answer and free the memory. Blocking: waits for the running batch."""
         self._closed.set()
         self._workers.shutdown(wait=True, cancel_futures=True)
         self._server = None

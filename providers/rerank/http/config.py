@@ -27,7 +27,7 @@ class HTTPRerankConfig(ServiceConfig):
         score: The form of the service's scores. `as_is`: in [0, 1] already, as all four dialects
             answer by default. `sigmoid`: raw logits, mapped by 1 / (1 + exp(-s)). `cosine`: in
             [-1, 1], as jina-reranker-v3 answers, mapped by (1 + s) / 2.
-        batch_size: Most texts of one request; all requests of one re-ranking run at once. Default
+        batch_size: Maximum texts of a request; all requests of one re-ranking run at once. Default
             32 for `tei`, else 100.
         timeout_seconds: Limit of one re-ranking; default 10, since a user waits.
         max_retries: Further attempts if a connection fails; default 1. An answer of any status
@@ -45,5 +45,5 @@ class HTTPRerankConfig(ServiceConfig):
 
     @property
     def batch(self) -> int:
-        """Most texts of one request, the dialect's default filled in."""
+        """Maximum number of texts of one request, the dialect's default filled in."""
         return self.batch_size or _BATCHES[self.dialect]

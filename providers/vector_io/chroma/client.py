@@ -65,7 +65,7 @@ class UnknownIds(ProviderError):
 
 
 def repeated(read: Callable[[], T]) -> T:
-    """Read again, a few times, if rows were deleted meanwhile.
+    """Read again, a few times, if rows were deleted during the read.
 
     Raises:
         UnknownIds: They were, each time.
@@ -219,7 +219,7 @@ class Collection:
 
     Attributes:
         uuid: Chroma's own id of it: another one after it was dropped and created again.
-        batch_bytes: Most bytes of embeddings and texts of one call, about.
+        batch_bytes: Approximate maximum size of the embeddings and texts of one call.
     """
 
     batch_bytes = BATCH_BYTES
@@ -297,5 +297,5 @@ class Collection:
 
     @property
     def batch_rows(self) -> int:
-        """Most rows of one call, as the server says."""
+        """Maximum number of rows of one call, reported by the server."""
         return self._server.batch_rows()

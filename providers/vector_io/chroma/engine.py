@@ -170,7 +170,7 @@ class ChromaEngine(Engine):
         """Fold this process's markers, and release the mirror's connections and Chroma."""
         if not self._closed:
             self._closed = True
-            with suppress(CorralError):  # where Chroma is away, somebody else folds them
+            with suppress(CorralError):  # if Chroma is down, another process folds them
                 await self._threads.run(self._fold)
             await asyncio.to_thread(self._mirror.close)
             await asyncio.to_thread(self._release)

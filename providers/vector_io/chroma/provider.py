@@ -26,7 +26,7 @@ from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import ChunkFileProvider
 
 PREFIX = "corral-"
-"""How the names of Corral's collections begin."""
+"""Prefix of the names of Corral's collections."""
 
 
 class ChromaProvider(ChunkFileProvider):

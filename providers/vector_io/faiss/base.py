@@ -48,7 +48,7 @@ class Base(CoveredRows):
         return Base(index, self.rows, self.squared_norms, alive, deletion, self.trained)
 
     def extend(self, batch: EmbeddingBatch) -> None:
-        """Add rows, all above the last one. The base must not be searched meanwhile."""
+        """Add rows, all above the last one. The base must not be searched during that time."""
         self.index.add(batch.matrix)
         self.rows = np.concatenate([self.rows, batch.rows])
         self.squared_norms = np.concatenate([self.squared_norms, batch.squared_norms])

@@ -25,12 +25,12 @@ DEEPER = 2
 """Where not all places are usable, so many times more are asked for than would hold enough if those
 that are lay anywhere. They lie elsewhere where too few of them come: all are compared then."""
 MIN_PROBES = 16
-"""Fewest lists of a query if the operator sets no number."""
+"""Minimum number of lists of a query if the operator sets no number."""
 PROBES_PER_ROOT = 3
 """Lists of a query for each root of their number. Of 12,834 real texts in 329 lists, 54 lists hold
 0.989 of the ten nearest (RFC 0009)."""
 POINTS_PER_LIST = 39
-"""Fewest training points of an IVF list; FAISS's own bound."""
+"""Minimum number of training points of an IVF list; FAISS's own bound."""
 
 
 Found = tuple[NDArray[np.float32], NDArray[np.int64]]
@@ -65,7 +65,7 @@ class ApproximateIndex(ABC):
         return type(self)(faiss.clone_index(self.engine), self._config)
 
     def add(self, matrix: NDArray[np.float32]) -> None:
-        """Add embeddings at the next places. The index must not be searched meanwhile."""
+        """Add embeddings at the next places. The index must not be searched at the same time."""
         faiss.omp_set_num_threads(self._config.build_threads)
         self.engine.add(np.ascontiguousarray(matrix))
 
@@ -163,7 +163,7 @@ class Ivf(ApproximateIndex):
         return self._probe(queries, k, selector, self.engine.nlist)
 
     def misfits(self, matrix: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return how far each embedding is from its center, shape (n,)."""
+        """Return the distance of each embedding from its center, shape (n,)."""
         centers = self.engine.quantizer.search(matrix, 1)[1][:, 0]
         distances = matrix - self.engine.quantizer.reconstruct_batch(centers)
         lengths: NDArray[np.float64] = np.linalg.norm(distances.astype(np.float64), axis=1)
@@ -184,7 +184,7 @@ def empty_hnsw(dimension: int, metric: Metric, config: FaissConfig) -> Hnsw:
 
 
 def lists_for(count: int, config: FaissConfig) -> int:
-    """Return how many lists an IVF index over this many embeddings has.
+    """Return the number of lists of an IVF index over this many embeddings.
 
     FAISS's guidelines: 4 to 16 times the root; never so many that they cannot be trained.
     """

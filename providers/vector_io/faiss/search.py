@@ -107,7 +107,7 @@ class FaissSearch(ApproximateSearcher[Base]):
     @override
     def build(self, connection: apsw.Connection, old: Base | None) -> Base:
         with transaction(connection, "DEFERRED"):
-            # Lists are made for what is there now; what comes meanwhile may be something else.
+            # The lists fit the rows of now; rows that are added during the build may differ.
             last = read_state(connection).last_row if self._kind == "ivf" else LAST_ROW
         base = self._start(connection, old)
         for batch in self._above(connection, base.last_row, last):
@@ -187,7 +187,7 @@ def _joined(batches: Sequence[EmbeddingBatch]) -> EmbeddingBatch:
 
 
 def index_kind(vector_db: VectorDB, config: FaissConfig) -> str:
-    """Return which index searches a vector DB: flat, hnsw or ivf.
+    """Return the kind of index for a vector DB: flat, hnsw or ivf.
 
     Inner products of embeddings that are not normalized are always compared one by one: an inner
     product is not a distance, long embeddings are near everything, and graphs and lists miss much.

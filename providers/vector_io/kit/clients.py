@@ -98,6 +98,11 @@ class SharedClient(Generic[C]):
                 self._client = self._connect()
             return self._client
 
+    @property
+    def is_open(self) -> bool:
+        """True from its first call until it is closed."""
+        return self._client is not None
+
     def close(self) -> None:
         """Close the client now; the next call opens it again."""
         with self.lock:
@@ -169,6 +174,11 @@ class SharedAsyncClient(Generic[C]):
             if self._client is None:
                 self._client = await self._connect()
             return self._client
+
+    @property
+    def is_open(self) -> bool:
+        """True from its first call until it is closed."""
+        return self._client is not None
 
     async def close(self) -> None:
         """Close the client after its running calls; the next call opens it again."""

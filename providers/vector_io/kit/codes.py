@@ -190,7 +190,7 @@ class Scan:
 
     Args:
         stored: Of all rows.
-        max_queries: Most queries of a pass.
+        max_queries: Maximum number of queries of a pass.
         rows_alone: Rows that a thread multiplies at once with a single query.
     """
 

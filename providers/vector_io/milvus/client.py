@@ -63,7 +63,7 @@ _STATUS_ERRORS: dict[grpc.StatusCode, tuple[type[ProviderError], str]] = {
     grpc.StatusCode.PERMISSION_DENIED: (ProviderError, "Milvus refused permission"),
 }
 
-# The driver logs whole requests where one fails, a user's text among them.
+# The driver logs whole requests if one fails, a user's text among them.
 for _name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer", "milvus_lite"):
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
@@ -78,7 +78,7 @@ class Connection:
         connect: Returns a client.
         timeout_seconds: Bound of one call. The driver retries with back-off, on connection errors
             only, within it.
-        embedded: Whether Milvus Lite runs in this process.
+        embedded: True if Milvus Lite runs in this process.
 
     Attributes:
         threads: Where its calls run.
@@ -96,13 +96,9 @@ class Connection:
         self.provider_id = provider_id
         self.embedded = embedded
         self._timeout = timeout_seconds
-        self.threads = (
-            ThreadPool(
-                provider_id, None, max_threads=1
-            )  # two would only wait for the interpreter's lock
-            if embedded
-            else ThreadPool(provider_id, timeout_seconds)
-        )
+        several = ThreadPool(provider_id, timeout_seconds)
+        # A second thread would only wait for the interpreter's lock.
+        self.threads = ThreadPool(provider_id, None, max_threads=1) if embedded else several
         self.client = SharedClient(provider_id, connect, MilvusClient.close)
 
     def exclusive(self) -> AbstractContextManager[Any]:
@@ -116,7 +112,7 @@ class Connection:
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the client with the timeout, and translate its errors.
 
-        A collection that the server has not loaded, since it was started anew, is loaded.
+        A collection that is not loaded after a restart of the server is loaded.
         """
         with self.client.calling(), self.exclusive(), self._errors():
             function = getattr(self.client.connected(), method)
@@ -188,8 +184,9 @@ class Collection:
         unflushed_terms: Terms that Milvus Lite may hold unflushed.
 
     Attributes:
+        name: Its name in Milvus.
         writers: The processes that write to it; not of an embedded Milvus.
-        is_lite: Whether Milvus Lite answers, in this process or as a server: it has no index of
+        is_lite: True if Milvus Lite answers, in this process or as a server: it has no index of
             arrays, so term keys are counted here, and it is told when to flush.
     """
 
@@ -206,7 +203,7 @@ class Collection:
         self.connection, self.layout, self.vectors = connection, layout, vectors
         self.is_lite = connection.embedded
         self.maker = RowMaker(layout, stored_dimension(vector_db))
-        self._name = name
+        self.name = name
         self._vector_db = vector_db
         self.writers = Writers(self._call, self.maker)
         self._unflushed = 0
@@ -245,7 +242,7 @@ class Collection:
         self._delete_dead([row["pk"] for row in self._scan(_DEAD, ("pk",))])
 
     def analyzer_version(self) -> int:
-        """Return the `ANALYZER_VERSION` of the terms stored; today's where nothing is stored.
+        """Return the `ANALYZER_VERSION` of the stored terms; the current one without any.
 
         Raises:
             ConfigError: A newer Corral wrote the collection.
@@ -307,7 +304,7 @@ class Collection:
 
     def embeddings(self, expression: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
         """Yield the ids and embeddings of the chunks that pass, some at a time."""
-        rows = self.connection.scan(self._name, expression, ("chunk_id", "embedding"), _BATCH)
+        rows = self.connection.scan(self.name, expression, ("chunk_id", "embedding"), _BATCH)
         while some := list(islice(rows, _BATCH)):
             matrix = np.array([row["embedding"] for row in some], dtype=np.float32)
             yield [row["chunk_id"] for row in some], matrix
@@ -353,12 +350,12 @@ class Collection:
     def chunks_passing(self, expression: str) -> Iterator[Chunk]:
         """Yield the chunks that pass an expression."""
         output = ("pk", "chunk_id", "payload", "parts")
-        found = self.connection.scan(self._name, expression, output, _BATCH)
+        found = self.connection.scan(self.name, expression, output, _BATCH)
         while rows := list(islice(found, _BATCH)):
             yield from self._decoded(rows)
 
     def payloads(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """Return the whole payloads of rows by primary key; not of one that is being replaced."""
+        """Return whole payloads by primary key, without rows that are being replaced."""
         pks = [pk for row in rows for pk in part_keys(row["pk"], row["parts"])]
         parts = {row["pk"]: row["payload"] for row in self._get(pks, ("pk", "payload"))}
         whole = {}
@@ -388,7 +385,7 @@ class Collection:
     # --- writing -----------------------------------------------------------------------------
 
     def write(self, rows: Sequence[Row], gone: Sequence[str]) -> None:
-        """Write rows and remove others, in one request where it can hold them.
+        """Write rows and remove others, in one request if it can hold them.
 
         Rows to be removed are first marked in the same request, so that no moment, and no killed
         process, shows chunks of two versions or of none.
@@ -419,7 +416,7 @@ class Collection:
         self._flush(marked)
 
     def _upsert_all(self, requests: Sequence[list[Row]], pks: Sequence[str]) -> None:
-        """Send several requests; where one fails, bring back what there was before them."""
+        """Send several requests; if one fails, restore the rows that they replaced."""
         before = self._get(pks, ("*",))
         put_back = [partial(self._upsert, request) for request in self._requests(before)]
         added = sorted(set(pks) - {row["pk"] for row in before})
@@ -460,10 +457,10 @@ class Collection:
     # --- requests ----------------------------------------------------------------------------
 
     def _call(self, method: str, **options: Any) -> Any:
-        return self.connection.call(method, self._name, **options)
+        return self.connection.call(method, self.name, **options)
 
     def _scan(self, expression: str, output: Sequence[str]) -> Iterator[Any]:
-        return self.connection.scan(self._name, expression, output)
+        return self.connection.scan(self.name, expression, output)
 
     def _get(self, pks: Sequence[str], output: Sequence[str]) -> list[Any]:
         found: list[Any] = []

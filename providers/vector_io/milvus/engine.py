@@ -43,7 +43,7 @@ from corral.providers.vector_io.milvus.records import (
 )
 
 _MARGIN = 8  # rows asked for beyond k; Milvus Lite takes 0.1 ms to hand over each
-_REWRITTEN = 500  # chunks of one step when terms are made anew
+_REWRITTEN = 500  # chunks of one step when terms are analyzed again
 
 
 class MilvusEngine(Engine):
@@ -53,14 +53,15 @@ class MilvusEngine(Engine):
     missing can belong to the answer.
 
     Args:
-        max_age_seconds: Most age of what BM25 knows of other processes' writes.
+        collection: The collection of the vector DB.
+        max_age_seconds: Maximum age of the statistics of other processes' writes.
     """
 
     has_term_statistics = True
 
     def __init__(self, vector_db: VectorDB, collection: Collection, max_age_seconds: float) -> None:
         super().__init__(vector_db)
-        self._collection = collection
+        self.collection = collection
         self._threads = collection.connection.threads
         self._writing = threading.RLock()
         self._keywords = Keywords(vector_db, collection, self._writing, max_age_seconds)
@@ -74,19 +75,19 @@ class MilvusEngine(Engine):
         Raises:
             ConfigError: A newer Corral wrote it.
         """
-        self._collection.load()
+        self.collection.load()
         if not is_new:
-            self._collection.tidy()
-            if not self._collection.connection.embedded:
-                self._collection.writers.fold()
-            if self._collection.analyzer_version() != ANALYZER_VERSION:
+            self.collection.tidy()
+            if not self.collection.connection.embedded:
+                self.collection.writers.fold()
+            if self.collection.analyzer_version() != ANALYZER_VERSION:
                 self._analyze_anew()
-        self._collection.record_version()
+        self.collection.record_version()
 
     def _analyze_anew(self) -> None:
-        pks = self._collection.keys()
+        pks = self.collection.keys()
         for some in runs(pks, _REWRITTEN):
-            chunks = self._collection.chunks(some, with_embeddings=True)
+            chunks = self.collection.chunks(some, with_embeddings=True)
             embeddings = np.array([chunk.embedding for chunk in chunks], dtype=np.float32)
             self._write(chunks, embeddings, frozenset())
 
@@ -142,7 +143,7 @@ class MilvusEngine(Engine):
     @override
     async def count_passing(self, filters: Filter) -> int:
         expression = await self._threads.run(self._expression, filters)
-        return await self._threads.run(self._collection.count, expression)
+        return await self._threads.run(self.collection.count, expression)
 
     @override
     async def drop(self) -> None:
@@ -153,9 +154,9 @@ class MilvusEngine(Engine):
         """Let go of the connection; an embedded Milvus is closed with its last index."""
         if self._open:
             self._open = False
-            with suppress(CorralError):  # where Milvus is away, somebody else does it in a week
+            with suppress(CorralError):  # if Milvus is down, another process does it in a week
                 await self._threads.run(self._fold)
-            await asyncio.to_thread(self._collection.connection.client.leave)
+            await asyncio.to_thread(self.collection.connection.client.leave)
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -164,47 +165,47 @@ class MilvusEngine(Engine):
     ) -> Proposals:
         scorer = VectorScorer(self.vector_db, padded, k, squares=True)
         fields = ("chunk_id",) if scorer.unit_length else ("chunk_id", "embedding")
-        hits, unreached = self._collection.nearest(padded, expression, k, limit, fields)
+        hits, unreached = self.collection.nearest(padded, expression, k, limit, fields)
         if unreached:
             return Proposals(self._compare_all(padded, k, expression), None)
         neighbors = [Neighbor(hit["entity"]["chunk_id"], hit["distance"]) for hit in hits]
         if scorer.unit_length:
-            stored = self._collection.embeddings_of(list(map(row_key, scorer.open(neighbors))))
+            stored = self.collection.embeddings_of(list(map(row_key, scorer.open(neighbors))))
         else:
             stored = {hit["entity"]["chunk_id"]: hit["entity"]["embedding"] for hit in hits}
         return scorer.proposals(neighbors, stored, limit)
 
     def _compare_all(self, padded: NDArray[np.float32], k: int, expression: str) -> list[Candidate]:
         """Compare every row that passes: of many equal embeddings a graph does not reach all."""
-        parts = self._collection.embeddings(expression)
+        parts = self.collection.embeddings(expression)
         return nearest_of(parts, padded, effective_metric(self.vector_db), k)
 
     def _expression(self, filter_: Filter | None) -> str:
         return expressions.expression(
-            filter_, arrays=self._collection.layout.arrays, resolve=self._resolve
+            filter_, arrays=self.collection.layout.arrays, resolve=self._resolve
         )
 
     def _resolve(self, expression: str, comparison: Comparison) -> list[str]:
-        chunks = self._collection.chunks_passing(expression)
+        chunks = self.collection.chunks_passing(expression)
         return [row_key(c.chunk_id) for c in chunks if matches(comparison, c.metadata)]
 
     def _read(self, chunk_ids: Sequence[str], include_embeddings: bool) -> list[Chunk]:
-        with self._collection.connection.exclusive():
+        with self.collection.connection.exclusive():
             pks = list(dict.fromkeys(map(row_key, chunk_ids)))
-            return self._collection.chunks(pks, with_embeddings=include_embeddings)
+            return self.collection.chunks(pks, with_embeddings=include_embeddings)
 
     def _ids_after(self, after: str, limit: int) -> list[str]:
         """Return the first ids that follow one. Milvus orders nothing: all are read."""
-        with self._collection.connection.exclusive():
-            version = None  # nobody else writes to an embedded Milvus
-            if not self._collection.connection.embedded:
-                version = frozenset(self._collection.writers.others().items())
-            return self._pages.page(after, limit, version, self._collection.chunk_ids)
+        with self.collection.connection.exclusive():
+            version = None  # an embedded Milvus has one writer
+            if not self.collection.connection.embedded:
+                version = frozenset(self.collection.writers.others().items())
+            return self._pages.page(after, limit, version, self.collection.chunk_ids)
 
     def _count_chunks(self) -> int:
         if self._keywords.in_memory:  # Milvus Lite reads all rows to count some of them
             return self._keywords.statistics().count
-        return self._collection.count(CHUNKS)
+        return self.collection.count(CHUNKS)
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -214,20 +215,20 @@ class MilvusEngine(Engine):
         embeddings: NDArray[np.float32],
         replace_documents: frozenset[str],
     ) -> None:
-        with self._collection.connection.exclusive(), self._writing:
+        with self.collection.connection.exclusive(), self._writing:
             rows: list[Row] = []
             come: list[Entry] = []
             encoded = self._keywords.encode(chunks)
             for chunk, embedding, words in zip(chunks, embeddings, encoded, strict=True):
-                made = self._collection.maker.chunk(chunk, embedding, words)
+                made = self.collection.maker.chunk(chunk, embedding, words)
                 rows.extend(made)
                 come.append(entry(made[0], words.keys if self._keywords.in_memory else ()))
-            gone = self._collection.entries_of([one.pk for one in come], replace_documents)
+            gone = self.collection.entries_of([one.pk for one in come], replace_documents)
             self._replace(rows, gone, come)
 
     def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
-        with self._collection.connection.exclusive(), self._writing:
-            gone = self._collection.entries_of(list(dict.fromkeys(map(row_key, chunk_ids))))
+        with self.collection.connection.exclusive(), self._writing:
+            gone = self.collection.entries_of(list(dict.fromkeys(map(row_key, chunk_ids))))
             self._keywords.statistics()  # counted before, they can follow the deletion
             self._replace([], gone, [])
 
@@ -238,7 +239,7 @@ class MilvusEngine(Engine):
         written = {row["pk"] for row in rows}
         try:
             removed = [pk for one in gone for pk in one.pks if pk not in written]
-            self._collection.write(rows, removed)
+            self.collection.write(rows, removed)
         except ProviderError:
             self._keywords.forget()
             raise
@@ -248,11 +249,11 @@ class MilvusEngine(Engine):
 
     def _fold(self) -> None:
         with self._writing:
-            self._collection.writers.close()
+            self.collection.writers.close()
 
     def _drop_collection(self) -> None:
-        with self._collection.connection.client.using():
-            self._collection.drop()
+        with self.collection.connection.client.using():
+            self.collection.drop()
         if self._open:
             self._open = False
-            self._collection.connection.client.leave()
+            self.collection.connection.client.leave()

@@ -20,11 +20,11 @@ from corral.api.filters import Comparison, Filter, Scalar, elements, kind_of
 from corral.providers.vector_io.kit.tokens import canonical, sortable_bits
 
 PREFIX_BYTES = 60
-"""How much of a string the bounds hold; beyond it comparisons look at the chunks themselves."""
+"""Characters of a string in the bounds; longer comparisons read the chunks themselves."""
 
 
 class Kind(IntEnum):
-    """What a row is; filters pass chunks only."""
+    """Kinds of rows; filters pass chunks only."""
 
     CHUNK = 0
     PART = 1  # the rest of a chunk that is too long for one row
@@ -42,7 +42,7 @@ Resolve = Callable[[str, Comparison], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What filters find a chunk by.
+    """The fields of a chunk for filters.
 
     Attributes:
         tokens: A hash for every pair of key and value, distinct.

@@ -41,7 +41,7 @@ class Keywords:
     Args:
         vector_db: The registration; its language and field weights decide the terms.
         writing: Held by every write of this process, so that counting all rows meets none.
-        max_age_seconds: How long a query need not ask again whether another process has written.
+        max_age_seconds: Maximum age of the statistics if another process writes.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class Keywords:
 
     @property
     def in_memory(self) -> bool:
-        """Whether it is counted here, not by the server, how many chunks hold each term."""
+        """True if this process, not the server, counts the chunks that contain each term."""
         return self._collection.is_lite
 
     def encode(self, chunks: Sequence[Chunk]) -> list[SparseChunk]:
-        """Return what is stored of the words of new chunks."""
+        """Return the stored form of the words of new chunks."""
         terms = [chunk_terms(chunk, self._weights, self._analyzer) for chunk in chunks]
         reference = self.statistics().reference_with([one.length for one in terms])
         return [sparse_chunk(one, reference) for one in terms]
 
     async def term_statistics(self, query_string: str) -> TermStatistics:
-        """Return what `search` ranks a query by."""
+        """Return the query vector for `search`."""
         query = SparseQuery(query_string, self._analyzer)
         return query.statistics(*await self._counts(query.keys))
 
@@ -99,18 +99,18 @@ class Keywords:
                 self._memory.change(gone=gone, come=come)
 
     def forget(self) -> None:
-        """Count anew at the next opportunity: a write failed, and nobody knows how far it came."""
+        """Count again at the next opportunity, because a failed write may be partly stored."""
         with self._counting:
             self._memory = None
 
     def _read(self, read: Callable[[Counts], T], *, recent: bool = False) -> T:
-        """Read the counts, after counting anew where another client has written.
+        """Read the counts, after counting again if another client has written.
 
         Whoever needs both locks takes `_writing` first, as a write does that asks for statistics.
 
         Args:
             read: Called with the counts.
-            recent: Whether they may be as old as the setting allows.
+            recent: True if they may be as old as the setting allows.
         """
         with self._collection.connection.exclusive():
             if recent and time.monotonic() < self._asked + self._max_age:

@@ -28,7 +28,7 @@ from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusC
 from corral.providers.vector_io.milvus.engine import MilvusEngine
 from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout, VectorIndex
 
-_NO_ADDRESS = "unix:"  # nobody calls it
+_NO_ADDRESS = "unix:"  # no connection is made
 _LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
 
 
@@ -36,6 +36,7 @@ class MilvusProvider(VectorIOProvider):
     """Holds one collection a vector DB.
 
     Args:
+        connection: The connection that all its indexes share.
         vectors: The index of new vector DBs.
         prefix: What collection names begin with.
         max_age_seconds: Maximum age of the statistics of other processes' writes.
@@ -58,12 +59,12 @@ class MilvusProvider(VectorIOProvider):
         self._unflushed_terms = unflushed_terms
         super().__init__(provider_id)
         self._max_age, self._home = max_age_seconds, home
-        self._connection, self._layout = connection, layout
+        self.connection, self._layout = connection, layout
         self._vectors, self._prefix = vectors, prefix
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""
-        engine: Engine = await self._connection.threads.run(self._open, vector_db, create)
+        engine: Engine = await self.connection.threads.run(self._open, vector_db, create)
         if self._home is not None:
             engine = await WriteAheadEngine.open(engine, self._home)
         return EngineIndex(engine)
@@ -71,8 +72,8 @@ class MilvusProvider(VectorIOProvider):
     def _open(self, vector_db: VectorDB, create: bool) -> MilvusEngine:
         name = stored_name(vector_db, self._prefix)
         stored = self._layout, self._vectors, self._unflushed_terms
-        collection = Collection(self._connection, name, vector_db, *stored)
-        with self._connection.client.using():
+        collection = Collection(self.connection, name, vector_db, *stored)
+        with self.connection.client.using():
             is_new = not collection.exists()
             if is_new and not create:
                 raise data_is_gone(
@@ -88,13 +89,13 @@ class MilvusProvider(VectorIOProvider):
                     if is_new:
                         collection.drop()
                 finally:
-                    self._connection.client.leave()
+                    self.connection.client.leave()
                 raise
         return engine
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections that no registration holds; see the contract."""
-        once = partial(self._connection.threads.run, self._connection.call_once)
+        once = partial(self.connection.threads.run, self.connection.call_once)
         name_of = partial(stored_name, prefix=self._prefix)
         names = await once("list_collections")
         return await strays(
@@ -103,12 +104,12 @@ class MilvusProvider(VectorIOProvider):
 
     async def health(self) -> Health:
         """Check that Milvus answers."""
-        connection = self._connection
+        connection = self.connection
         return await health_of(connection.threads.run(connection.call_once, "get_server_version"))
 
     async def close(self) -> None:
         """Close the connection."""
-        await asyncio.to_thread(self._connection.client.close)
+        await asyncio.to_thread(self.connection.client.close)
 
 
 class Embedded:

@@ -37,13 +37,13 @@ LAYOUT = 1
 """Raise it when what is stored changes its form."""
 
 MOST_ROWS = 16_384
-"""Most rows that Milvus returns for one request."""
+"""Maximum number of rows that Milvus returns for one request."""
 
 MOST_ELEMENTS = 4096
-"""Most elements of an array in Milvus."""
+"""Maximum number of elements of an array in Milvus."""
 
 WIDEST_WALK = 32_768
-"""Most candidates of an HNSW search."""
+"""Maximum number of candidates of an HNSW search."""
 
 IDLE_SECONDS = 3600
 """After which a process that writes again takes a new row: the old one may go at any moment."""
@@ -59,20 +59,20 @@ PLACEHOLDER = {DIMENSIONS: 1.0}
 takes an empty vector."""
 
 MOST_BOUNDS_CHARACTERS = 60_000
-"""Most characters of a chunk's bounds; Milvus takes 65,536 bytes of dynamic fields."""
+"""Maximum number of characters of a chunk's bounds; Milvus takes 65,536 bytes of dynamic fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How rows are stored, which differs between Milvus Lite and Milvus.
+    """The layout of rows, which differs between Milvus Lite and Milvus.
 
     Attributes:
-        arrays: Whether attributes and term keys are arrays, which a Milvus server indexes. Milvus
+        arrays: True if attributes and term keys are arrays, which a Milvus server indexes. Milvus
             Lite reads whole rows to look into an array (measured: 670 ms for 20,000 rows), but
             searches text fast (15 ms), so there the attributes are words of one text, and the
             term keys are counted in memory.
-        text_characters: Most characters of a text field.
-        request_bytes: Most bytes of a request, about.
+        text_characters: Maximum number of characters of a text field.
+        request_bytes: Approximate maximum size of a request.
     """
 
     arrays: bool
@@ -86,7 +86,7 @@ SERVER = Layout(arrays=True, text_characters=65_000, request_bytes=32 * 2**20)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a stored chunk means to the statistics, and which rows it has.
+    """A stored chunk's part of the statistics, and its rows.
 
     Attributes:
         pk: Of its first row.
@@ -146,7 +146,7 @@ class RowMaker:
         }  # fmt: skip
 
     def chunk(self, chunk: Chunk, embedding: NDArray[np.float32], sparse: SparseChunk) -> list[Row]:
-        """Return the rows of a chunk: the first one, and parts where it is too long for one.
+        """Return the rows of a chunk: the first one, and parts if it is too long for one.
 
         Raises:
             InvalidRequest: Its metadata has more values than a filter can be applied to.
@@ -190,7 +190,7 @@ class RowMaker:
         row |= found.bounds
 
     def _with_parts(self, row: Row, texts: list[str], sparse: SparseChunk) -> list[Row]:
-        """Add what a row cannot hold in parts. A key is in one of them only, so it counts once."""
+        """Add the keys that exceed a row, in parts. Each key is in one part, so it counts once."""
         groups: list[list[int]] = [[]]
         if self._layout.arrays:
             starts = range(0, max(1, len(sparse.keys)), MOST_ELEMENTS)
@@ -248,7 +248,7 @@ def decoded(row: Mapping[str, Any], payload: str, dimension: int) -> Chunk:
 def lexemes(stored: str, payload: str) -> tuple[list[int], list[float]]:
     """Return the keys and frequencies of a row; a long chunk keeps them in its payload.
 
-    Nothing where there is neither, since the chunk is being replaced.
+    Nothing if there is neither, since the chunk is being replaced.
     """
     if not stored and not payload:
         return [], []
@@ -283,7 +283,7 @@ def _payload(chunk: Chunk, lexemes: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class VectorIndex:
-    """Which index embeddings have: FLAT, or HNSW with these parameters."""
+    """The index of the embeddings: FLAT, or HNSW with these parameters."""
 
     kind: str = "FLAT"
     build: tuple[tuple[str, int], ...] = ()

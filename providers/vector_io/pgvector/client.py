@@ -30,18 +30,18 @@ OLDEST_EXTENSION = (0, 8)
 """The pgvector that brought iterative scans, without which a filtered search finds too little."""
 
 ATTEMPTS = 4
-"""How often work is tried whose connection broke."""
+"""Maximum attempts for work if its connection breaks."""
 FIRST_PAUSE_SECONDS = 0.05
 """Before the second attempt; doubled before each further one."""
 
 GUARD_SECONDS = 2.0
-"""How much longer than its own timeout a statement is waited for, in case the server is frozen."""
+"""Wait beyond a statement's own timeout before the server counts as frozen."""
 
 ONLY_ON_REQUEST = 2**31
-"""How often psycopg sends a statement before it prepares it unasked."""
+"""Executions of a statement before psycopg prepares it by itself."""
 
 CANCEL_SECONDS = 1.0
-"""How long a server that was silent for too long is asked to cancel; psycopg would take 10."""
+"""Time for a silent server to accept a cancellation; psycopg's default is 10."""
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
@@ -52,7 +52,7 @@ class Statement(NamedTuple):
 
     Attributes:
         text: With psycopg's placeholders.
-        kept: Whether a connection keeps it parsed, since its text never changes. In a transaction
+        kept: True if a connection prepares it, because its text never changes. In a transaction
             of `KEPT_PLANS` its plan is kept, too, whatever the values.
     """
 
@@ -69,7 +69,7 @@ embeddings, so it may think that to compare and sort all rows takes less."""
 
 
 class NoConnection(Exception):
-    """None was to be had in time: all are in use, or the server does not answer."""
+    """No connection became free in time: all are in use, or the server does not answer."""
 
 
 class Connection(psycopg.AsyncConnection[Row]):
@@ -124,8 +124,8 @@ class Pool:
 
     Args:
         connect: Makes a connection.
-        size: Most connections at a time; further requests wait for their turn.
-        timeout_seconds: How long a request waits for its turn and for a connection, in all.
+        size: Maximum number of connections at a time; further requests wait for their turn.
+        timeout_seconds: Maximum wait of a request for its turn and for a connection, in all.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class Attachment(ProviderConfig):
 
 
 class PgvectorConfig(ProviderConfig):
-    """Where the database is and how it is used; RFC 0010 says why."""
+    """Settings of the database and of its use; RFC 0010 explains them."""
 
     dsn: SecretStr | None = Field(
         default=None,

@@ -53,28 +53,28 @@ class PgvectorEngine(Engine):
     """Chunks in PostgreSQL; every public method is the contract's.
 
     A write is one transaction. The first statement of each locks the vector DB's row of state, so
-    writers of one vector DB wait for each other, in any process, and readers for nobody.
+    writers of one vector DB wait for each other, in any process, and readers never wait.
 
     Args:
         vector_db: The registration.
         database: The provider's connections.
-        tuning: Of its tables.
+        tuning: The tuning of its tables.
     """
 
     def __init__(self, vector_db: VectorDB, database: Database, tuning: Tuning) -> None:
         super().__init__(vector_db)
-        self._database = database
-        self._tables = Tables(vector_db, database.config.schema_name, tuning)
-        self._vectors = VectorSearch(self._tables, database)
-        chunks = self._tables.sql("{chunks} c")
+        self.database = database
+        self.tables = Tables(vector_db, database.config.schema_name, tuning)
+        self._vectors = VectorSearch(self.tables, database)
+        chunks = self.tables.sql("{chunks} c")
         self._reads = Reads(database, chunks, database.config.scope_role)
         self._keyword: KeywordIndex = (
-            Bm25(self._tables)
+            Bm25(self.tables)
             if database.config.keyword == "bm25"
-            else FullText(self._tables, database.config.text_search_configuration)
+            else FullText(self.tables, database.config.text_search_configuration)
         )
         self.has_term_statistics = isinstance(self._keyword, Bm25)
-        self._hnsw = self._vectors.hnsw
+        self.hnsw = self._vectors.hnsw
         self._closed = False
         database.client.enter()
 
@@ -84,15 +84,15 @@ class PgvectorEngine(Engine):
         async def work(connection: Connection) -> None:
             await check_database(connection)
             if create:
-                await make_schema(connection, self._tables)
+                await make_schema(connection, self.tables)
             async with connection.transaction():
-                await require_tables(connection, self._tables, create=create)
-                await update_keywords(connection, self._tables, self._keyword)
-                if self._database.config.scope_role is not None:
-                    await make_policy(connection, self._tables, self._database.config.scope_role)
+                await require_tables(connection, self.tables, create=create)
+                await update_keywords(connection, self.tables, self._keyword)
+                if self.database.config.scope_role is not None:
+                    await make_policy(connection, self.tables, self.database.config.scope_role)
 
-        await self._database.run(work)
-        await self._hnsw.settle(*await self._state("count, loaded, hnsw_below"))
+        await self.database.run(work)
+        await self.hnsw.settle(*await self._state("count, loaded, hnsw_below"))
 
     # --- the calls of an engine --------------------------------------------------------------
 
@@ -109,10 +109,10 @@ class PgvectorEngine(Engine):
                     connection, chunks, embeddings, entries, sorted(replace_documents)
                 )
 
-        with self._hnsw.renewal.hold():
+        with self.hnsw.renewal.hold():
             entries = await asyncio.to_thread(list, map(self._keyword.analyze, chunks))
-            written = await self._database.run(work)
-        await self._hnsw.settle(*written)
+            written = await self.database.run(work)
+        await self.hnsw.settle(*written)
 
     @override
     async def search_vector(
@@ -132,7 +132,7 @@ class PgvectorEngine(Engine):
     async def term_statistics(self, query_string: str, fuzzy: bool) -> TermStatistics:
         search = self._keyword.search(query_string, None)
         if isinstance(search, Bm25Search):
-            return await self._database.run(search.statistics)
+            return await self.database.run(search.statistics)
         return TermStatistics(*await self._state("count, length"))
 
     @override
@@ -145,9 +145,9 @@ class PgvectorEngine(Engine):
     @override
     async def get(self, chunk_ids: Sequence[str], include_embeddings: bool) -> Sequence[Chunk]:
         embedding = "c.embedding" if include_embeddings else "NULL"
-        statement = self._tables.kept(
+        statement = self.tables.kept(
             f"chunks with {embedding}",
-            lambda: self._tables.sql(
+            lambda: self.tables.sql(
                 "SELECT c.chunk_id, {texts}, {embedding} FROM {chunks} c"
                 " WHERE c.chunk_id = ANY (%(ids)s::text[])",
                 texts=sql.SQL(TEXTS),
@@ -164,7 +164,7 @@ class PgvectorEngine(Engine):
                 await self._lock(connection, 0)
                 await self._remove(connection, chunk_ids, [])
 
-        await self._database.run(work)
+        await self.database.run(work)
 
     @override
     async def count(self) -> int:
@@ -206,22 +206,22 @@ class PgvectorEngine(Engine):
 
     @override
     async def drop(self) -> None:
-        await self._hnsw.renewal.cancel()
-        tables = self._tables
-        await self._database.run(partial(drop_tables, schema=tables.schema, name=tables.name))
+        await self.hnsw.renewal.cancel()
+        tables = self.tables
+        await self.database.run(partial(drop_tables, schema=tables.schema, name=tables.name))
         await self.close()
 
     @override
     async def settle(self) -> None:
-        await self._hnsw.renewal.flush()
+        await self.hnsw.renewal.flush()
 
     @override
     async def close(self) -> None:
         """Finish what a load left to do, and give the connections back; the last closes them."""
         if not self._closed:
             self._closed = True
-            await self._hnsw.renewal.flush()
-            await self._database.client.leave()
+            await self.hnsw.renewal.flush()
+            await self.database.client.leave()
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -235,15 +235,15 @@ class PgvectorEngine(Engine):
         whole: bool,
         by: TermStatistics | None = None,
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-        """Return what the vector leg and the keyword leg find, best first; none of a leg not asked.
+        """Return the hits of the vector leg and of the keyword leg, best first.
 
         Args:
-            whole: Whether to bring the chunks, too.
+            whole: True to bring the chunks, too.
             by: The statistics to rank by; None for the vector DB's own.
         """
         parameters: dict[str, Any] = {"k": k, "candidates": k + MARGIN, "embedding": embedding}
         where = None if filters is None else conditions.condition(filters, parameters)
-        legs = Legs(self._tables, self._vectors, self._database.config.scope_role, whole)
+        legs = Legs(self.tables, self._vectors, self.database.config.scope_role, whole)
 
         async def work(connection: Connection) -> tuple[list[Candidate], Sequence[Candidate]]:
             searches: Iterable[Statement | None] = [None]
@@ -258,11 +258,11 @@ class PgvectorEngine(Engine):
                     break
             return found or ([], [])
 
-        return await self._database.run(work)
+        return await self.database.run(work)
 
     async def _state(self, columns: LiteralString) -> Row:
         """Return columns of the row of state."""
-        query = self._tables.sql("SELECT {columns} FROM {state}", columns=sql.SQL(columns))
+        query = self.tables.sql("SELECT {columns} FROM {state}", columns=sql.SQL(columns))
         [row] = await self._reads.run(Statement(query.as_bytes(None)), {})
         return row
 
@@ -282,7 +282,7 @@ class PgvectorEngine(Engine):
         if chunks:
             rows = range(first, first + len(chunks))
             await self._keyword.add(connection, rows, entries)
-            copy = self._tables.sql(
+            copy = self.tables.sql(
                 "COPY {chunks} ({columns}) FROM STDIN (FORMAT binary)",
                 columns=sql.SQL(", ").join(map(sql.Identifier, COLUMNS)),
             )
@@ -295,10 +295,10 @@ class PgvectorEngine(Engine):
     async def _lock(self, connection: Connection, rows: int) -> int:
         """Make other writers wait until this transaction ends; return the first of new rows.
 
-        Many rows begin a block of postings, so that nothing that is there is written anew.
+        Many rows begin a block of postings, so that no existing block is rewritten.
         """
         [first] = await connection.row(
-            self._tables.sql(
+            self.tables.sql(
                 "UPDATE {state} SET next_row = %(n)s + CASE WHEN %(n)s * 4 < {block} THEN next_row"
                 " ELSE (next_row + {block} - 1) / {block} * {block} END RETURNING next_row - %(n)s"
             ),
@@ -310,7 +310,7 @@ class PgvectorEngine(Engine):
         self, connection: Connection, chunk_ids: Sequence[str], documents: Sequence[str]
     ) -> None:
         cursor = await connection.execute(
-            self._tables.sql(
+            self.tables.sql(
                 "DELETE FROM {chunks} WHERE chunk_id = ANY (%s::text[])"
                 " OR document_id = ANY (%s::text[]) RETURNING row"
             ),
@@ -324,7 +324,7 @@ class PgvectorEngine(Engine):
     async def _count_up(self, connection: Connection, chunks: int, length: int) -> Row:
         """Count chunks in or out; return how many there are, and of the HNSW index."""
         return await connection.row(
-            self._tables.sql(
+            self.tables.sql(
                 "UPDATE {state} SET count = count + %s, length = length + %s, loaded = loaded + %s"
                 " RETURNING count, loaded, hnsw_below"
             ),

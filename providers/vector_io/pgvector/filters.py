@@ -22,7 +22,7 @@ from corral.api.scope import scope_of_call
 from corral.providers.vector_io.pgvector.client import Connection
 
 INDEXED_VALUES = 16
-"""Most values of `in` that are looked up one by one in the index; more are compared row by row."""
+"""Maximum values of `in` that are looked up in the index; more are compared row by row."""
 
 _PATHS = {
     "gt": sql.SQL("'strict $[*] ? (@ > $v)'"),
@@ -113,7 +113,7 @@ async def one_state(
 ) -> AsyncIterator[None]:
     """Read one state of the data, as `in_scope`, in however many statements.
 
-    A statement is sent without waiting for those before it, until somebody fetches what it found.
+    A statement is sent without waiting for the earlier ones, until its rows are fetched.
 
     Args:
         connection: Idle.

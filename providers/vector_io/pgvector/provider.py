@@ -24,7 +24,7 @@ class PgvectorProvider(VectorIOProvider):
 
     Args:
         config: Its database and settings.
-        tuning: Of the tables.
+        tuning: The tuning of the tables.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class PgvectorProvider(VectorIOProvider):
     ) -> None:
         super().__init__(provider_id)
         self._tuning = tuning or Tuning()
-        self._database = Database(provider_id, config)
+        self.database = Database(provider_id, config)
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract.
@@ -41,16 +41,16 @@ class PgvectorProvider(VectorIOProvider):
             ConfigError: The extension, the schema or a right is missing; the hint says how to mend
                 it.
         """
-        attach = self._database.config.attach
+        attach = self.database.config.attach
         # By its id too: what is registered already may hold a name that was never used. The
         # operator's tables are the default tenant's: another's vector DB may be called the same.
         names = () if vector_db.tenant else (vector_db.provider_resource_id, vector_db.identifier)
         attachment = next((attach[name] for name in names if name in attach), None)
         engine: PgvectorEngine | AttachedEngine
         if attachment is None:
-            engine = PgvectorEngine(vector_db, self._database, self._tuning)
+            engine = PgvectorEngine(vector_db, self.database, self._tuning)
         else:
-            engine = AttachedEngine(vector_db, self._database, attachment)
+            engine = AttachedEngine(vector_db, self.database, attachment)
         try:
             await engine.prepare(create=create)
         except BaseException:
@@ -60,30 +60,30 @@ class PgvectorProvider(VectorIOProvider):
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the tables that no registration holds, with their ids; see the contract."""
-        schema = self._database.config.schema_name
-        async with self._database.client.using():
-            held = await self._database.run(partial(stored_tables, schema=schema))
+        schema = self.database.config.schema_name
+        async with self.database.client.using():
+            held = await self.database.run(partial(stored_tables, schema=schema))
         name_of = partial(stored_name, prefix=PREFIX)
         found = await strays(held, registered, self._drop, name_of, PREFIX)
         return [replace(orphan, vector_db_id=held[orphan.name]) for orphan in found]
 
     async def _drop(self, name: str) -> None:
-        schema = self._database.config.schema_name
-        async with self._database.client.using():
-            await self._database.run(partial(drop_tables, schema=schema, name=name))
+        schema = self.database.config.schema_name
+        async with self.database.client.using():
+            await self.database.run(partial(drop_tables, schema=schema, name=name))
 
     def resources(self) -> Collection[str]:
         """Return the names of the attached tables."""
-        return self._database.config.attach.keys()
+        return self.database.config.attach.keys()
 
     async def health(self) -> Health:
         """Ask the database for its encoding and the extension's version."""
-        async with self._database.client.using():
-            return await health_of(self._database.run(check_database))
+        async with self.database.client.using():
+            return await health_of(self.database.run(check_database))
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._database.client.close()
+        await self.database.client.close()
 
 
 def create(provider_id: str, config: PgvectorConfig, home: Path) -> PgvectorProvider:

@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 """Layout of the tables; a newer one is refused."""
 
 PREFIX = "corral_"
-"""How the names of Corral's tables begin."""
+"""Prefix of the names of Corral's tables."""
 
 PARTS = ("state", "terms", "postings")
 """The tables beside the one of the chunks."""
@@ -82,7 +82,7 @@ COLUMNS = (
 """The columns that a write fills, in its order."""
 
 TEXTS = "c.content, c.metadata, c.chunk_metadata"
-"""What `chunk_of` wants of a table `c` between the id and the embedding."""
+"""Columns for `chunk_of` of a table `c`, between the id and the embedding."""
 
 JSONB = b"\x01"
 """The version of jsonb's binary form, which precedes its text."""
@@ -157,7 +157,7 @@ MOST_KEPT = 64
 """Statements of a vector DB that are remembered, a few kB each."""
 
 COMMENT = "Corral: chunks of vector DB "
-"""How the comment of a table of chunks begins; the id follows."""
+"""Prefix of the comment on a table of chunks; the id follows."""
 
 _STORED = """
 SELECT relname::text, substr(obj_description(c.oid, 'pg_class'), length(%(comment)s) + 1)
@@ -202,7 +202,7 @@ class Tables:
         return {}
 
     def kept(self, name: str, made: Callable[[], sql.Composed]) -> Statement:
-        """Return a statement that never changes, made when its name is asked for first."""
+        """Return a constant statement, composed at the first use of its name."""
         if len(self._kept) >= MOST_KEPT and name not in self._kept:
             self._kept.clear()  # names tell of sizes and rows: there is no end of them
         if name not in self._kept:
@@ -249,7 +249,7 @@ def chunk_of(row: Sequence[Any]) -> Chunk:
 
 
 async def require_tables(connection: Connection, tables: Tables, *, create: bool) -> None:
-    """Make the tables if they are absent, in a running transaction. Others wait meanwhile.
+    """Make absent tables, in a running transaction. Other processes wait until it ends.
 
     Raises:
         NotFound: They are absent and `create` is false.

@@ -54,7 +54,7 @@ _LIMIT = ". Help: "  # how strict mode says what to do; it is a 403 before 1.14.
 
 READ_POINTS = 1_000
 READ_NUMBERS = 100_000
-"""Most of one answer with vectors: the client reads it in one piece, on the event loop."""
+"""Maximum size of an answer with vectors: the client reads it at once, on the event loop."""
 
 SCROLL_BATCH = 5_000
 FACET_VALUES = 10_000
@@ -70,7 +70,7 @@ FAILURES = (
     ResourceExhaustedResponse,
     RpcError,
 )
-"""What qdrant-client raises when a request fails."""
+"""Errors of qdrant-client for a failed request."""
 
 
 class Server:
@@ -93,13 +93,13 @@ class Server:
         collection: str = "",
         configures: bool = False,
     ) -> T:
-        """Send a request, again where the server cannot be reached: every request of ours may be.
+        """Send a request, again if the server cannot be reached: every request of ours may be.
 
         The first one asks for the server's version before.
 
         Args:
             collection: Its collection; a 404 asks whether that exists.
-            configures: Whether it holds settings only, so that the server's words may be shown.
+            configures: True if it holds settings only, so that the server's words may be shown.
 
         Raises:
             Unavailable, ProviderTimeout, NotFound, ProviderError: See `translated`.
@@ -199,7 +199,7 @@ def translated(error: Exception, provider_id: str, *, configures: bool = False) 
 
 
 def _words(error: Exception) -> str:
-    """Return the beginning of what the server says of an error; empty where it says nothing."""
+    """Return the beginning of the server's message for an error; empty without one."""
     text: Any = ""
     if isinstance(error, UnexpectedResponse):
         with suppress(ValueError, KeyError, TypeError):  # a proxy answers with something else
@@ -300,7 +300,7 @@ class ServerReads:
     async def fetch(
         self, ids: Sequence[PointId], fields: Sequence[str], dense: bool
     ) -> list[FoundPoint]:
-        """Return those of these points that exist."""
+        """Return the points of these ids that exist."""
         vectors = [DENSE] if dense else False
         found = await self._retrieve(ids, list(fields), vectors)
         return [_found(record) for record in found]
@@ -321,7 +321,7 @@ class ServerReads:
 
     @property
     def _whole_points(self) -> int:
-        """How many points with their vectors are read at once."""
+        """Number of points with vectors in one read."""
         return max(1, min(READ_POINTS, READ_NUMBERS // self._vector_db.embedding_dimension))
 
     async def scroll(self, filter_: Json, limit: int) -> list[FoundPoint]:
@@ -345,7 +345,7 @@ class ServerReads:
 
     @property
     def _page(self) -> int:
-        """How many points without their vectors are read at once."""
+        """Number of points without vectors in one read."""
         return min(SCROLL_BATCH, self._limits.max_query_limit or UNLIMITED)
 
     async def count(self, filter_: Json | None = None) -> int:

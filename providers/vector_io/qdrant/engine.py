@@ -68,7 +68,7 @@ class QdrantEngine(Engine):
 
     Args:
         collection: The collection, which exists.
-        statistics_max_age_seconds: Most age of what BM25 knows of other processes' writes.
+        statistics_max_age_seconds: Maximum age of the statistics of other processes' writes.
     """
 
     has_term_statistics = True
@@ -81,7 +81,7 @@ class QdrantEngine(Engine):
         self._keywords = Keywords(vector_db, collection, statistics_max_age_seconds)
 
     async def reindex(self) -> None:
-        """Write anew the chunks that an older version of the layout or the analyzer has stored.
+        """Rewrite the chunks that an older version of the layout or the analyzer has stored.
 
         Done when an index is opened. The new version is recorded before, so that a process of the
         older version that opens the collection from now on is refused. It can undo a write of the
@@ -269,7 +269,7 @@ class ServerCollection(ServerReads):
     async def replace(self, points: Sequence[Point], stale: Json | None) -> None:
         """Write points, then drop the others that passed `stale` before.
 
-        An upsert that fails is undone where the server can still be reached. Once all are written
+        An upsert that fails is undone if the server can still be reached. Once all are written
         nothing is: the server may have deleted the old points whatever became of its answer, and
         two versions for a while are better than none. What another process adds to `stale` in the
         meantime stays, too.

@@ -28,7 +28,7 @@ from corral.providers.vector_io.qdrant.client import ServerReads
 from corral.providers.vector_io.qdrant.records import FoundPoint
 
 RECOUNT_AFTER = 0.25
-"""Share of the chunks that a process adds before it counts anew for its next write."""
+"""Share of the chunks that a process adds before it counts again for its next write."""
 
 MOST_COUNTS = 256
 """Query terms that are counted one by one; of more, blocks that no chunk holds are skipped."""
@@ -42,7 +42,7 @@ class Keywords:
 
     Args:
         vector_db: The registration; its language and field weights decide the terms.
-        max_age_seconds: Most age of the statistics where another process writes.
+        max_age_seconds: Maximum age of the statistics if another process writes.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Keywords:
         self._added_chunks = self._added_terms = 0
 
     def forget(self) -> None:
-        """Count anew for the next query: a write has ended."""
+        """Count again for the next query: a write has ended."""
         self._kept.forget()
 
     async def encode(self, chunks: Sequence[Chunk]) -> list[SparseChunk]:
-        """Return what is stored of the words of new chunks."""
+        """Return the stored form of the words of new chunks."""
         terms = await asyncio.to_thread(
             lambda: [chunk_terms(chunk, self._weights, self._analyzer) for chunk in chunks]
         )
@@ -70,7 +70,7 @@ class Keywords:
         return [sparse_chunk(one, reference) for one in terms]
 
     async def term_statistics(self, query_string: str) -> TermStatistics:
-        """Return what `search` ranks a query by."""
+        """Return the query vector for `search`."""
         query = SparseQuery(query_string, self._analyzer)
         return query.statistics(*await self._kept.read(query.keys))
 
@@ -123,7 +123,7 @@ class Keywords:
         return found
 
     async def _frequencies(self, keys: Sequence[int]) -> list[int]:
-        """Return how many chunks hold each term. Of very many most are unused: these go first."""
+        """Return the number of chunks with each term; drops unused terms if there are too many."""
         used: Sequence[int] = keys
         if len(keys) > MOST_COUNTS:
             blocks = [keys[start : start + BLOCK] for start in range(0, len(keys), BLOCK)]

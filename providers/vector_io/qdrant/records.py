@@ -1,9 +1,9 @@
-"""What a Qdrant point holds of a chunk, on a server, and the requests that write points.
+"""The Qdrant point of a chunk on a server, and the requests that write points.
 
 A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings. Its vectors are
 `dense` and `bm25` (ranking/sparse.py). Its payload:
 
-    chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, where there is one)
+    chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, if there is one)
                      the chunk as it came: JSON text, because an engine's own numbers and nulls
                      are not Python's
     embedding        base64 of float32, only where `dense` is not what was sent (see `searched`)
@@ -74,7 +74,7 @@ LAYOUT = 3
 """Raise it with every change of what a point holds or of how it is indexed."""
 
 VERSION = 1_000 * LAYOUT + ANALYZER_VERSION
-"""What is stored by another version is written anew when it is opened, never downwards."""
+"""An older version's data is rewritten when it is opened; a newer version's is refused."""
 
 TEXT_BYTES = 24
 """Strings are ordered natively by their first 24 bytes of UTF-8, whose order is that of code
@@ -86,7 +86,7 @@ _PREFIX_BITS = 53 - _LEVEL_BITS  # a double, as engines compare it, holds 53 bit
 
 BATCH_POINTS = 1_000
 BATCH_BYTES = 4 * 2**20
-"""Most of one request: the event loop joins and writes its body, 2 ms for each MiB. A server
+"""Maximum size of a request: the event loop joins and writes its body, 2 ms a MiB. A server
 refuses more than 32 MiB unless it is told otherwise."""
 
 GRPC_BYTES = 2 * 2**20
@@ -115,8 +115,8 @@ class FoundPoint:
     Attributes:
         id: Its UUID, as the engine gives and takes it.
         payload: The fields asked for, as far as it has them; `words` is unpacked.
-        score: As the engine computed it; 0 where nothing was searched.
-        dense: Its dense vector; empty where it was not asked for.
+        score: As the engine computed it; 0 if nothing was searched.
+        dense: Its dense vector; empty if it was not asked for.
     """
 
     id: PointId
@@ -138,7 +138,7 @@ def point_id(chunk_id: str) -> str:
 
 
 def searched(vector_db: VectorDB, embedding: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what is stored or searched as `dense` for an embedding: itself, or its direction."""
+    """Return the `dense` vector of an embedding: itself, or its direction."""
     return direction(embedding) if stores_direction(vector_db) else embedding
 
 
@@ -175,7 +175,7 @@ def make_point(
 
 
 def unpacked(payload: Mapping[str, Any]) -> Json:
-    """Return a payload whose `words`, where it has them, are those of `sparse.packed`."""
+    """Return a payload with `words`, if it has them, as `sparse.packed` writes them."""
     if "words" not in payload:
         return dict(payload)
     data = base64.b64decode(payload["words"])
@@ -254,7 +254,7 @@ async def batches(
 
 
 def structs(points: Sequence[Point]) -> Iterator[models.PointStruct]:
-    """Yield points as the client knows them, each made when it is asked for."""
+    """Yield the client's points, each converted when it is needed."""
     for point in points:
         vectors: dict[str, Any] = {DENSE: point.dense.tolist()}
         if point.sparse[0]:

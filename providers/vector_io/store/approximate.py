@@ -163,7 +163,7 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
     Args:
         lend: Lends a connection to the chunk file, outside a transaction.
         name: The index's name in messages and threads.
-        build_from: Fewest chunks for which a base is built; None for never.
+        build_from: Minimum number of chunks for which a base is built; None for never.
         growth: Share of the base's rows that the copy may reach before both become a new base.
 
     Attributes:

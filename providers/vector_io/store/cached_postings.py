@@ -3,7 +3,7 @@
 Of a term, memory holds the rows that hold it, and for each row a number that stands for the pair
 (frequency of the term, length of the chunk): 5 or 6 bytes a posting. Pairs are few, and BM25 knows
 nothing else of a chunk. So when the average length moves with a write, the weights of the pairs
-are computed anew, not those of the postings, and they are BM25's to the last bit.
+are computed again, not those of the postings, and they are BM25's to the last bit.
 
 After a write, a term's new postings are those in rows above the last one that it was read at; those
 of deleted rows leave. FTS5 is asked for a term's new postings when a query next has the term.
@@ -55,7 +55,7 @@ class Snapshot:
     """One state of the file, as postings are read and weighed in it.
 
     Attributes:
-        lengths: By row number, the number of a chunk's terms plus one; 0 where there is no chunk.
+        lengths: By row number, the number of a chunk's terms plus one; 0 if there is no chunk.
         total: Number of terms of all chunks.
     """
 
@@ -93,7 +93,7 @@ class CachedPostings:
     Args:
         weights: Of FTS5's columns. The first half of them has the words, whose number is a chunk's
             length; a chunk without words is as long as the other half.
-        most_bytes: Most memory for postings. Lengths take 4 bytes a row besides.
+        most_bytes: Maximum memory for postings. Lengths take 4 bytes a row besides.
     """
 
     def __init__(self, weights: Sequence[float], most_bytes: int) -> None:

@@ -87,7 +87,7 @@ def _followed(
 
 
 def _read(connection: apsw.Connection, filter_: Filter, after_row: int) -> RowSet:
-    """Return what passes of the rows above one; a negated set names only such rows either."""
+    """Return the passing rows above a row; a negated set names only such rows, too."""
     if isinstance(filter_, Comparison):
         return _compare(connection, filter_, after_row)
     parts = (_read(connection, part, after_row) for part in filter_.filters)

@@ -56,7 +56,7 @@ class View:
         k: int,
         allowed: RowSet | None,
     ) -> Callable[[], tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Return what finds the rows that can be among the k nearest, with their embeddings.
+        """Return a function for the rows that can be among the k nearest, with their embeddings.
 
         Until it is called, its query waits for a pass over the codes to share.
 
@@ -104,8 +104,8 @@ def read_embeddings(
 
     Args:
         connection: In a read transaction that lasts for the whole iteration.
-        after_row: The row above which to begin, 0 for all.
-        at_most: How many rows in all, -1 for no limit.
+        after_row: Yield the rows above this one; 0 for all.
+        at_most: Maximum number of rows, -1 for no limit.
     """
     query = "SELECT row, squared_norm, embedding FROM embeddings WHERE row > ? ORDER BY row LIMIT ?"
     cursor = connection.execute(query, (after_row, at_most))
@@ -267,7 +267,7 @@ class MemoryCopy:
             setattr(self, name, new)
 
     def _empty(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
-        """Return a new array; that of the codes is in a file where they are many."""
+        """Return a new array; many codes are in a file."""
         is_codes = len(shape) == 2
         if not is_codes or shape[0] * (self._dimension + BYTES_BESIDES) <= self._most_bytes:
             return np.empty(shape, dtype=kind)

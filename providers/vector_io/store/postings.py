@@ -3,7 +3,7 @@
 FTS5 stores the inverted index, transactionally; the ranking is Corral's one definition of BM25
 (`bm25.py`). FTS5's own `rank` does not serve, for two reasons: it cuts idf off at 1e-6 for a term
 that more than half of the chunks hold, so that in a small vector DB every score is next to nothing;
-and it scores every match of a common word anew in each query. Here each term's postings are read
+and it scores every match of a common word again in each query. Here each term's postings are read
 once, kept as arrays that follow the file (`cached_postings.py`), within a bound, and added up.
 Common words are the ones that stay in memory.
 
@@ -67,7 +67,7 @@ class KeywordIndex:
         field_weights: Weight by field: `content`, or a metadata key whose text (or list of texts)
             is searched too.
         language: Name of the language for stemming and stop words.
-        memory_mib: Most memory for postings, in MiB.
+        memory_mib: Maximum memory for postings, in MiB.
 
     Attributes:
         columns: The names of the FTS5 table's columns.

@@ -124,7 +124,7 @@ class Connection:
         time is over, over REST here, twice. Every request of this provider may be repeated.
 
         Args:
-            work: Makes one request; called anew for each attempt.
+            work: Makes one request; called once for each attempt.
         """
 
         async def attempt() -> T:
@@ -204,7 +204,7 @@ class Connection:
 
 
 async def waiting(client: WeaviateAsyncClient, name: str) -> int:
-    """Return how many vectors of a collection wait to be indexed, over all its replicas."""
+    """Return the number of a collection's vectors that wait to be indexed, over all replicas."""
     try:
         nodes = await client.cluster.nodes(name, output="verbose")
     except UnexpectedStatusCodeError as error:
@@ -284,7 +284,7 @@ class CollectionReads:
         return True
 
     async def check_layout(self) -> None:
-        """Refuse a newer layout, and record ours where none is recorded.
+        """Refuse a newer layout, and record ours if none is recorded.
 
         Raises:
             NotFound: The collection is gone.
@@ -297,7 +297,7 @@ class CollectionReads:
             await self._request(lambda native: native.config.update(description=description))
 
     async def require(self) -> int:
-        """Return the layout of the collection; 0 where none is recorded.
+        """Return the layout of the collection; 0 if none is recorded.
 
         Raises:
             NotFound: It is gone; one that Weaviate has made up in its place is dropped.
@@ -444,7 +444,7 @@ class CollectionReads:
         )
 
     async def _description(self) -> str | None:
-        """Return the description, "" for none; None where there is no collection."""
+        """Return the description, "" for none; None if there is no collection."""
 
         async def describe(client: WeaviateAsyncClient) -> str | None:
             try:

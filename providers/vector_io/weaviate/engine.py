@@ -68,8 +68,8 @@ class WeaviateEngine(Engine):
 
     Args:
         collection: The collection, which exists.
-        undo_seconds: How long cleaning up after a failed write may take.
-        statistics_max_age_seconds: Most age of what BM25 knows of other processes' writes.
+        undo_seconds: Maximum time for cleaning up after a failed write.
+        statistics_max_age_seconds: Maximum age of the statistics of other processes' writes.
     """
 
     has_term_statistics = True
@@ -89,7 +89,7 @@ class WeaviateEngine(Engine):
         self._writing = asyncio.Lock()
 
     async def prepare(self) -> None:
-        """Refuse a newer layout, and find terms anew that another version of the analyzer stored.
+        """Refuse a newer layout, and analyze again if another version of the analyzer stored terms.
 
         Done when an index is opened. It can undo a write of the same chunk by another process in
         the same moment, which only an upgrade of one server beside others can meet.

@@ -1,7 +1,7 @@
 """BM25 by Corral's definition for what Weaviate's own BM25 proposes.
 
 Weaviate ranks by the same words with the same k1, b and idf, but keeps its own average length and
-knows no field weights. So its scores only propose: each proposal is scored anew from the exact
+knows no field weights. So its scores only propose: each proposal is scored again from the exact
 frequencies stored in it, and with the statistics of the moment, which Weaviate counts. The ratio of
 the two scores, as seen so far, tells how good a chunk can be that was not proposed yet.
 """
@@ -44,7 +44,7 @@ COUNTED_TOGETHER = 100
 """Terms of a long query of which Weaviate is first asked whether any chunk holds one."""
 
 _SLACK = 1.05
-"""The largest ratio there is to the largest one seen, where all field weights are whole numbers."""
+"""The largest ratio there is to the largest one seen, if all field weights are whole numbers."""
 
 
 class Keywords:
@@ -52,7 +52,7 @@ class Keywords:
 
     Args:
         vector_db: The registration; its language and field weights decide the terms.
-        max_age_seconds: Most age of the statistics where another process writes.
+        max_age_seconds: Maximum age of the statistics if another process writes.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Keywords:
         )
 
     def forget(self) -> None:
-        """Count anew for the next query: a write has ended."""
+        """Count again for the next query: a write has ended."""
         self._kept.forget()
 
     def terms(self, chunk: Chunk) -> ChunkTerms:
@@ -75,7 +75,7 @@ class Keywords:
         return chunk_terms(chunk, self._weights, self._analyzer)
 
     async def term_statistics(self, query_string: str) -> TermStatistics:
-        """Return what `search` ranks a query by."""
+        """Return the terms of a query for `search`."""
         terms = SparseQuery(query_string, self._analyzer).terms
         known, numbers = await self._kept.read(terms)
         return replace(known, holding=dict(zip(terms, numbers, strict=True)))
@@ -98,7 +98,7 @@ class Keywords:
         return KeywordLeg(found, search.greatest() if found else 1.0)
 
     async def _count(self, terms: Sequence[str]) -> list[int]:
-        """Return how many chunks hold each term.
+        """Return the number of chunks that contain each term.
 
         A term is a request, so of many terms those that no chunk holds are ruled out in groups.
         """
@@ -202,7 +202,7 @@ class _Search:
             self.statistics, self.holding = await self.kept.read(self.query.terms)
 
     async def _count_new(self, words: Sequence[Mapping[str, float]]) -> None:
-        """Count anew the terms that no chunk held: one with them came while Weaviate searched."""
+        """Count the terms without a chunk again: a chunk was added while Weaviate searched."""
         numbers = zip(self.query.terms, self.holding, strict=True)
         new = [term for term, n in numbers if not n and any(term in held for held in words)]
         if new:

@@ -1,9 +1,9 @@
-"""What a Weaviate object holds of a chunk.
+"""The Weaviate object of a chunk.
 
 An object's id is a UUID made of the chunk_id, since Weaviate takes no other strings. Its vector is
 `dense`; its properties:
 
-    chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, where there is one)
+    chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, if there is one)
                  the chunk as it came; none is indexed
     embedding    base64 of float32, only under cosine without `normalize`: Weaviate may bring
                  vectors to length 1 there, and `dense` is the direction from the start
@@ -58,7 +58,7 @@ ALL_PROPERTIES = (
 )  # fmt: skip
 
 MOST_REPEATS = 8
-"""Most times that a word is repeated in `terms`; BM25 at k1 1.2 gives a ninth next to nothing."""
+"""Maximum repetitions of a word in `terms`; BM25 at k1 1.2 gives a ninth next to nothing."""
 
 VECTOR = "dense"
 """The name of the vector."""
@@ -97,8 +97,8 @@ class StoredObject:
     Attributes:
         id: Its UUID.
         properties: All of them, or those that were asked for, as far as it has them.
-        dense: Its vector; empty where it was not asked for.
-        score: Weaviate's BM25 or its distance to the vector; 0 where nothing was searched.
+        dense: Its vector; empty if it was not asked for.
+        score: Weaviate's BM25 or its distance to the vector; 0 if nothing was searched.
     """
 
     id: str
@@ -154,7 +154,7 @@ def _terms_text(terms: ChunkTerms) -> str:
 
 
 def repeats(frequency: float) -> int:
-    """Return how often `terms` holds a term of this frequency."""
+    """Return the repetitions in `terms` of a term of this frequency."""
     return min(MOST_REPEATS, max(1, round(frequency)))
 
 

@@ -89,7 +89,7 @@ def answers(draw: st.DrawFn) -> tuple[list[ContextHit], Neighbors]:
     return ranked, draw(st.sampled_from([{}, {"b": others}, {"a": {}, "b": others}]))
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(answers(), CONFIGS, st.sampled_from([None, 1, 2]))
 def test_the_budget_holds_and_nothing_is_untold(
     answer: tuple[list[ContextHit], Neighbors], config: dict[str, Any], cap: int | None

@@ -1,4 +1,4 @@
-"""20,000 embeddings with the structure of real ones, and how many of the true nearest are found."""
+"""12,000 embeddings with the structure of real ones, and how many of the true nearest are found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from corral.api.vector_dbs import VectorDB
 
 from .registrations import registration
 
-COUNT = 20_000
+COUNT = 12_000
+"""More than the chunks from which each engine builds its index by default."""
 DIMENSION = 48
 TOPICS = 150
 FEW_TOPICS = 40

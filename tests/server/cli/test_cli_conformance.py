@@ -28,16 +28,16 @@ Corral = Callable[..., Result]
 IGNORES_FILTERS = """
 from dataclasses import replace
 
-from corral.api.engine import Engine
 from corral.providers.vector_io.memory import SPEC as MEMORY
 from corral.providers.vector_io.memory.provider import MemoryProvider
 from corral.providers.vector_io.store.engine import ChunkFileEngine
 
-SPEC = replace(MEMORY, provider_type="inline::careless", factory="careless:create")
+VECTORS = replace(MEMORY.capabilities, keyword="no", hybrid="no", fuzzy=False)
+SPEC = replace(
+    MEMORY, provider_type="inline::careless", factory="careless:create", capabilities=VECTORS
+)
 
 class Careless(ChunkFileEngine):
-    search_hybrid = Engine.search_hybrid  # of the two legs
-
     async def search_vector(self, embedding, k, filters):
         return await super().search_vector(embedding, k, None)
 
@@ -123,7 +123,7 @@ def test_a_defect_is_named_with_its_rule(tmp_path: Path, home: Path) -> None:
     groups = report["groups"]
     assert report["conforms"] is False
     assert {name for name, one in groups.items() if one["outcome"] == "failed"} == {
-        "filter", "hybrid", "differential", "acl", "confidence"
+        "filter", "differential", "acl"
     }  # fmt: skip
     assert groups["persistence"]["outcome"] == "not applicable"
     assert groups["filter"]["failed"] <= len(groups["filter"]["failures"])

@@ -129,10 +129,18 @@ def test_cancelling_takes_yes(corral: Corral) -> None:
 LONG = "the-minutes-of-the-board-of-the-farm-" * 4
 
 
+DOCUMENTS = ["documents", "list", LONG]
+
+
 @pytest.mark.parametrize(
-    ("columns", "kind"), [(20, "xterm"), (100, "xterm"), (80, "dumb"), (None, "")], ids=str
+    ("columns", "kind", "what"),
+    [
+        (20, "xterm", DOCUMENTS),
+        (80, "dumb", DOCUMENTS),
+        (None, "", DOCUMENTS),
+        (20, "xterm", ["dbs", "list"]),
+    ],
 )
-@pytest.mark.parametrize("what", [["dbs", "list"], ["documents", "list", LONG]], ids=["dbs", "ids"])
 def test_an_id_stays_in_one_line(
     corral: Corral, tmp_path: Path, columns: int | None, kind: str, what: list[str]
 ) -> None:

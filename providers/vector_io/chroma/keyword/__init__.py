@@ -1,7 +1,7 @@
-"""What Chroma cannot search, in one SQLite file beside it: words, and metadata of every kind.
+"""A SQLite file for searches that Chroma lacks: words, and metadata of every kind.
 
 The file is a mirror of the collection and nothing else: it follows before each search that needs it
-(`journal.py` says how), and is rebuilt where it is missing, damaged or out of date.
+(`journal.py` says how), and is rebuilt if it is missing, damaged or out of date.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ T = TypeVar("T")
 LAYOUT = 2
 """Changes with the tables: its schema version. A file of an older layout is rebuilt."""
 BUSY_SECONDS = 60
-"""How long a process waits for another one that brings the file up to date."""
+"""Maximum wait for another process that updates the file."""
 FRESH_SECONDS = 86_400
-"""How long a file at its head may go without being marked as such."""
+"""Maximum time before a file that is up to date is marked as such."""
 
 _TABLES = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;
@@ -95,7 +95,7 @@ class Mirror:
     Args:
         path: Its file, which need not exist.
         collection: What it mirrors; a file of another collection is rebuilt.
-        memory_mib: Most memory for cached postings, in MiB.
+        memory_mib: Maximum memory for cached postings, in MiB.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Mirror:
             if _age_seconds(connection) > RETIRED_SECONDS / 2:
                 self._clear(connection)
             known = _head(connection)
-            # Where another thread or process was faster, what was read may be older than the file.
+            # If another thread or process was faster, the read rows may be older than the file.
             head = read_news(self._collection, known, news if known == before else None)
             if head != known:
                 self._catch_up(connection, known, head)
@@ -281,7 +281,7 @@ class Mirror:
         return self._keyword.candidates(connection, text, k, allowed, by, fuzzy=fuzzy)
 
     def statistics(self, connection: apsw.Connection, text: str, *, fuzzy: bool) -> TermStatistics:
-        """Return what `search` ranks a text by."""
+        """Return the terms of a text for `search`."""
         return self._keyword.statistics(connection, text, fuzzy=fuzzy)
 
 
@@ -291,7 +291,7 @@ def _head(connection: apsw.Connection) -> Head:
 
 
 def _age_seconds(connection: apsw.Connection) -> float:
-    """Return how long ago the file was found to be at its head."""
+    """Return the seconds since the file was last up to date."""
     return time.time() - float(_text(connection, "followed_at"))
 
 

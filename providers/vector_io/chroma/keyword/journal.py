@@ -72,7 +72,7 @@ class Head:
 
     @classmethod
     def load(cls, text: str) -> Head:
-        """Return what `dump` made a text of."""
+        """Return the value that `dump` wrote as text."""
         count, *rest = json.loads(text)
         markers = frozenset(one for one in rest if isinstance(one, str))
         folded = frozenset((one[0], one[1]) for one in rest if isinstance(one, list))
@@ -153,7 +153,7 @@ def fold(collection: Collection, most: int, own: str = "", needed: Container[int
     """Replace all markers and ledgers by one ledger, if there are more than so many.
 
     Args:
-        most: How many may lie there.
+        most: Maximum number of markers to leave.
         own: The caller's writer.
         needed: Those of its numbers that a reader may still need.
     """

@@ -25,15 +25,15 @@ class KeywordSearch(ABC):
     """A search of the keyword index, in one statement unless a subclass needs more.
 
     Attributes:
-        greatest: As `KeywordLeg` says, known once it has begun; None where it is unknown.
-        kept: Whether all its statements are kept, and their best plans suit any values.
+        greatest: As `KeywordLeg` says, known once it has begun; None if it is unknown.
+        kept: True if all its statements are kept, and their best plans suit any values.
     """
 
     greatest: float | None = None
     kept: bool = False
 
     async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
-        """Read what the first statement is made of; takes what `statement` takes."""
+        """Read the values for the first statement; takes the arguments of `statement`."""
 
     @abstractmethod
     async def statement(
@@ -72,8 +72,8 @@ class KeywordIndex(ABC):
     """The keyword index of one vector DB. By default PostgreSQL fills it from the chunks by itself.
 
     Attributes:
-        kind: Names what is stored; another kind makes the index anew.
-        version: Of the analyzer; another version makes the index anew.
+        kind: The name of the stored form; an index of another kind is rebuilt.
+        version: The analyzer's version; an index of another version is rebuilt.
     """
 
     kind: str
@@ -84,7 +84,7 @@ class KeywordIndex(ABC):
         """Make the tables or columns, empty."""
 
     def analyze(self, chunk: Chunk) -> ChunkTerms:
-        """Return what of a chunk is indexed. Needs no connection."""
+        """Return the indexed form of a chunk. Needs no connection."""
         return ChunkTerms({}, 0)
 
     async def add(
@@ -100,7 +100,7 @@ class KeywordIndex(ABC):
     def search(
         self, query: str, where: sql.Composable | None, by: TermStatistics | None = None
     ) -> KeywordSearch | None:
-        """Return the search for the words of any text, joined by OR; None where it has no term.
+        """Return the search for the words of any text, joined by OR; None if it has no term.
 
         Args:
             query: Any text.
@@ -110,7 +110,7 @@ class KeywordIndex(ABC):
 
 
 async def update_keywords(connection: Connection, tables: Tables, keyword: KeywordIndex) -> None:
-    """Make the keyword index anew if another kind or version is there, in a transaction."""
+    """Rebuild the keyword index if it has another kind or version, in a transaction."""
     stored = await connection.row(tables.sql("SELECT keyword, analyzer FROM {state}"))
     if stored == (keyword.kind, keyword.version):
         return

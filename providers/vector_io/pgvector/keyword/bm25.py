@@ -116,7 +116,7 @@ class Bm25(KeywordIndex):
         block_rows = self._tables.tuning.block_rows
         blocks = sorted({row // block_rows for row in rows})
         inverted = held.inverted(rows, block_rows)
-        if blocks[0] not in segments[-1:]:  # nobody has written to these blocks before
+        if blocks[0] not in segments[-1:]:  # these blocks are new
             copy = self._tables.sql("COPY {postings} FROM STDIN (FORMAT binary)")
             await connection.copy_rows(copy, [inverted.copied()])
         else:
@@ -166,7 +166,7 @@ class Bm25(KeywordIndex):
         return segments, fresh
 
     async def _extend(self, connection: Connection, segments: list[int], fresh: int) -> None:
-        """Note new segments; merge those of one block where they are many, but for the last."""
+        """Note new segments; merge the segments of a block if they are many, except the last."""
         if fresh > self._tables.tuning.max_blocks:
             segments = await self._merge(connection, segments, len(segments) - fresh)
             fresh = 1
@@ -190,7 +190,7 @@ class Bm25(KeywordIndex):
         pieces: Sequence[tuple[int, int]],
         rows: NDArray[np.int64],
     ) -> None:
-        """Write pieces (block, key) anew without the postings of some rows."""
+        """Rewrite pieces (block, key) without the postings of some rows."""
         blocks, keys = zip(*pieces, strict=True)
         async with connection.cursor(binary=True) as cursor:
             await cursor.execute(self._tables.sql(_HOLDING), (array(blocks), array(keys)))

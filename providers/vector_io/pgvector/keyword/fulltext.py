@@ -31,7 +31,7 @@ MOST_CHARACTERS = 200_000
 MOST_WORDS = 1000
 """Words of a query that are searched for: a tsquery is limited, too."""
 
-# All rows are written anew: without the index on embeddings, which is made again at the end.
+# All rows are rewritten, without the index on embeddings, which is rebuilt at the end.
 _CREATE = """
 DROP INDEX IF EXISTS {schema}.{hnsw};
 UPDATE {state} SET hnsw_below = 0;
@@ -74,7 +74,7 @@ class FullText(KeywordIndex):
     Args:
         tables: Its tables.
         configuration: Name of the text search configuration; None for the one that is named as the
-            language of the vector DB, or `simple` where there is none.
+            language of the vector DB, or `simple` if there is none.
 
     Raises:
         InvalidRequest: The registration gives weight to a field that has no column.
@@ -132,7 +132,7 @@ class FullText(KeywordIndex):
 
 
 class FullTextSearch(KeywordSearch):
-    """A search in one statement, with more parameters than `k` and the filter's."""
+    """A search in one statement, with its own parameters beside `k` and the filter's."""
 
     def __init__(self, statement: sql.Composed, parameters: dict[str, Any]) -> None:
         self._statement = Statement(statement.as_bytes(None))
@@ -146,7 +146,7 @@ class FullTextSearch(KeywordSearch):
 
 
 async def configuration(connection: Connection, named: str | None, language: str) -> str:
-    """Return the text search configuration that is named, or the language's, or `simple`.
+    """Return the configured text search configuration, or the language's, or `simple`.
 
     Raises:
         ConfigError: There is none of the name in the settings.
@@ -163,7 +163,7 @@ async def configuration(connection: Connection, named: str | None, language: str
 
 
 def asked(configuration: str) -> sql.Composed:
-    """Return `ASKED` for a text search configuration, or `simple` where there is none so named."""
+    """Return `ASKED` for a text search configuration, or `simple` if there is none so named."""
     language = sql.SQL(
         "coalesce((SELECT oid::regconfig FROM pg_ts_config WHERE cfgname = {} LIMIT 1),"
         " 'simple'::regconfig)"

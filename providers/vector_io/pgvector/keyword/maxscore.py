@@ -49,7 +49,7 @@ USUAL = 0.25
 known, which costs time only."""
 
 MOST_TERMS_LOOKED_UP = 100
-"""Most terms that are looked up in a chunk."""
+"""Maximum number of terms that are looked up in a chunk."""
 
 # OFFSET 0: one look into the index a piece, whatever the planner thinks of new tables.
 _POSTINGS = """
@@ -162,7 +162,7 @@ class Bm25Search(KeywordSearch):
         return [tuple(sorted(held[row])) for row in rows]
 
     async def statistics(self, connection: Connection) -> TermStatistics:
-        """Return what the search ranks by, without postings."""
+        """Return the terms of the search, without postings."""
         await self._read(connection, {}, self._terms, 0)
         held = {self._terms[key]: number for key, number in self._chunks.items()}
         return replace(self._own, holding=held)
@@ -282,7 +282,7 @@ class Bm25Search(KeywordSearch):
             connection: In a transaction.
             parameters: Of the filter.
             keys: Of the terms, none of them read.
-            budget: How many postings at most.
+            budget: Maximum number of postings.
         """
         statement = self._statement("postings", self._reading)
         asked = {**parameters, "keys": array(keys), "budget": budget}

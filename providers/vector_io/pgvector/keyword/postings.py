@@ -19,9 +19,9 @@ from corral.providers.vector_io.kit import copy_format
 from corral.providers.vector_io.kit.sparse import term_key
 
 POSTING = np.dtype([("row", "<u4"), ("frequency", "<f4"), ("length", "<u4")])
-"""A record; part of the stored format. Of the number of its row the lower half."""
+"""A record of the stored format, with the lower half of its row number."""
 UPPER_HALF = 2**32
-"""Where a number of a row has more than its lower half, which that of the segment then tells."""
+"""Factor of the upper half of a row number, which the segment holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Entries:
     """The terms of some rows, one value for each pair of a row and a term, rows in turn.
 
     Attributes:
-        counts: How many terms each row has.
+        counts: Number of terms of each row.
         lengths: The length of each row.
         keys: Keys of the terms, shape (sum of counts,), int64.
-        frequencies: How often, float32.
+        frequencies: Term frequencies, float32.
     """
 
     counts: list[int]
@@ -111,7 +111,7 @@ class Pieces:
     """Pieces as they were read.
 
     Attributes:
-        sizes: How many postings each has, shape (n,).
+        sizes: Number of postings of each, shape (n,).
         rows: The row of each posting, one piece after the other.
         posted: The postings.
     """

@@ -18,7 +18,7 @@ SCORED_AT_ONCE = 8192
 """Postings that are scored at a time."""
 
 KEPT_BYTES = 2**24
-"""What a question of very common words needs at a time, with room to spare."""
+"""Memory for a question of very common words, with room to spare."""
 
 Scores = NDArray[np.float64]
 RowScores = tuple[NDArray[np.int64], Scores]
@@ -60,7 +60,7 @@ def keep_memory() -> None:
 
 
 def kth_best(scores: Scores, k: int) -> float:
-    """Return the k-th best score, 0 where there are fewer."""
+    """Return the k-th best score, 0 if there are fewer."""
     return (
         float(np.partition(scores, len(scores) - k)[len(scores) - k]) if len(scores) >= k else 0.0
     )

@@ -76,7 +76,7 @@ ORDER BY attnum
 class AttachedEngine(Engine):
     """Searches the rows of someone's table. Keywords are PostgreSQL's full text search.
 
-    Whether vector search is exact is up to the table: an index on its embeddings is used.
+    Vector search is exact unless the table has an index on its embeddings.
 
     Args:
         vector_db: The registration; its dimension and metric are those of the table.

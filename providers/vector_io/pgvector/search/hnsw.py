@@ -59,7 +59,7 @@ SELECT set_config('maintenance_work_mem', greatest(
 
 @dataclass(frozen=True, slots=True)
 class HnswKey:
-    """What an HNSW index holds of an embedding, and by which operator it is ordered."""
+    """The indexed expression of an embedding, and the operator that orders it."""
 
     operator: Operator
     operator_class: LiteralString
@@ -78,7 +78,7 @@ class HnswKey:
 
 
 def hnsw_key(vector_db: VectorDB, operator: Operator) -> HnswKey | None:
-    """Return what an index for these embeddings holds, None where pgvector has none for them.
+    """Return the indexed type for these embeddings; None if pgvector cannot index them.
 
     Half precision ends at 65,504: it serves embeddings of length 1, and others beyond `MOST_FLOAT`
     dimensions, made so where lengths do not count.
@@ -96,14 +96,14 @@ class HnswIndex:
 
     Args:
         tables: Its tables.
-        key: What the index holds; None where there is none.
+        key: The indexed expression; None without an index.
         database: The provider's connections.
 
     Attributes:
         key: As given.
         below: Rows below it are in the index. Where another process has built it anew, the true
             number is larger: then a search compares more rows one by one than it must.
-        holds_all: Whether all chunks were in it when last seen, and more than are compared exactly.
+        holds_all: True if it last held all chunks, and more than are compared exactly.
         renewal: The build that waits for the end of a load.
     """
 
@@ -117,11 +117,11 @@ class HnswIndex:
         self.renewal = Debouncer(self._build, tables.tuning.quiet_seconds)
 
     async def settle(self, count: int, loaded: int, below: int) -> None:
-        """Build it where that is due.
+        """Build it if a build is due.
 
         Args:
-            count: How many chunks there are.
-            loaded: How many of them loads have written since the index was built.
+            count: Number of chunks.
+            loaded: Number of chunks that loads have written since the index was built.
             below: The row that it ends below; 0 without one.
         """
         self.notice(below, loaded, count)
@@ -145,7 +145,7 @@ class HnswIndex:
         """Build it.
 
         Without it every answer stays right and only takes longer, so a failure here does not make
-        a stored write fail; the next process tries again, and where the server was away or the
+        a stored write fail; the next process tries again, and if the server was away or the
         build was cancelled, the next write.
         """
         key = self.key
@@ -168,9 +168,9 @@ class HnswIndex:
 async def _built(
     connection: Connection, tables: Tables, key: HnswKey, config: PgvectorConfig
 ) -> int:
-    """Build the index anew with all rows; return the row that it ends below.
+    """Rebuild the index with all rows; return the row that it ends below.
 
-    Writers wait meanwhile, readers do not. Where another process has just done so, does nothing.
+    Writers wait during the build, readers do not. Does nothing if another process has just done it.
     """
     async with connection.transaction():
         await connection.take_time()
@@ -194,7 +194,7 @@ async def _built(
 
 
 async def _create(connection: Connection, create: sql.Composed) -> None:
-    """Run the statement, with workers where they have the memory that they share."""
+    """Run the statement, with workers if they have the memory that they share."""
     try:
         async with connection.transaction():
             await connection.execute(create)
@@ -205,6 +205,6 @@ async def _create(connection: Connection, create: sql.Composed) -> None:
 
 
 def _bytes_to_build(count: int, tables: Tables, config: PgvectorConfig) -> int:
-    """Return how much memory lets the whole index be built in memory, as far as that may go."""
+    """Return the memory for building the whole index in memory, within the limit."""
     one = 4 * tables.vector_db.embedding_dimension + 32 * config.hnsw_m + 400
     return min(int(1.1 * count * one), config.hnsw_build_memory_mib * 2**20)

@@ -37,7 +37,7 @@ class Legs:
         tables: The tables of the vector DB.
         vectors: Its vector search.
         role: As whom restricted principals read.
-        whole: Whether to bring the chunks, too.
+        whole: True to bring the chunks, too.
     """
 
     tables: Tables
@@ -52,13 +52,13 @@ class Legs:
         search: KeywordSearch | None,
         parameters: Mapping[str, Any],
     ) -> tuple[list[Candidate], Sequence[Candidate]] | None:
-        """Return what the vector leg and the keyword leg find, best first; none of a leg not asked.
+        """Return the hits of the vector leg and of the keyword leg, best first.
 
         The server looks for the nearest while this process adds up postings.
 
         Args:
             connection: Idle.
-            vector: One of `VectorSearch.searches`; None comes back where it does not suffice.
+            vector: One of `VectorSearch.searches`; None comes back if it does not suffice.
             search: Of the keyword index, not yet begun.
             parameters: `k`, `candidates`, `embedding`, and the filter's parameters.
         """
@@ -90,7 +90,7 @@ class Legs:
     ) -> AsyncCursor[Row] | Sequence[Row]:
         """Send statements until one finds the best; return its rows.
 
-        Its cursor where it does so whatever it finds: nobody waits for it before COMMIT is sent.
+        Its cursor if it does so for any result: COMMIT is sent without waiting for it.
         """
         while True:
             statement, more = await search.statement(connection, parameters)
@@ -102,7 +102,7 @@ class Legs:
                 return found
 
     def _brought(self, statement: Statement) -> Statement:
-        """Return a statement that brings the texts, too, where they are wanted.
+        """Return a statement that brings the texts, too, if they are wanted.
 
         Args:
             statement: It gives (row, number, told, chunk_id).

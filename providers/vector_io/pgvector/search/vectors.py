@@ -18,7 +18,7 @@ most of what is near does not pass, the index reaches what does in no good order
 
 MARGIN = 20
 """Nearest chunks that HNSW is asked for beyond k, since its order is that of half precision or of
-relaxed scans; they are ordered anew by the exact distance."""
+relaxed scans; they are sorted again by the exact distance."""
 
 METRICS: dict[Metric, Operator] = {Metric.COSINE: "<=>", Metric.L2: "<->", Metric.DOT: "<#>"}
 
@@ -99,7 +99,7 @@ class VectorSearch:
 
         Args:
             where: The filter, on a table `c` of chunks.
-            candidates: How many the parameters ask of HNSW.
+            candidates: Number of candidates for HNSW.
         """
         hnsw = self.hnsw
         if where is None and hnsw.key is not None and hnsw.holds_all:
@@ -133,7 +133,7 @@ class VectorSearch:
         return enough
 
     def _told(self) -> sql.Composed:
-        """Return what tells of the HNSW index, and below which row it was thought to end."""
+        """Return the state of the HNSW index, and the row that it was assumed to end below."""
         return self._tables.sql(_STATE, below=sql.Literal(self.hnsw.below))
 
     def _near(self, key: HnswKey, candidates: int) -> sql.Composed:
@@ -151,7 +151,7 @@ class VectorSearch:
     def _any(self, where: sql.Composable | None) -> sql.Composed:
         """Return the statement that gives (row, distance, chunk_id) in any case.
 
-        The `k` nearest exactly, where no more than `exact_below_rows` rows pass; else `candidates`
+        The `k` nearest exactly, if no more than `exact_below_rows` rows pass; else `candidates`
         by HNSW, and the `k` nearest of what a load has not brought into the index yet. Where the
         scan of the index ended before that, what it found may be far: all rows are compared.
         """

@@ -61,7 +61,7 @@ class ShardBase(CoveredRows):
 
     Args:
         shard: Open.
-        hnsw_ef: Fewest candidates of the graph's walk.
+        hnsw_ef: Minimum number of candidates of the graph's walk.
     """
 
     def __init__(

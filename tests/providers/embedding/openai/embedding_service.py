@@ -8,29 +8,16 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, TypeVar
 
 from corral.providers.embedding.openai.config import OpenAIConfig
 from corral.providers.embedding.openai.embedder import OpenAIProvider, create
 
-from ...json_service import served
+from ...json_service import KEY, Reply, Replying, served
 
 T = TypeVar("T")
-KEY = "sk-very-secret"
 MODEL: dict[str, Any] = {"model": "tiny", "dimension": 3}
-
-
-@dataclass
-class Reply:
-    """What the service answers instead of embeddings."""
-
-    status: int = 200
-    body: bytes = b""
-    headers: dict[str, str] = field(default_factory=dict)
-    delay_seconds: float = 0.0
-    hang_up: bool = False
 
 
 @dataclass
@@ -70,19 +57,15 @@ def _number(text: str) -> float:
     return float(word) if word else -1.0
 
 
-def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing: the tests look at what the code under test says."""
+def _handler(service: Service) -> type[Replying]:
+    class Handler(Replying):
+        released = service.released
 
         def do_GET(self) -> None:
-            reply = service.take() or Reply(body=b'{"data": []}')
-            self._send(reply)
+            self.reply(service.take() or Reply(body=b'{"data": []}'))
 
         def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            request = self.json_body()
             with service.lock:
                 service.requests.append(request | {"path": self.path})
                 service.headers.append({k.lower(): v for k, v in self.headers.items()})
@@ -97,20 +80,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
             finally:
                 with service.lock:
                     service.busy -= 1
-            self._send(reply)
-
-        def _send(self, reply: Reply) -> None:
-            service.released.wait(reply.delay_seconds)
-            self.close_connection = True
-            if reply.hang_up:
-                return
-            self.send_response(reply.status)
-            # Said aloud, since a client would otherwise try to use the connection again.
-            headers = {"content-length": str(len(reply.body)), "connection": "close"}
-            for name, value in (headers | reply.headers).items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(reply.body)
+            self.reply(reply)
 
     return Handler
 

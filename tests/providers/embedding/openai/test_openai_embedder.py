@@ -13,10 +13,9 @@ from corral.api.errors import NotFound, ProviderError
 from corral.api.provider import Health
 from corral.providers.embedding.openai.embedder import OpenAIEmbedder, OpenAIProvider
 
+from ...json_service import KEY, Reply
 from .embedding_service import (
-    KEY,
     MODEL,
-    Reply,
     Service,
     configured,
     embed,

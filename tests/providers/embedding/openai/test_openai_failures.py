@@ -17,7 +17,8 @@ import pytest
 from corral.api.errors import Overloaded, ProviderError, ProviderTimeout, Refused, Unavailable
 from corral.providers.embedding.openai.config import OpenAIConfig
 
-from .embedding_service import Reply, Service, configured, embed, response
+from ...json_service import Reply
+from .embedding_service import Service, configured, embed, response
 
 
 def refused(config: OpenAIConfig, kind: type[ProviderError]) -> str:

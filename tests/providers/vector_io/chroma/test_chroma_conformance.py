@@ -18,6 +18,7 @@ from corral.providers.vector_io.chroma.provider import ChromaProvider, create_re
 from corral.providers.vector_io.chroma.search import ChromaSearch
 from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import file_name
+from tests.providers.vector_io.sqlite import test_sqlite_conformance as sqlite
 
 
 class SettledSearch(ChromaSearch):
@@ -39,6 +40,7 @@ class SettledProvider(ChromaProvider):
 class TestChroma(IndexConformance):
     """A folder of Chroma's from the first chunk on."""
 
+    same_as = (sqlite.TestSqlite, sqlite.ROWS)
     capabilities = SPEC.capabilities
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
@@ -54,7 +56,7 @@ class TestRemoteChroma(IndexConformance):
 
     # Words are searched in the mirror, a file of this machine; the rest is above the hooks.
     same_as = (
-        TestChroma,
+        sqlite.TestSqlite,
         (
             "keyword", "fuzzy", "hybrid", "score", "confidence", "refusal", "document",
             "enumeration",

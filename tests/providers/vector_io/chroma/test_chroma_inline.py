@@ -263,7 +263,7 @@ async def test_a_dropped_index_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_recall_at_20_000(tmp_path: Path) -> None:
+async def test_recall(tmp_path: Path) -> None:
     """recall_vs_exact@10 >= 0.95 with the defaults, under every filter."""
     provider = create("pet", ChromaConfig(folder=tmp_path), tmp_path)
     index = await provider.open_index(recall.registered("chroma"), create=True)

@@ -29,7 +29,7 @@ from .fold import KINDS, no_building, run, vector_db, vectors
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_recall_at_20_000(tmp_path: Path, kind: str) -> None:
+def test_recall(tmp_path: Path, kind: str) -> None:
     """recall_vs_exact@10 >= 0.95 with the defaults, under every filter, through HNSW and IVF.
 
     Chunks come topic by topic, which is harder than any mixture of them. If this fails: lists that

@@ -15,6 +15,7 @@ from corral.providers.vector_io.faiss.provider import FaissProvider
 from corral.providers.vector_io.faiss.search import FaissSearch
 from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import file_name
+from tests.providers.vector_io.sqlite import test_sqlite_conformance as sqlite
 
 
 class SettledSearch(FaissSearch):
@@ -37,6 +38,7 @@ class SettledProvider(FaissProvider):
 class TestFlat(IndexConformance):
     """The default, which is exact."""
 
+    same_as = (sqlite.TestSqlite, sqlite.EXACT)
     capabilities = replace(SPEC.capabilities, exact=True)
     config = FaissConfig()
 
@@ -47,17 +49,10 @@ class TestFlat(IndexConformance):
         return await provider.open_index(vector_db, create=is_new)
 
 
-ROWS = (
-    "keyword", "fuzzy", "hybrid", "confidence", "refusal", "document", "enumeration",
-    "hostile text",
-)  # fmt: skip
-"""Groups that do not depend on where vectors are searched."""
-
-
 class TestHnsw(TestFlat):
     """A graph from the first chunk on."""
 
-    same_as = (TestFlat, ROWS)
+    same_as = (sqlite.TestSqlite, sqlite.ROWS)
     capabilities = SPEC.capabilities
     config = FaissConfig(index="hnsw", approximate_from=1)
 
@@ -65,6 +60,6 @@ class TestHnsw(TestFlat):
 class TestIvf(TestFlat):
     """Lists of codes from the first chunk on."""
 
-    same_as = (TestFlat, ROWS)
+    same_as = (sqlite.TestSqlite, sqlite.ROWS)
     capabilities = SPEC.capabilities
     config = FaissConfig(index="ivf", approximate_from=1)

@@ -43,7 +43,7 @@ async def counting(
     same answers, slowly.
     """
     index = await provider.open_index(vector_db or registered(), create=True)
-    engine_of(index)._collection.is_lite = provider._connection.embedded or not by_server
+    engine_of(index).collection.is_lite = provider.connection.embedded or not by_server
     return index
 
 
@@ -54,9 +54,9 @@ def words(texts: dict[str, str], **metadata: Any) -> list[Chunk]:
 
 async def rows_left(index: EngineIndex, expression: str) -> list[str]:
     """Return the primary keys of the rows that pass, as Milvus has them."""
-    found = engine_of(index)._collection.connection.call(
+    found = engine_of(index).collection.connection.call(
         "query",
-        engine_of(index)._collection._name,
+        engine_of(index).collection.name,
         filter=expression,
         output_fields=["pk"],
         limit=1000,

@@ -1,10 +1,9 @@
-"""Milvus's collections when they are closed or dropped with calls at work."""
+"""Milvus's collections when they are closed or dropped during calls."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,15 @@ from corral.api.errors import CorralError, NotFound, Unavailable
 from corral.providers.vector_io.milvus.engine import MilvusEngine
 from corral.providers.vector_io.milvus.provider import MilvusProvider
 
+from ..engines import engine_of
 from .conftest import Server
 from .helpers import lite, registered, remote, words
 
 ROUNDS = 4
 CHUNKS = words({f"c{number}": "zebra" for number in range(20)})
 EMBEDDINGS = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+
+Call = Callable[[], Awaitable[Any]]
 
 
 @pytest.fixture(params=["lite", "server"])
@@ -32,80 +34,74 @@ def provider(request: pytest.FixtureRequest, tmp_path: Path) -> MilvusProvider:
     return remote(server.uri)
 
 
-def opened(provider: MilvusProvider) -> MilvusEngine:
-    """Return an index with some chunks, opened in this thread."""
-    index = provider._open(registered(), True)
-    index._write(CHUNKS, EMBEDDINGS, frozenset())
-    return index
+async def opened(provider: MilvusProvider) -> MilvusEngine:
+    """Return the engine of a new index with some chunks."""
+    engine: MilvusEngine = engine_of(await provider.open_index(registered(), create=True))
+    await engine.add(CHUNKS, EMBEDDINGS, frozenset())
+    return engine
 
 
-def calls_of(index: MilvusEngine) -> list[Callable[[], Any]]:
-    """Return calls as they run in threads, whoever has gone away meanwhile."""
+def calls_of(engine: MilvusEngine) -> list[Call]:
+    """Return calls of an engine."""
     return [
-        lambda: index._propose(EMBEDDINGS[0], 3, index._expression(None), 3),
-        lambda: index._write(CHUNKS[:2], EMBEDDINGS[:2], frozenset()),
-        lambda: index._delete_stored(["c1"]),
-        lambda: index._read(["c1", "c2"], True),
-        lambda: index._ids_after("", 5),
-        lambda: index._keywords.statistics(),
+        lambda: engine.search_vector(EMBEDDINGS[0], 3, None),
+        lambda: engine.add(CHUNKS[:2], EMBEDDINGS[:2], frozenset()),
+        lambda: engine.delete(["c1"]),
+        lambda: engine.get(["c1", "c2"], True),
+        lambda: engine.chunk_ids("", 5),
+        lambda: engine.term_statistics("zebra", False),
     ]
 
 
-def failures_during(
-    index: MilvusEngine, end: Callable[[], None]
-) -> set[tuple[type[Exception], str]]:
-    """Return how calls failed that ran while the index was closed or dropped, and afterwards."""
-    ended = threading.Event()
-    failures: set[tuple[type[Exception], str]] = set()
+async def failures_during(engine: MilvusEngine, end: Call) -> list[CorralError]:
+    """Return the errors of calls that ran while the index was closed or dropped, and afterwards."""
+    ended = asyncio.Event()
+    failures: list[CorralError] = []
 
-    def work(call: Callable[[], Any]) -> None:
-        while True:
+    async def repeat(call: Call) -> None:
+        last = False
+        while not last:
             last = ended.is_set()
             try:
-                call()
-            except Exception as error:  # noqa: BLE001 - which ones it is, is the question
-                failures.add((type(error), str(error)))
-            if last:
-                return
+                await call()
+            except CorralError as error:
+                failures.append(error)
 
-    threads = [threading.Thread(target=work, args=(call,)) for call in calls_of(index)]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.05)
-    end()
+    calls = [asyncio.create_task(repeat(call)) for call in calls_of(engine)]
+    await asyncio.sleep(0.05)
+    await end()
     ended.set()
-    for thread in threads:
-        thread.join()
+    await asyncio.gather(*calls)
     return failures
 
 
-def test_calls_at_work_outlive_a_close(provider: MilvusProvider) -> None:
-    """The last index is closed with calls at work: each call is answered or refused with the
-    contract's error, none opens the connection again, and the next index works.
+async def test_running_calls_outlive_a_close(provider: MilvusProvider) -> None:
+    """The last index is closed during calls: each call is answered or refused with the contract's
+    error, none opens the connection again, and the next index works.
 
     If this fails: the channel is closed under a call, whose answer is then a 502.
     """
     for _ in range(ROUNDS):
-        index = opened(provider)
-        failures = failures_during(index, index._collection.connection.client.leave)
-        assert {kind for kind, _ in failures} == {Unavailable}
-        assert all("closed" in message for _, message in failures)
-        assert provider._connection.client._client is None
+        engine = await opened(provider)
+        failures = await failures_during(engine, engine.close)
+        assert {type(error) for error in failures} == {Unavailable}
+        assert all("closed" in str(error) for error in failures)
+        assert not provider.connection.client.is_open
 
 
-def test_a_dropped_collection_is_not_found(provider: MilvusProvider) -> None:
-    """Calls at work while the collection is dropped are answered or say that it is gone, with
+async def test_a_dropped_collection_is_not_found(provider: MilvusProvider) -> None:
+    """Calls that run while the collection is dropped are answered or say that it is gone, with
     another vector DB open and without.
     """
     for number in range(ROUNDS):
-        other = opened(provider) if number % 2 else None
-        index = opened(provider)
-        failures = failures_during(index, index._drop_collection)
-        assert {kind for kind, _ in failures} <= {NotFound, Unavailable}
-        for call in calls_of(index)[:3]:
+        other = await opened(provider) if number % 2 else None
+        engine = await opened(provider)
+        failures = await failures_during(engine, engine.drop)
+        assert {type(error) for error in failures} <= {NotFound, Unavailable}
+        for call in calls_of(engine)[:3]:
             with pytest.raises(CorralError) as raised:
-                call()
+                await call()
             assert type(raised.value) in {NotFound, Unavailable}
         if other is not None:
-            other._drop_collection()
-        assert provider._connection.client._client is None
+            await other.drop()
+        assert not provider.connection.client.is_open

@@ -31,7 +31,7 @@ async def test_what_is_gone_is_not_made_anew(tmp_path: Path) -> None:
             await provider.open_index(registered("x", created_at=1.0))
     other = await provider.open_index(registered("other"), create=True)
     index = await provider.open_index(registered("x", created_at=1.0), create=True)
-    engine_of(index)._collection.drop()
+    engine_of(index).collection.drop()
     with pytest.raises(NotFound):
         await index.get_chunks(["a"])
     await other.close()

@@ -24,7 +24,7 @@ async def test_errors_and_logs_hold_no_data(
     text. If this fails: the driver logs whole requests where they fail."""
 
     index = await lite(tmp_path).open_index(registered(), create=True)
-    monkeypatch.setattr(engine_of(index)._collection.maker, "blank", spoiled(index))
+    monkeypatch.setattr(engine_of(index).collection.maker, "blank", spoiled(index))
     with caplog.at_level(logging.DEBUG), pytest.raises(ProviderError, match="lite") as caught:
         await index.add_chunks(words({"a": "secret zebra"}, key="secret lion"), [[1, 0]])
     assert "secret" not in str(caught.value)
@@ -45,13 +45,13 @@ async def test_what_milvus_lite_cannot_do_is_an_error_of_the_provider(tmp_path: 
     """
     index = await lite(tmp_path).open_index(registered(), create=True)
     with pytest.raises(ProviderError, match="lite: Milvus answered error"):
-        engine_of(index)._collection.connection.call("list_roles")
+        engine_of(index).collection.connection.call("list_roles")
     await index.close()
 
 
 def spoiled(index: EngineIndex) -> Any:
     """Return a maker of rows that Milvus cannot take, the text in the place of a number."""
-    real = engine_of(index)._collection.maker.blank
+    real = engine_of(index).collection.maker.blank
 
     def blank(*arguments: Any) -> dict[str, Any]:
         row: dict[str, Any] = real(*arguments)

@@ -25,7 +25,7 @@ async def test_a_call_larger_than_a_request_is_refused_by_the_embedded(
     """Milvus Lite promises whole calls, so what does not fit one request is not begun."""
 
     index = await lite(tmp_path).open_index(registered(), create=True)
-    engine_of(index)._collection.layout = SERVER
+    engine_of(index).collection.layout = SERVER
     monkeypatch.setattr(client_module, "size_of", lambda _: 20 * 2**20)
     with pytest.raises(InvalidRequest, match="MiB"):
         await index.add_chunks(words({"a": "one", "b": "two"}), [[1, 0], [0, 1]])
@@ -67,7 +67,7 @@ async def test_a_call_that_fails_on_its_way_leaves_what_was(
 
 def fail_second_write(index: EngineIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the second request that writes rows fail, and no other from now on."""
-    engine, calls = engine_of(index)._collection.connection, [0]
+    engine, calls = engine_of(index).collection.connection, [0]
     real = engine.call
 
     def call(method: str, *arguments: Any, **options: Any) -> Any:
@@ -172,17 +172,19 @@ async def test_a_deletion_spares_what_another_client_has_written_anew(
     one = await remote(milvus_server.uri).open_index(vector_db, create=True)
     two = await remote(milvus_server.uri).open_index(vector_db)
     await one.add_chunks(words({"a": "zebra", "b": "zebra"}, document_id="d"), [[1, 0]] * 2)
-    delete_dead, anew = client_module.Collection._delete_dead, words({"a": "quagga"})
+    connection, again = engine_of(one).collection.connection, words({"a": "quagga"})
+    call = connection.call
 
-    def late(store: client_module.Collection, pks: Any) -> None:
-        monkeypatch.undo()
-        asyncio.run(two.add_chunks(anew, [[0, 1]]))
-        delete_dead(store, pks)
+    def late(method: str, *arguments: Any, **options: Any) -> Any:
+        if method == "delete":
+            monkeypatch.undo()
+            asyncio.run(two.add_chunks(again, [[0, 1]]))
+        return call(method, *arguments, **options)
 
-    monkeypatch.setattr(client_module.Collection, "_delete_dead", late)
+    monkeypatch.setattr(connection, "call", late)
     await one.add_chunks([], replace_documents={"d"})
     for client in (one, two):
-        assert await client.get_chunks(["a", "b"]) == anew
+        assert await client.get_chunks(["a", "b"]) == again
         assert list(await keyword(client, "zebra quagga")) == ["a"]
     await two.close()
     await one.delete()

@@ -91,12 +91,12 @@ async def test_a_search_cancelled_between_its_statements_gives_its_connection_ba
 
     async with opened(server, vector_db(), max_connections=1) as index:
         await index.add_chunks(some_chunks(9), embeddings(9))
-        before = await engine_of(index)._database.run(backend)
+        before = await engine_of(index).database.run(backend)
         for mode in ("keyword", "hybrid"):
             with monkeypatch.context() as patched:
                 patched.setattr(Bm25Search, "statement", gone)
                 with pytest.raises(asyncio.CancelledError):
                     await index.query(embeddings(1)[0], "herd", k=3, mode=mode)
-            assert await engine_of(index)._database.run(backend) == before
+            assert await engine_of(index).database.run(backend) == before
             answer = await index.query(embeddings(1)[0], "herd", k=3, mode=mode)
             assert len(answer.hits) == 3

@@ -158,7 +158,7 @@ async def test_the_ways_of_keyword_search_can_be_exchanged(server: Server) -> No
             assert len(ids(await index.query(None, "grazes", k=30, mode="keyword"))) == 16
             await index.delete_chunks(["new00000", "new00001"])
     async with opened(server, db):
-        name = engine_of(index)._tables.name
+        name = engine_of(index).tables.name
         columns = ask(
             server,
             "SELECT column_name FROM information_schema.columns WHERE table_name = %s",

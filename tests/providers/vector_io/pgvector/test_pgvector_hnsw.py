@@ -83,18 +83,17 @@ async def test_hnsw_is_near_to_exact_search(server: Server, metric: str, normali
     assert hits >= 0.95 * 10 * len(queries)
 
 
-@pytest.mark.parametrize("by_topic", [False, True], ids=["mixed", "by topic"])
-async def test_recall_at_20_000(server: Server, by_topic: bool) -> None:
+async def test_recall(server: Server) -> None:
     """recall_vs_exact@10 >= 0.95 through HNSW with the defaults, under every filter.
 
-    If this fails by topic only: the scan takes the first chunks that pass, beyond many near ones
-    that do not, for the nearest.
+    Chunks come topic by topic, which is harder than any mixture of them. If this fails: the scan
+    takes the first chunks that pass, beyond many near ones that do not, for the nearest.
     """
 
     db = registered("pgvector")
     async with opened(server, db, drop=False) as index:
-        await fill(index, by_topic=by_topic)
-        found = await recalls(index, by_topic=by_topic)
+        await fill(index, by_topic=True)
+        found = await recalls(index, by_topic=True)
     assert min(found.values()) >= ENOUGH, found
     assert times_searched(server, db, QUERIES) >= QUERIES
     async with opened(server, db):
@@ -370,15 +369,15 @@ async def test_what_another_process_loads_is_found_by_a_kept_plan(
         await writer.add_chunks(some_chunks(60), embeddings(60, LARGE))
         for _ in range(3):
             await reader.query(query[0], k=3, mode="vector")
-        assert engine_of(reader)._vectors.hnsw.holds_all
+        assert engine_of(reader).hnsw.holds_all
         near = np.concatenate([query, embeddings(119, LARGE, seed=7)])
         await writer.add_chunks(some_chunks(120, "new"), near)
         if built:
-            await engine_of(writer)._hnsw.renewal.flush()
+            await engine_of(writer).hnsw.renewal.flush()
         for mode in ("vector", "hybrid"):
             answer = await reader.query(query[0], "grazing", k=3, mode=mode)
             assert "new00000" in ids(answer)
-        assert engine_of(reader)._vectors.hnsw.holds_all == built
+        assert engine_of(reader).hnsw.holds_all == built
     async with opened(server, db, **settings):
         pass
 
@@ -404,7 +403,7 @@ async def test_the_index_is_built_anew_when_a_load_is_over(server: Server) -> No
         assert "new_hnsw" not in hnsw_index(server, db)
         answer = ids(await reader.query(query, k=3, mode="vector"))
         assert answer == ids(await index.query(query, k=3, mode="vector"))
-        assert engine_of(reader)._vectors.hnsw.below == below(server, db)[0]
+        assert engine_of(reader).hnsw.below == below(server, db)[0]
     async with opened(server, db, drop=False, exact_below_rows=50, tuning=slow) as index:
         await index.add_chunks(some_chunks(150, "more"), embeddings(150, LARGE, seed=3))
         assert below(server, db)[1] == 150

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from corral.api.errors import ConfigError, CorralError, NotFound, Unavailable
 from corral.providers.vector_io.pgvector.client import conninfo
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
+from corral.providers.vector_io.pgvector.provider import PgvectorProvider
 from corral.providers.vector_io.pgvector.records import Tables
 
 from .conftest import PASSWORD, Server
@@ -162,9 +163,8 @@ def test_settings_that_contradict_are_refused(settings: dict[str, Any], said: st
 async def test_a_dsn_says_it_all(server: Server) -> None:
     """A URL works as an address, its own options win, and the rest is set as without one."""
 
-    dsn = f"{server.dsn} application_name=mine"
-    one = provider(server)
-    one._database.config = PgvectorConfig.model_validate({"dsn": dsn})
+    config = PgvectorConfig.model_validate({"dsn": f"{server.dsn} application_name=mine"})
+    one = PgvectorProvider("pgvector", config)
     index = await one.open_index(vector_db(), create=True)
     names = ask(server, "SELECT application_name FROM pg_stat_activity")
     assert ("mine",) in names
@@ -199,7 +199,7 @@ async def test_a_refused_registration_leaves_nothing(server: Server) -> None:
     one = provider(server, keyword="ts_rank_cd", text_search_configuration="klingon")
     with pytest.raises(ConfigError, match="klingon"):
         await one.open_index(db, create=True)
-    assert not one._database.client._client
+    assert not one.database.client.is_open
     name = Tables(db, "corral").name
     assert not ask(server, "SELECT * FROM pg_class WHERE relname ^@ %s", name)
 
@@ -267,9 +267,9 @@ async def test_an_idle_provider_holds_no_connection(server: Server) -> None:
     await first.close()
     assert await second.count() == 0
     await second.delete()
-    assert not one._database.client._client
+    assert not one.database.client.is_open
     assert (await one.health()).status == "OK"
-    assert not one._database.client._client
+    assert not one.database.client.is_open
     again = await one.open_index(db)
     assert await again.count() == 0
     await again.delete()

@@ -222,7 +222,7 @@ async def test_the_table_can_be_read_by_people(server: Server) -> None:
         await index.add_chunks(
             [Chunk(content="text", chunk_id="a", metadata=metadata)], embeddings(1)
         )
-        table = engine_of(index)._tables.name
+        table = engine_of(index).tables.name
         query = f"SELECT title, categories, content, metadata::text FROM corral.{table}"
         assert ask(server, query) == [
             (

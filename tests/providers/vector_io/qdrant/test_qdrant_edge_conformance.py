@@ -17,11 +17,13 @@ from corral.providers.vector_io.qdrant.provider import QdrantEdgeProvider
 from corral.providers.vector_io.store.approximate import ApproximateSearcher
 from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import file_name
+from tests.providers.vector_io.sqlite import test_sqlite_conformance as sqlite
 
 
 class TestQdrantEdge(IndexConformance):
     """The default: so few chunks have no shard, and the strict tests apply."""
 
+    same_as = (sqlite.TestSqlite, sqlite.EXACT)
     capabilities = replace(INLINE_SPEC.capabilities, exact=True)
 
     def provider(self, folder: Path) -> QdrantEdgeProvider:
@@ -68,17 +70,10 @@ class SettledProvider(LocalProvider):
     searcher = SettledSearch
 
 
-ROWS = (
-    "keyword", "fuzzy", "hybrid", "confidence", "refusal", "document", "enumeration",
-    "hostile text",
-)  # fmt: skip
-"""Groups that do not depend on where vectors are searched."""
-
-
 class TestShard(TestQdrantEdge):
     """A shard from the first chunk on."""
 
-    same_as = (TestQdrantEdge, ROWS)
+    same_as = (sqlite.TestSqlite, sqlite.ROWS)
     capabilities = INLINE_SPEC.capabilities
 
     def provider(self, folder: Path) -> QdrantEdgeProvider:

@@ -12,6 +12,14 @@ from corral.providers.vector_io.sqlite.config import SqliteConfig
 from corral.providers.vector_io.sqlite.provider import create
 from corral.providers.vector_io.store.provider import file_name
 
+ROWS: tuple[str, ...] = (
+    "keyword", "fuzzy", "hybrid", "confidence", "refusal", "document", "enumeration",
+    "hostile text",
+)  # fmt: skip
+"""Groups that the chunk store answers, wherever its embeddings are searched."""
+EXACT: tuple[str, ...] = (*ROWS, "score", "filter", "differential", "acl", "limit", "write")
+"""Groups in which a searcher that compares all embeddings runs the same code, too."""
+
 
 class TestSqlite(IndexConformance):
     """The default: embeddings in a memory copy."""

@@ -16,13 +16,11 @@ from ..inline_backends import MAKERS
 from ..replace_faults import Late, ReplaceFaults, methods_of
 
 
-class TestSqlite(ReplaceFaults):
-    """Vectors searched here."""
-
-    backend = "sqlite"
+class TestChunkFile(ReplaceFaults):
+    """A chunk file, whatever searches its vectors."""
 
     async def open_index(self, vector_db: VectorDB, folder: Path) -> EmbeddingIndex:
-        return await MAKERS[self.backend](folder).open_index(vector_db, create=True)
+        return await MAKERS["sqlite"](folder).open_index(vector_db, create=True)
 
     @contextmanager
     def late(self, index: EmbeddingIndex, what: Late) -> Iterator[None]:
@@ -37,15 +35,3 @@ class TestSqlite(ReplaceFaults):
             yield
             for call in calls:
                 connection.execute(f"DROP TRIGGER late_{call}")
-
-
-class TestFaiss(TestSqlite):
-    """Vectors searched by FAISS."""
-
-    backend = "faiss"
-
-
-class TestChroma(TestSqlite):
-    """Vectors searched by Chroma."""
-
-    backend = "chroma"
