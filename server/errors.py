@@ -98,6 +98,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 """The `responses` of every route."""
 
+RETRY_AFTER_SECONDS = "2"
+"""When a client should repeat a request that found a backend away."""
+
 INTERNAL_ERROR = "The server failed on this request."
 MAX_MESSAGE_CHARACTERS = 1000
 """Longest message: whatever a request holds, its refusal stays small."""
@@ -178,6 +181,8 @@ def error_response(
     sent = dict(headers or {})
     if is_retried(status) and not retryable:
         sent["x-should-retry"] = "false"
+    if status == 503 and retryable:
+        sent.setdefault("retry-after", RETRY_AFTER_SECONDS)
     # A lone surrogate in a message must not turn a refusal into a failure.
     with span("refusal", code=code):
         common = {"error": error, "detail": text, "request_id": request_id.get()}

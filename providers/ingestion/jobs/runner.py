@@ -174,7 +174,8 @@ class JobRunner:
             return document, await self._ingester.read(document)
         file = await library.files.get(job.file_id)
         read = self._ingester.reader.read_file
-        parsed = await read(library.files.path(file), job.filename, file.charset)
+        async with library.files.local(file) as path:
+            parsed = await read(path, job.filename, file.charset)
         return file_document(job, file.sha256), parsed
 
     async def _report(self, state: _Embedding) -> None:
