@@ -208,6 +208,19 @@ class ServerSettings(Section):
         "are any; until then the server must listen on a loopback address.",
     )
     rate_limits: RateLimits = RateLimits()
+    drain_seconds: float = Field(
+        default=0,
+        ge=0,
+        le=3600,
+        description="How long the server goes on serving after SIGTERM while /v1/ready answers "
+        "503, so that load balancers stop sending requests here.",
+    )
+    grace_seconds: int = Field(
+        default=10,
+        ge=1,
+        le=3600,
+        description="How long running requests and streams may take after that; then they end.",
+    )
     log_format: Literal["text", "json"] = "text"
     metrics: bool = Field(default=True, description="Count requests and times for /metrics.")
     tracing: TracingSettings | None = Field(
