@@ -45,6 +45,7 @@ STATUSES: dict[type[errors.CorralError], tuple[int, str]] = {
     errors.Forbidden: (403, "forbidden"),
     errors.NotFound: (404, "not_found"),
     errors.Conflict: (409, "conflict"),
+    errors.Elsewhere: (409, "elsewhere"),
     errors.ConfigError: (424, "configuration"),
     errors.UnknownProvider: (400, "unknown_provider"),
     errors.MissingDependency: (424, "missing_dependency"),

@@ -359,6 +359,11 @@ class RunConfig(Section):
     files: FileSettings = FileSettings()
     ingestion: IngestionSettings = IngestionSettings()
 
+    @property
+    def shares_state(self) -> bool:
+        """True if several machines share the registrations: `state` is in PostgreSQL."""
+        return str(getattr(self, "state", "")).startswith("postgresql")
+
     @model_validator(mode="after")
     def _model_of_the_first(self) -> RunConfig:
         first = next((entry.provider_type for entry in self.providers.embedding), "")
