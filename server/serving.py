@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -123,10 +123,10 @@ def _draining(app: FastAPI, seconds: float) -> FastAPI:
     inner = app.router.lifespan_context
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[Mapping[str, Any] | None]:
-        async with inner(app) as state:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with inner(app):
             with _late_stop(app, seconds):
-                yield state
+                yield
 
     app.router.lifespan_context = lifespan
     return app
