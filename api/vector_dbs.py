@@ -290,6 +290,11 @@ class VectorDB(SearchSettings):
         description="Id of the Corral installation that made its index, 32 hex digits; empty: "
         "made before installations had ids.",
     )
+    host: str = Field(
+        default="",
+        pattern="^([0-9a-f]{32})?$",
+        description="Id of the machine that holds its data; empty: every machine can read it.",
+    )
     created_at: float = Field(
         default=0.0,
         ge=0,

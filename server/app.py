@@ -163,6 +163,7 @@ def create_app(
     app.state.applications = [rerank.COHERE, *applications]
     app.state.limits = settings.server.limits
     app.state.readiness = telemetry.Readiness()
+    app.state.draining = False  # True once the server was told to stop
     app.state.metrics = metrics
     slots = partial(asyncio.Semaphore, settings.server.limits.max_concurrent_inserts)
     app.state.insert_slots = defaultdict(slots)  # by providers, see InsertRoute

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class Connection(H11Protocol):
-    """A connection that sends at once, and tells its client when the server stops.
+    """A connection that sends at once.
 
     uvicorn binds the socket that several processes share without naming TCP, so asyncio leaves
     Nagle's algorithm on: the body of each answer waits until the client acknowledges the headers,
@@ -27,11 +27,3 @@ class Connection(H11Protocol):
         accepted = transport.get_extra_info("socket")
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
-
-    def shutdown(self) -> None:
-        """Close an idle connection; a response in progress gets the header `connection: close`."""
-        super().shutdown()
-        # Before the first request the cycle is None, which uvicorn's type leaves out.
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and not cycle.response_started:
-            cycle.default_headers = [*cycle.default_headers, (b"connection", b"close")]

@@ -38,6 +38,7 @@ class Envelope:
     """ASGI middleware around everything else.
 
     * Every response carries `x-request-id`: the caller's, or a new one; and `SECURITY_HEADERS`.
+      Once the server was told to stop, it ends the connection, too.
     * One line per request at INFO: method, route, status, time, id. The route is the template, not
       the path, so neither names nor query strings nor bodies are logged. What was not found shows
       how far its path is one: `/v1/*`.
@@ -85,6 +86,8 @@ class Envelope:
                 headers[REQUEST_ID] = own_id
                 for name, value in SECURITY_HEADERS.items():
                     headers.setdefault(name, value)
+                if scope["app"].state.draining:
+                    headers["connection"] = "close"
             await send(message)
 
         try:

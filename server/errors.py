@@ -45,6 +45,7 @@ STATUSES: dict[type[errors.CorralError], tuple[int, str]] = {
     errors.Forbidden: (403, "forbidden"),
     errors.NotFound: (404, "not_found"),
     errors.Conflict: (409, "conflict"),
+    errors.Elsewhere: (409, "elsewhere"),
     errors.ConfigError: (424, "configuration"),
     errors.UnknownProvider: (400, "unknown_provider"),
     errors.MissingDependency: (424, "missing_dependency"),
@@ -97,6 +98,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     "5XX": {"model": ErrorBody, "description": "The server or a backend failed."},
 }
 """The `responses` of every route."""
+
+RETRY_AFTER_SECONDS = "2"
+"""When a client should repeat a request that found a backend away."""
 
 INTERNAL_ERROR = "The server failed on this request."
 MAX_MESSAGE_CHARACTERS = 1000
@@ -178,6 +182,8 @@ def error_response(
     sent = dict(headers or {})
     if is_retried(status) and not retryable:
         sent["x-should-retry"] = "false"
+    if status == 503 and retryable:
+        sent.setdefault("retry-after", RETRY_AFTER_SECONDS)
     # A lone surrogate in a message must not turn a refusal into a failure.
     with span("refusal", code=code):
         common = {"error": error, "detail": text, "request_id": request_id.get()}

@@ -6,9 +6,15 @@ import asyncio
 import copy
 import gc
 import json
+import logging
 import math
 import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, Literal
 
 import uvicorn
@@ -30,9 +36,7 @@ MAX_HEADER_BYTES = 32 * 1024
 WORKER_VARIABLE = "CORRAL_SERVE"
 """Environment variable by which `serve` tells its processes what they run on."""
 
-GRACE_SECONDS = 10
-"""Time for running requests to end after the server is told to stop, unless
-`ingestion.wait_seconds` is longer."""
+_LOG = logging.getLogger("corral.server")
 
 
 def serve(
@@ -44,7 +48,8 @@ def serve(
 ) -> None:
     """Run the server on `config.server.host` and `port` until it is told to stop.
 
-    The access log is ours: a line per request without query string, names or body.
+    The access log is ours: a line per request without query string, names or body. After SIGTERM
+    it serves for `server.drain_seconds` more, then it finishes running requests, and returns.
 
     Args:
         config: The configuration; None reads `config_file`, or `run.yaml` in the data folder.
@@ -60,13 +65,16 @@ def serve(
     folder = home or data_home()
     settings = config or load_config(config_file, folder)
     _make(folder)
-    app = create_app(settings, folder)
+    app = _draining(create_app(settings, folder), settings.server.drain_seconds)
     asyncio.run(_rehearse(app))
     _spare_the_collector()
     if workers > 1:
         _check_engines(settings)
         os.environ[WORKER_VARIABLE] = _worker_options(settings, folder, config_file)
     record(settings.server, folder)
+    if threading.current_thread() is threading.main_thread():
+        # uvicorn raises the signal again when it has stopped, and the process would end by it.
+        signal.signal(signal.SIGTERM, lambda *_: None)
     with shared(workers):
         uvicorn.run(
             app if workers == 1 else f"{__name__}:worker_app",
@@ -82,7 +90,7 @@ def serve(
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             # One second more than the longest wait, so a request that waits for a file is answered.
             timeout_graceful_shutdown=max(
-                GRACE_SECONDS, math.ceil(settings.ingestion.wait_seconds) + 1
+                settings.server.grace_seconds, math.ceil(settings.ingestion.wait_seconds) + 1
             ),
         )
 
@@ -105,9 +113,48 @@ def worker_app() -> FastAPI:
     settings = load_config(Path(file) if file else None, folder)
     listening = {"host": options["host"], "port": options["port"]}
     settings.server = settings.server.model_copy(update=listening)
-    app = create_app(settings, folder)
+    app = _draining(create_app(settings, folder), settings.server.drain_seconds)
     _spare_the_collector()
     return app
+
+
+def _draining(app: FastAPI, seconds: float) -> FastAPI:
+    """Return an app whose server stops only `seconds` after SIGTERM, or at a second one."""
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with inner(app):
+            with _late_stop(app, seconds):
+                yield
+
+    app.router.lifespan_context = lifespan
+    return app
+
+
+@contextmanager
+def _late_stop(app: FastAPI, seconds: float) -> Iterator[None]:
+    """Delay the handler of SIGTERM; until then `app.state.draining` is True."""
+    stop = signal.getsignal(signal.SIGTERM)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not callable(stop) or not in_main_thread:  # no server runs this app
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def begin(number: int, frame: FrameType | None) -> None:
+        if app.state.draining:
+            stop(number, frame)
+            return
+        app.state.draining = True
+        _LOG.info("Not ready from now on; stopping in %g s", seconds)
+        loop.call_soon_threadsafe(loop.call_later, seconds, stop, number, None)
+
+    signal.signal(signal.SIGTERM, begin)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, stop)
 
 
 def _spare_the_collector() -> None:

@@ -208,6 +208,19 @@ class ServerSettings(Section):
         "are any; until then the server must listen on a loopback address.",
     )
     rate_limits: RateLimits = RateLimits()
+    drain_seconds: float = Field(
+        default=0,
+        ge=0,
+        le=3600,
+        description="How long the server goes on serving after SIGTERM while /v1/ready answers "
+        "503, so that load balancers stop sending requests here.",
+    )
+    grace_seconds: int = Field(
+        default=10,
+        ge=1,
+        le=3600,
+        description="How long running requests and streams may take after that; then they end.",
+    )
     log_format: Literal["text", "json"] = "text"
     metrics: bool = Field(default=True, description="Count requests and times for /metrics.")
     tracing: TracingSettings | None = Field(
@@ -261,10 +274,45 @@ class AnswerSettings(Section):
     )
 
 
+MAX_OBJECT_MIB = 5 * 1024
+"""Largest object that S3 copies in one request."""
+
+
 class FileSettings(Section):
-    """Limits of uploaded files."""
+    """Uploaded files: how large they are, and where their contents are."""
 
     max_mib: float = Field(default=512, gt=0, description="Largest file.")
+    url: str | None = Field(
+        default=None,
+        pattern=r"^(s3|gs|az)://[^\s/@?#]+(/[^\s@?#]*)?$",
+        description="Object storage for their contents: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or "
+        "az://CONTAINER/PREFIX. null: the folder `blobs` in the data folder.",
+    )
+    endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$",
+        description="Address of another service that speaks S3's or Azure's protocol.",
+    )
+    options: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="Options of obstore's store, such as region, access_key_id and "
+        "secret_access_key. What is not here comes from the environment, such as AWS_REGION.",
+    )
+    timeout_seconds: float = Field(
+        default=10,
+        gt=0,
+        le=300,
+        description="How long object storage may take to accept a part or to send the next bytes.",
+    )
+
+    @model_validator(mode="after")
+    def _copied_in_one_request(self) -> FileSettings:
+        if self.url is None:
+            if self.endpoint is not None or self.options:
+                raise ValueError("endpoint and options need url")
+        elif self.max_mib > MAX_OBJECT_MIB:
+            raise ValueError(f"max_mib must be <= {MAX_OBJECT_MIB} with url")
+        return self
 
 
 class IngestionSettings(Section):
@@ -310,6 +358,11 @@ class RunConfig(Section):
     answers: AnswerSettings = AnswerSettings()
     files: FileSettings = FileSettings()
     ingestion: IngestionSettings = IngestionSettings()
+
+    @property
+    def shares_state(self) -> bool:
+        """True if several machines share the registrations: `state` is in PostgreSQL."""
+        return str(getattr(self, "state", "")).startswith("postgresql")
 
     @model_validator(mode="after")
     def _model_of_the_first(self) -> RunConfig:

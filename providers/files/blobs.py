@@ -1,7 +1,7 @@
-"""Bytes on disk, named by their SHA-256: equal content is stored once.
+"""The bytes of files, named by their SHA-256: equal content is stored once.
 
-Bytes go to a temporary name, reach the disk, and only then get their own: a blob that has its name
-is whole, whatever was killed.
+Bytes arrive under a temporary name, and get their own only when all are stored: a blob that has its
+name is whole, whatever was killed. Every reading compares them with the name.
 """
 
 from __future__ import annotations
@@ -11,8 +11,15 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,29 +27,128 @@ from corral.api.errors import InvalidRequest, ProviderError, TooLarge
 from corral.providers.base.disk import sync_folder
 
 MIB = 1 << 20
-WRITE_AT_ONCE = MIB
-"""Bytes that are gathered before a thread writes them."""
+PIECE_BYTES = MIB
+"""Size of the pieces that are written and read at once."""
 
 STALE_SECONDS = 3600
 """Age of the last write after which an upload is taken for dead."""
 
-_UPLOADS = "uploads"
+UPLOADS = "uploads"
+"""The folder of what is still arriving."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Bytes that are on disk under a temporary name."""
+    """Bytes that are stored under a temporary name."""
 
-    path: Path
+    name: str
     bytes: int
     sha256: str
 
 
-class Blobs:
+class Incoming:
+    """The bytes of a file as they arrive, in pieces of `PIECE_BYTES`, counted and hashed.
+
+    Args:
+        content: The bytes, in pieces of any size.
+        max_bytes: Largest file.
+    """
+
+    def __init__(self, content: AsyncIterator[bytes], max_bytes: int) -> None:
+        self._content, self._max_bytes = content, max_bytes
+        self._digest, self._bytes = hashlib.sha256(), 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the bytes.
+
+        Raises:
+            TooLarge: There are more than `max_bytes`; the rest is not read.
+            InvalidRequest: There are none.
+        """
+        async for data in _gathered(self._content):
+            self._bytes += len(data)
+            if self._bytes > self._max_bytes:
+                raise TooLarge(
+                    f"The file is larger than {self._max_bytes / MIB:.4g} MiB.",
+                    hint="Split it; the operator's setting is files.max_mib.",
+                    field="file",
+                )
+            await asyncio.to_thread(self._digest.update, data)
+            yield data
+        if not self._bytes:
+            raise InvalidRequest("The file is empty.", field="file")
+
+    def stored_as(self, name: str) -> Upload:
+        """Return the upload, once all bytes are stored under a temporary name."""
+        return Upload(name, self._bytes, self._digest.hexdigest())
+
+
+class Blobs(ABC):
+    """Where blobs are: a folder or a bucket. An object that is away raises `Unavailable`."""
+
+    async def prepare(self) -> None:
+        """Get ready for the blocking calls: `keep` and `drop`."""
+
+    @abstractmethod
+    async def check(self) -> None:
+        """Raise ProviderError if blobs cannot be read now."""
+
+    @abstractmethod
+    async def receive(self, content: AsyncIterator[bytes]) -> Upload:
+        """Store bytes under a temporary name as they arrive; if that fails, nothing is left.
+
+        Raises:
+            TooLarge, InvalidRequest: As `Incoming`.
+            ProviderError: They cannot be stored.
+        """
+
+    @abstractmethod
+    def keep(self, upload: Upload) -> None:
+        """Give an upload its own name, durably when this returns. Blocks.
+
+        Raises:
+            ProviderError: It cannot be stored.
+        """
+
+    @abstractmethod
+    async def discard(self, upload: Upload) -> None:
+        """Delete what is left under an upload's temporary name. Never fails: the sweep follows."""
+
+    @abstractmethod
+    def drop(self, sha256: str) -> None:
+        """Delete a blob, if it exists. Blocks."""
+
+    @abstractmethod
+    async def names(self) -> set[str]:
+        """Return the SHA-256 of every blob."""
+
+    @abstractmethod
+    async def drop_stale_uploads(self) -> None:
+        """Delete what dead processes have left of their uploads."""
+
+    @abstractmethod
+    async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
+        """Open a blob, and return its bytes, compared with its name by `verified`.
+
+        Raises:
+            FileNotFoundError: There is no such blob.
+            ProviderError: It cannot be read.
+        """
+
+    @abstractmethod
+    def local(self, sha256: str) -> AbstractAsyncContextManager[Path]:
+        """Return a context whose value is a file of this machine with a blob's bytes, verified.
+
+        Raises:
+            FileNotFoundError, ProviderError: As `read`.
+        """
+
+
+class BlobFolder(Blobs):
     """A folder of blobs: `<aa>/<sha256>`, and `uploads/` for what is still arriving.
 
     Args:
-        folder: Made with the first blob.
+        folder: Created with the first blob.
         max_bytes: Largest blob.
     """
 
@@ -50,102 +156,135 @@ class Blobs:
         self._folder = folder
         self._max_bytes = max_bytes
 
-    def path(self, sha256: str) -> Path:
-        """Return where a blob is, or would be."""
-        return self._folder / sha256[:2] / sha256
+    async def check(self) -> None:
+        """Do nothing: the folder is created with the first blob."""
 
     async def receive(self, content: AsyncIterator[bytes]) -> Upload:
-        """Write bytes to a temporary name as they arrive; nothing is left where that fails.
-
-        Raises:
-            TooLarge: There are more than `max_bytes`; the rest is not read.
-            InvalidRequest: There are none.
-            ProviderError: They cannot be written.
-        """
+        """Write bytes to a temporary name as they arrive; see the contract."""
         with _disk_errors():
             path = await asyncio.to_thread(self._new)
         try:
             with _disk_errors():
-                return await self._write(path, content)
+                return await self._write(path, Incoming(content, self._max_bytes))
         except BaseException:
             path.unlink(missing_ok=True)
             raise
 
     def keep(self, upload: Upload) -> None:
-        """Give an upload its own name, on the disk when this returns.
-
-        Raises:
-            ProviderError: The disk refuses it.
-        """
-        path = self.path(upload.sha256)
+        """Rename an upload; see the contract."""
+        path = self._path(upload.sha256)
         with _disk_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
-            upload.path.replace(path)
+            self._upload(upload.name).replace(path)
             sync_folder(path.parent)
 
+    async def discard(self, upload: Upload) -> None:
+        """Delete an upload that has not become a blob."""
+        with suppress(OSError):
+            self._upload(upload.name).unlink(missing_ok=True)
+
     def drop(self, sha256: str) -> None:
-        """Delete a blob, if it is there."""
-        self.path(sha256).unlink(missing_ok=True)
+        """Delete a blob, if it exists."""
+        self._path(sha256).unlink(missing_ok=True)
 
-    def names(self) -> Iterator[str]:
-        """Yield the SHA-256 of every blob."""
-        for path in self._folder.glob("[0-9a-f][0-9a-f]/*"):
-            yield path.name
+    async def names(self) -> set[str]:
+        """Return the SHA-256 of every blob."""
+        pattern = "[0-9a-f][0-9a-f]/*"
+        return await asyncio.to_thread(lambda: {path.name for path in self._folder.glob(pattern)})
 
-    def drop_stale_uploads(self) -> None:
+    async def drop_stale_uploads(self) -> None:
         """Delete what dead processes have left of their uploads."""
-        oldest = time.time() - STALE_SECONDS
-        for path in (self._folder / _UPLOADS).glob("*"):
-            with suppress(FileNotFoundError):  # its upload has ended meanwhile
-                if path.stat().st_mtime < oldest:
-                    path.unlink()
+        await asyncio.to_thread(self._drop_stale)
+
+    async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
+        """Open a blob; see the contract."""
+        with _disk_errors("read"):
+            file = await asyncio.to_thread(self._path(sha256).open, "rb")
+
+        async def pieces() -> AsyncGenerator[bytes, None]:
+            with file, _disk_errors("read"):
+                while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                    yield piece
+
+        return verified(pieces(), sha256)
+
+    @asynccontextmanager
+    async def local(self, sha256: str) -> AsyncIterator[Path]:
+        """Yield the path of a blob; see the contract."""
+        async for _ in await self.read(sha256):
+            pass
+        yield self._path(sha256)
+
+    def _path(self, sha256: str) -> Path:
+        return self._folder / sha256[:2] / sha256
+
+    def _upload(self, name: str) -> Path:
+        return self._folder / UPLOADS / name
 
     def _new(self) -> Path:
-        folder = self._folder / _UPLOADS
+        folder = self._folder / UPLOADS
         folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=folder)
         os.close(handle)
         return Path(name)
 
-    async def _write(self, path: Path, content: AsyncIterator[bytes]) -> Upload:
-        digest, size = hashlib.sha256(), 0
+    async def _write(self, path: Path, incoming: Incoming) -> Upload:
         with path.open("wb") as file:
-
-            def write(data: bytes) -> None:
-                digest.update(data)
-                file.write(data)
-
-            async for data in _gathered(content):
-                size += len(data)
-                if size > self._max_bytes:
-                    raise TooLarge(
-                        f"The file is larger than {self._max_bytes / MIB:.4g} MiB.",
-                        hint="Split it; the operator's setting is files.max_mib.",
-                        field="file",
-                    )
-                await asyncio.to_thread(write, data)
-            if not size:
-                raise InvalidRequest("The file is empty.", field="file")
+            async for data in incoming:
+                await asyncio.to_thread(file.write, data)
             file.flush()
             await asyncio.to_thread(os.fsync, file.fileno())
-        return Upload(path, size, digest.hexdigest())
+        return incoming.stored_as(path.name)
+
+    def _drop_stale(self) -> None:
+        oldest = time.time() - STALE_SECONDS
+        for path in (self._folder / UPLOADS).glob("*"):
+            with suppress(FileNotFoundError):  # its upload has ended in the meantime
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
 
 
 async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the same bytes in pieces of at least `WRITE_AT_ONCE`, but for the last one."""
+    """Yield the same bytes in pieces of at least `PIECE_BYTES`, except for the last one."""
     held = bytearray()
     async for piece in content:
         held += piece
-        if len(held) >= WRITE_AT_ONCE:
+        if len(held) >= PIECE_BYTES:
             yield bytes(held)
             held.clear()
     if held:
         yield bytes(held)
 
 
+async def verified(pieces: AsyncGenerator[bytes, None], sha256: str) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of a blob, the last piece only if all of them have the SHA-256.
+
+    A reader that was told the length thus misses the end of damaged content, and knows it.
+
+    Raises:
+        ProviderError: The bytes are not those that were stored.
+    """
+    digest, last = hashlib.sha256(), b""
+    async with aclosing(pieces):
+        async for piece in pieces:
+            await asyncio.to_thread(digest.update, piece)
+            if last:
+                yield last
+            last = piece
+    if digest.hexdigest() != sha256:
+        raise ProviderError(
+            "The stored content of the file is damaged: its checksum differs.",
+            hint="Restore the blob from a backup, or upload the file again.",
+        )
+    if last:
+        yield last
+
+
 @contextmanager
-def _disk_errors() -> Iterator[None]:
+def _disk_errors(verb: str = "stored") -> Iterator[None]:
     try:
         yield
+    except FileNotFoundError:
+        raise
     except OSError as error:
-        raise ProviderError(f"The file cannot be stored: {error.strerror}.") from error
+        raise ProviderError(f"The file cannot be {verb}: {error.strerror}.") from error

@@ -1,10 +1,10 @@
-"""The uploaded files of a data folder: a table of names over content-addressed blobs."""
+"""Uploaded files: a table of names over content-addressed blobs."""
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Literal
@@ -12,12 +12,14 @@ from uuid import uuid4
 
 import apsw
 
-from corral.api.errors import InvalidRequest, NotFound
+from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
 from corral.api.principal import Principal
 from corral.api.wire import strip_nul
+from corral.providers.base.config import FileSettings
 from corral.providers.base.cursor import Places
 from corral.providers.base.database import Database, Schema
-from corral.providers.files.blobs import Blobs, Upload
+from corral.providers.files.blobs import MIB, BlobFolder, Blobs, Upload
+from corral.providers.files.bucket import Bucket
 
 MAX_FILENAME_LENGTH = 255
 MAX_PAGE = 10_000
@@ -96,19 +98,32 @@ class FileStore:
 
     @classmethod
     def open(
-        cls, home: Path, *, max_bytes: int, clock: Callable[[], float] = time.time
+        cls,
+        home: Path,
+        settings: FileSettings,
+        installation: Callable[[], Awaitable[str]],
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> FileStore:
         """Return all files of a data folder.
 
-        The table is `files.db`, the bytes are in `blobs/`; the first call creates both. A blob is
-        deleted with the last file of its content.
+        The table is `files.db`, the bytes are in `blobs/` or in object storage; the first call
+        creates both. A blob is deleted with the last file of its content.
 
         Args:
-            max_bytes: Maximum size of a file.
+            settings: Maximum size of a file, and where the bytes are.
+            installation: Returns the id of the installation.
             clock: Returns the time in Unix seconds.
+
+        Raises:
+            MissingDependency, ConfigError: As `Bucket`.
         """
         table = Database(home / "files.db", TABLES, remedy=REMEDY)
-        return cls(table, Blobs(home / "blobs", max_bytes), Places(), clock)
+        if settings.url is None:
+            blobs: Blobs = BlobFolder(home / "blobs", int(settings.max_mib * MIB))
+        else:
+            blobs = Bucket(settings, installation)
+        return cls(table, blobs, Places(), clock)
 
     def of(self, principal: Principal) -> FileStore:
         """Return the files of a principal: its user's uploads, or for an admin its tenant's.
@@ -128,7 +143,7 @@ class FileStore:
         tenant: str = "",
         charset: str = "",
     ) -> StoredFile:
-        """Store a file and return what was stored; it is on the disk then.
+        """Store a file durably, and return what was stored.
 
         Args:
             content: Its bytes, in pieces of any size; read as they are written.
@@ -154,7 +169,7 @@ class FileStore:
         try:
             await self._table.write(lambda table: self._insert(table, file, upload))
         finally:
-            upload.path.unlink(missing_ok=True)
+            await self._blobs.discard(upload)
         return file
 
     async def get(self, file_id: str) -> StoredFile:
@@ -221,16 +236,44 @@ class FileStore:
         if not await self._delete([file]):
             raise NotFound(f"There is no file {file_id!r}.", field="file_id")
 
-    def path(self, file: StoredFile) -> Path:
-        """Return where a file's bytes are, for reading; they go when the file is deleted."""
-        return self._blobs.path(file.sha256)
+    async def read(self, file: StoredFile) -> AsyncGenerator[bytes, None]:
+        """Open a file, and return its bytes in pieces; the end of a damaged one is missing.
+
+        Raises:
+            NotFound: It was deleted in the meantime.
+            ProviderError: Its bytes are gone or cannot be read now; later, while they are
+                iterated, if they are damaged.
+        """
+        try:
+            return await self._blobs.read(file.sha256)
+        except FileNotFoundError:
+            raise await self._lost(file) from None
+
+    @asynccontextmanager
+    async def local(self, file: StoredFile) -> AsyncIterator[Path]:
+        """Yield the path of a file of this machine with a file's bytes, for reading.
+
+        Raises:
+            NotFound, ProviderError: As `read`; also if the bytes are damaged.
+        """
+        async with AsyncExitStack() as opened:
+            try:
+                path = await opened.enter_async_context(self._blobs.local(file.sha256))
+            except FileNotFoundError:
+                raise await self._lost(file) from None
+            yield path
+
+    async def check(self) -> None:
+        """Raise CorralError if the table or the bytes of files cannot be read now."""
+        await self.page(limit=1)
+        await self._blobs.check()
 
     async def expire(self) -> int:
         """Delete what has expired, and what killed processes have left; return how many files."""
         query = f"SELECT {_COLUMNS} FROM files WHERE expires_at <= ?"  # noqa: S608 - our own columns
         rows = await self._table.read(query, int(self._clock()))
         count = await self._delete([StoredFile(*row) for row in rows])
-        await asyncio.to_thread(self._blobs.drop_stale_uploads)
+        await self._blobs.drop_stale_uploads()
         await self._drop_unnamed(await self._unnamed())
         return count
 
@@ -263,13 +306,14 @@ class FileStore:
             table.executemany("DELETE FROM files WHERE file_id = ?", [(f.file_id,) for f in files])
             return table.total_changes() - before
 
+        await self._blobs.prepare()
         count = await self._table.write(delete) if files else 0
         await self._drop_unnamed({file.sha256 for file in files})
         return count
 
     async def _unnamed(self) -> set[str]:
         """Return the blobs that no file named when this looked."""
-        blobs = await asyncio.to_thread(lambda: set(self._blobs.names()))
+        blobs = await self._blobs.names()
         if not blobs:
             return blobs
         return blobs - {name for (name,) in await self._table.read("SELECT sha256 FROM files")}
@@ -285,6 +329,14 @@ class FileStore:
 
         if blobs:
             await self._table.write(drop)
+
+    async def _lost(self, file: StoredFile) -> CorralError:
+        """Return the error for a file without bytes, unless it was deleted."""
+        await self.get(file.file_id)
+        return ProviderError(
+            f"The content of {file.file_id} is gone from the storage of files.",
+            hint="Restore the blobs from a backup, or upload the file again.",
+        )
 
     async def _number(self, file_id: str, tenant: str | None) -> int:
         """Return where a file stands, or stood when it was the end of a page."""

@@ -110,8 +110,8 @@ class Ingestion:
         if isinstance(source, str):
             document = RAGDocument(document_id="input", content=URL(uri=source))
             return (await ingester.read(document)).text
-        path = self._library.files.path(source)
-        return (await ingester.reader.read_file(path, source.filename, source.charset)).text
+        async with self._library.files.local(source) as path:
+            return (await ingester.reader.read_file(path, source.filename, source.charset)).text
 
     async def insert(
         self,

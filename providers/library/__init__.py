@@ -232,7 +232,7 @@ class Corral:
     async def read_file(self, file_id: str) -> bytes:
         """Return the content of an uploaded file; raises NotFound for an unknown one."""
         store = self._stack.files
-        return await asyncio.to_thread(store.path(await store.get(file_id)).read_bytes)
+        return b"".join([piece async for piece in await store.read(await store.get(file_id))])
 
     async def delete_file(self, file_id: str) -> None:
         """Delete an uploaded file; documents that were read from it stay."""

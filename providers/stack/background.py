@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from corral.api.chunks import Chunk
 from corral.api.documents import READ_CHUNKS
-from corral.api.errors import CorralError, NotFound
+from corral.api.errors import CorralError, Elsewhere, NotFound
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDB
 from corral.providers.stack.stack import Stack
@@ -131,7 +131,7 @@ class Sweep(BackgroundWork):
         registered = await self._stack.vector_dbs_of_all()
         for vector_db in _of(await self._table.mark_expired(), registered):
             try:
-                with suppress(NotFound):  # another process was faster
+                with suppress(NotFound, Elsewhere):  # another process was faster, or will do it
                     await self._view(vector_db).unregister(vector_db.identifier)
             except CorralError as error:
                 _LOG.warning("Cannot delete an expired vector store: %s", type(error).__name__)
@@ -151,6 +151,8 @@ class Sweep(BackgroundWork):
                 elif place[-1] > now - MAKING_SECONDS:
                     await self._table.postpone(place, chunk_ids, now + int(MOST_SECONDS))
                 await self._table.looked_at(place, chunk_ids, now)
+            except Elsewhere:
+                continue  # the sweep of that machine deletes them
             except CorralError as error:
                 _LOG.warning("Cannot delete expired chunks: %s", type(error).__name__)
                 failures.append(error)

@@ -14,6 +14,7 @@ from corral.api.errors import CorralError, NotFound
 from corral.api.provider import ProviderSpec, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import WriteObserver
+from corral.providers.stack.host import check_host
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 
 LOOK_EVERY_SECONDS = 1.0
@@ -30,10 +31,12 @@ class OpenIndexes:
         spec: Returns the spec of a provider by its id.
         provider: Returns a vector_io provider by its id.
         observer: Called after each write to an index of this process.
+        here: Id of this machine; "" if no other machine shares the registrations.
 
     Attributes:
         lock: By vector DB key, held while a task makes, opens, changes or deletes that vector DB;
             a slow backend does not block other vector DBs.
+        here: Id of this machine, as given.
     """
 
     def __init__(
@@ -42,10 +45,12 @@ class OpenIndexes:
         spec: Callable[[str], ProviderSpec],
         provider: Callable[[str], VectorIOProvider],
         observer: WriteObserver,
+        here: str = "",
     ) -> None:
         self.lock: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._registry, self._spec, self._provider = registry, spec, provider
         self._observer = observer
+        self.here = here
         self._indexes: dict[Key, EmbeddingIndex] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._looked = (0, 0.0)  # last check: generation of the registry, and time
@@ -90,9 +95,11 @@ class OpenIndexes:
             vector_db: The current registration.
 
         Raises:
+            Elsewhere: Another machine has its data.
             NotFound: The backend no longer has its data.
             ProviderError: The backend failed.
         """
+        check_host(vector_db, self.here)
         held = self._of_today(vector_db)
         if held is None:
             held = self.keep(await self._provider(vector_db.provider_id).open_index(vector_db))

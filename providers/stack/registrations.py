@@ -18,6 +18,7 @@ from corral.api.provider import Capabilities
 from corral.api.scope import Scope
 from corral.api.vector_dbs import SearchDefaults, VectorDB, VectorDBRegistration
 from corral.providers.stack.configured import ConfiguredProviders
+from corral.providers.stack.host import default_provider
 
 
 def resolved(
@@ -36,7 +37,7 @@ def resolved(
         InvalidRequest: The provider or the model does not support a setting, or the request names
             no model and the default model cannot be used.
     """
-    provider_id = registration.provider_id or providers.config.providers.vector_io[0].provider_id
+    provider_id = registration.provider_id or default_provider(providers.config)
     spec = providers.spec(provider_id)
     _, info = providers.model(registration.embedding_model or providers.usable_default_model())
     _check_dimension(registration.embedding_dimension, info)
@@ -190,7 +191,7 @@ def same_registration(stored: VectorDB, asked: VectorDB) -> None:
         Conflict: It differs; the message names the fields.
     """
     ours, theirs = stored.model_dump(mode="json"), asked.model_dump(mode="json")
-    asked_for = ours.keys() - {"created_at", "rebuilt_at", "fingerprint", "installation"}
+    asked_for = ours.keys() - {"created_at", "rebuilt_at", "fingerprint", "installation", "host"}
     differing = [name for name in ours if name in asked_for and ours[name] != theirs[name]]
     if differing:
         raise Conflict(

@@ -92,6 +92,11 @@ def find_spec(api: Api, provider_type: str) -> ProviderSpec:
     return specs[api, provider_type]
 
 
+def is_inline(provider_type: str) -> bool:
+    """Return True if a provider of this type runs in this process, with its data in a folder."""
+    return provider_type.startswith("inline::")
+
+
 def check_config(api: Api, entry: ProviderEntry) -> ProviderConfig:
     """Return an entry's settings as its provider's config.
 

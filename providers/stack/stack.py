@@ -27,6 +27,7 @@ from corral.providers.ingestion.jobs.runner import Workers
 from corral.providers.ingestion.service import Ingestion
 from corral.providers.rag.frame import metadata_cost
 from corral.providers.stack.configured import ConfiguredProviders
+from corral.providers.stack.host import host_id
 from corral.providers.stack.making import Making
 from corral.providers.stack.open_indexes import OpenIndexes
 from corral.providers.stack.rebuild import Rebuilding
@@ -40,6 +41,7 @@ from corral.providers.stack.registrations import (
     same_registration,
     with_search,
 )
+from corral.providers.stack.registry import is_inline
 from corral.providers.stack.vector_db_table import REGISTRY_NAME, Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
 
@@ -81,8 +83,8 @@ class Stack(ConfiguredProviders):
         if whole is None:
             self._vector_dbs = VectorDBTable(home / REGISTRY_NAME)
             self._making = Making(home / "making")
-            most = int(config.files.max_mib * 1024 * 1024)
-            self.files = FileStore.open(home, max_bytes=most, clock=clock)
+            here = host_id(home) if config.shares_state else ""
+            self.files = FileStore.open(home, config.files, self.installation, clock=clock)
             self.stores = VectorStoreTable(home, clock)
             self._conversations = ConversationTable(home, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
@@ -90,7 +92,7 @@ class Stack(ConfiguredProviders):
             self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
             rebuilds = RebuildTable(self._vector_dbs.file)
             replayer = WriteReplayer(self, rebuilds, self._successor, self.ingestion.follow)
-            self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io, replayer)
+            self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io, replayer, here)
             self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
         else:
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
@@ -156,6 +158,7 @@ class Stack(ConfiguredProviders):
             InvalidRequest: A model is unknown, its dimension differs, or the provider cannot hold
                 such a vector DB.
             Forbidden: As `check_rights` says.
+            Elsewhere: The id is registered, and another machine has its data.
             Conflict: The id is registered with other settings; the message names the fields.
             MissingDependency: The model's packages or files are not installed.
             ProviderError: The backend failed, or another process has locked the registry.
@@ -169,6 +172,8 @@ class Stack(ConfiguredProviders):
                 embedder = await self.embedder(vector_db.embedding_model)  # inserts need it
                 vector_db.fingerprint = fingerprint or embedder.fingerprint
                 vector_db.installation = await self.installation()
+                if is_inline(self.spec(vector_db.provider_id).provider_type):
+                    vector_db.host = self._open.here
                 async with self._making.of(vector_db):
                     stored = await self._make(vector_db, fill)
             elif fill is not None:
@@ -225,6 +230,7 @@ class Stack(ConfiguredProviders):
 
         Raises:
             NotFound: No vector DB has this id.
+            Elsewhere: Another machine has its data.
             ProviderError: The backend failed; the vector DB is still registered.
         """
         asked = await self.vector_db(vector_db_id)
@@ -288,6 +294,7 @@ class Stack(ConfiguredProviders):
         Raises:
             NotFound: No vector DB has this id, or the backend no longer has its data.
             Expired: `active` is True and the vector store has expired.
+            Elsewhere: Another machine has its data.
             ProviderError: The backend cannot be reached.
         """
         vector_db = await self.vector_db(vector_db_id)

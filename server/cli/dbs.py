@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,8 @@ async def prune(client: Client, installation: str | None, yes: bool, as_json: bo
     orphans = _made_by(installation, reply) if is_other else reply["data"]
     if not (yes and as_json):
         _show_orphans({**reply, "data": orphans, "others": []})
+        if not is_other:
+            _count_others(reply["others"])
     if orphans:
         if not yes:
             warning = f" {IN_USE}" if is_other else ""
@@ -126,6 +129,13 @@ def _show_orphans(reply: JSON) -> None:
         display.note(f"{one['provider_id']} did not answer: {one['message']}")
     if failures and not orphans:
         raise CommandError(f"{display.counted(len(failures), 'provider')} did not answer.")
+
+
+def _count_others(others: list[JSON]) -> None:
+    """Print the number of tables, collections or files of each other installation."""
+    counts = Counter(one["installation"] for one in others)
+    for installation, count in sorted(counts.items()):
+        click.echo(f"Not deleted: {count} of installation {installation}.")
 
 
 def _show_table(orphans: list[JSON]) -> None:

@@ -160,7 +160,7 @@ async def _providers(stack: Stack, principal: Principal) -> list[ProviderInfo]:
         api="files",
         kind="files",
         provider_id="files",
-        provider_type="inline::localfs",
+        provider_type=_files_type(config.files.url),
         config=config.files.model_dump(mode="json") if shown else {},
         health=await _files_health(stack),
     )
@@ -175,9 +175,14 @@ async def _providers(stack: Stack, principal: Principal) -> list[ProviderInfo]:
     return [*configured, files, tools]
 
 
+def _files_type(url: str | None) -> str:
+    """Return the provider type of a place of files; Llama Stack's client knows the first two."""
+    return "inline::localfs" if url is None else f"remote::{url.partition(':')[0]}"
+
+
 async def _files_health(stack: Stack) -> ProviderHealth:
     try:
-        await stack.files.page(limit=1)
+        await stack.files.check()
     except CorralError as error:
         return ProviderHealth(status="Error", message=str(error))
     return ProviderHealth(status="OK")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
-from fastapi.responses import FileResponse
+from fastapi.responses import StreamingResponse
 from pydantic import Field, Json
 
 from corral.api.errors import InvalidRequest, NotFound
@@ -111,17 +111,17 @@ async def delete(file_id: FileIdInPath, stack: StackOf) -> DeletedFile:
 @router.get(
     "/{file_id}/content",
     summary="Read a file",
-    response_class=FileResponse,
+    response_class=StreamingResponse,
     responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
 )
-async def content(file_id: FileIdInPath, stack: StackOf) -> FileResponse:
-    """Return the contents of a file as uploaded."""
+async def content(file_id: FileIdInPath, stack: StackOf) -> StreamingResponse:
+    """Return the contents of a file as uploaded. The end of a damaged one is missing."""
     file = await own_file(stack, file_id)
     named = f"attachment; filename*=utf-8''{quote(file.filename, safe='')}"
-    return FileResponse(
-        stack.files.path(file),
+    return StreamingResponse(
+        await stack.files.read(file),
         media_type="application/octet-stream",
-        headers={"content-disposition": named},
+        headers={"content-disposition": named, "content-length": str(file.bytes)},
     )
 
 

@@ -91,14 +91,22 @@ def _state(provider: ProviderStatus) -> ProviderState:
     summary="Is the server ready?",
     dependencies=[PUBLIC],
     response_model=ReadyReply,
-    responses={"5XX": {"model": NotReadyReply, "description": "503: a default cannot serve."}},
+    responses={
+        "5XX": {
+            "model": NotReadyReply,
+            "description": "503: a default cannot serve, or the server stops.",
+        }
+    },
 )
 async def ready(request: Request) -> ReadyReply | Response:
     """Return every provider's state; 503 if the default vector_io or embedding provider fails.
 
     A provider that takes more than two seconds to answer is an Error. See `/v1/providers` for the
-    cause of an error. The answer can be two seconds old.
+    cause of an error. The answer can be two seconds old. A server that was told to stop answers
+    503, too.
     """
+    if request.app.state.draining:
+        return response_of(Unavailable("Not ready: the server is stopping."))
     readiness = cast(Readiness, request.app.state.readiness)
     states = await readiness.of(request.app.state.stack)
     try:

@@ -233,10 +233,14 @@ class ServerProcess:
         """Tell the server to stop as an operator does."""
         self._process.send_signal(signal.SIGTERM)
 
+    def wait(self) -> int:
+        """Wait for the end of the server, and return its exit code."""
+        return self._process.wait(timeout=60)
+
     def stop(self) -> str:
         """Tell the server to stop, wait for it, and return what it logged."""
         self.terminate()
-        self._process.wait(timeout=30)
+        self.wait()
         return self.log.read_text()
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""Connections: their socket options, and what clients learn when the server stops."""
+"""Connections: their socket options, and how a server stops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import httpx
@@ -102,9 +102,90 @@ def test_a_stopping_server_closes_its_connections(server: ServerProcess) -> None
         wait_until(lambda: "Waiting for connections to close" in server.log.read_text())
         busy.send(body[10:])
         answer = busy.getresponse()
-        assert answer.status == 200
-        assert answer.getheader("connection") == "close"
+        assert (answer.status, answer.getheader("connection")) == (200, "close")
         assert answer.read()
         assert idle.sock is not None
         assert idle.sock.recv(1) == b""
-    assert "Application shutdown complete" in server.stop()
+    assert server.wait() == 0
+    assert "Application shutdown complete" in server.log.read_text()
+
+
+DRAIN_SECONDS = 3.0
+LARGE = bytes(range(256)) * 2**17
+"""32 MiB: more than the buffers between two processes hold."""
+
+
+@pytest.fixture(params=[1, 2])
+def draining(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    """Yield a server of one process, and of two, that goes on serving after SIGTERM."""
+    workers: int = request.param
+    config = run_config()
+    config.server.drain_seconds = DRAIN_SECONDS
+    running = ServerProcess(tmp_path, config, workers=workers)
+    try:
+        ready = "startup complete"
+        wait_until(lambda: running.log.read_text().count(ready) >= workers, START_SECONDS)
+        yield running
+    finally:
+        running.stop()
+
+
+def upload(server: ServerProcess, data: bytes) -> str:
+    """Upload a file, and return the path of its content."""
+    sent = {"file": ("data.bin", data)}
+    form = {"purpose": "assistants"}
+    answer = httpx.post(f"{server.url}/v1/files", files=sent, data=form, timeout=60)
+    return f"/v1/files/{answer.raise_for_status().json()['id']}/content"
+
+
+def test_a_server_drains_before_it_stops(draining: ServerProcess) -> None:
+    """After SIGTERM it is not ready, serves on, finishes what runs, and exits with 0.
+
+    New and kept-alive connections are served for `drain_seconds`, with `Connection: close`; a
+    download and a request that began before are completed even after that.
+
+    If this fails: each replica that is replaced costs its clients errors.
+    """
+    address = httpx.URL(draining.url)
+    slow = http.client.HTTPConnection(address.host, address.port or 0, timeout=60)
+    download = http.client.HTTPConnection(address.host, address.port or 0, timeout=60)
+    body = b'{"vector_db_id": "db", "embedding_model": "hashing"}'
+    content = upload(draining, LARGE)
+    with ExitStack() as stack:
+        stack.enter_context(closing(slow))
+        stack.enter_context(closing(download))
+        alive = stack.enter_context(connected(draining))
+        download.request("GET", content)
+        stream = download.getresponse()
+        stack.callback(stream.close)
+        first = stream.read(1000)
+        slow.putrequest("POST", "/v1/vector-dbs")
+        for name, value in {**JSON, "content-length": str(len(body))}.items():
+            slow.putheader(name, value)
+        slow.endheaders(body[:10])
+        draining.terminate()
+
+        def ready() -> int:
+            return httpx.get(f"{draining.url}/v1/ready", timeout=60).status_code
+
+        wait_until(lambda: ready() == 503)
+        alive.request("GET", "/v1/health")
+        answer = alive.getresponse()
+        assert (answer.status, answer.getheader("connection")) == (200, "close")
+        assert answer.read()
+        wait_until(lambda: "Waiting for connections to close" in draining.log.read_text())
+        slow.send(body[10:])
+        registered = slow.getresponse()
+        assert (registered.status, registered.getheader("connection")) == (200, "close")
+        assert registered.read()
+        assert first + stream.read() == LARGE
+    assert draining.wait() == 0
+    assert "timeout graceful shutdown exceeded" not in draining.log.read_text()
+
+
+def test_a_second_signal_ends_the_draining(draining: ServerProcess) -> None:
+    """After another SIGTERM the server stops at once, with 0."""
+    draining.terminate()
+    wait_until(lambda: "Not ready from now on" in draining.log.read_text())
+    draining.terminate()
+    assert draining.wait() == 0

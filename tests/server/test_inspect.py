@@ -55,7 +55,7 @@ def test_every_api_that_is_served_has_a_provider(app: InProcess) -> None:
         assert one["health"]["status"] == "OK"
         assert app.ok("GET", f"/v1/providers/{one['provider_id']}") == one
     shown = {one["api"]: one for one in listed}
-    assert shown["files"]["config"] == {"max_mib": 512}
+    assert shown["files"]["config"]["max_mib"] == 512
     assert "allowed_url_hosts" in shown["tool_runtime"]["config"]
 
 

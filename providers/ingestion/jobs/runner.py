@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
+from corral.api.errors import CorralError, Elsewhere, InvalidRequest, NotFound, ProviderError
 from corral.api.library import Library
 from corral.api.options import checked
 from corral.api.principal import Principal, Role
@@ -32,6 +32,8 @@ from corral.providers.ingestion.read.parsing import ParsedDocument
 
 REPORT_EVERY_SECONDS = 0.3
 FLOAT_BYTES = 4
+ELSEWHERE_SECONDS = 1.0
+"""Pause of a job for another machine's vector DB, so that a worker there can claim it."""
 STORE_SECONDS = 10.0
 """Maximum time that a stopping worker waits for a document that is being stored."""
 LOOK_EVERY_SECONDS = 0.25
@@ -174,7 +176,8 @@ class JobRunner:
             return document, await self._ingester.read(document)
         file = await library.files.get(job.file_id)
         read = self._ingester.reader.read_file
-        parsed = await read(library.files.path(file), job.filename, file.charset)
+        async with library.files.local(file) as path:
+            parsed = await read(path, job.filename, file.charset)
         return file_document(job, file.sha256), parsed
 
     async def _report(self, state: _Embedding) -> None:
@@ -185,7 +188,9 @@ class JobRunner:
 
     async def _failed(self, job: Job, error: CorralError) -> None:
         """Record a failure: provider errors are retried, other errors are final."""
-        if isinstance(error, InvalidRequest):
+        if isinstance(error, Elsewhere):
+            await self._give_back(job, str(error), time.time() + ELSEWHERE_SECONDS)
+        elif isinstance(error, InvalidRequest):
             unsupported = (error.field or "").endswith("mime_type")
             await self._end(job, "unsupported_file" if unsupported else "invalid_file", str(error))
         elif not isinstance(error, ProviderError) or job.attempts >= MAX_ATTEMPTS:

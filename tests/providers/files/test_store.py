@@ -1,9 +1,12 @@
-"""Uploaded files: stored whole or not at all, found until they are deleted or expire."""
+"""Uploaded files: stored whole or not at all, found until they are deleted or expire.
+
+The rules are the same for a folder and for object storage.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -13,11 +16,11 @@ import apsw
 import pytest
 
 from corral.api.errors import ConfigError, InvalidRequest, ProviderError, TooLarge
-from corral.providers.base.config import RunConfig
+from corral.providers.base.config import FileSettings, RunConfig
 from corral.providers.files.store import FileStore, StoredFile
 from corral.providers.stack.stack import Stack
 
-MOST = 5_000_000
+from .conftest import MOST, FolderPlace, Place, installation
 
 
 class Clock:
@@ -35,11 +38,6 @@ async def pieces(data: bytes, size: int = 65_536) -> AsyncIterator[bytes]:
         yield data[start : start + size]
 
 
-def blobs(home: Path) -> set[str]:
-    """Return the names of all files below the blob folder, temporary ones included."""
-    return {path.name for path in (home / "blobs").rglob("*") if path.is_file()}
-
-
 @pytest.fixture
 def clock() -> Clock:
     """Return a clock that stands still."""
@@ -47,9 +45,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[FileStore]:
-    """Yield an empty store in `tmp_path`."""
-    opened = FileStore.open(tmp_path, max_bytes=MOST, clock=clock)
+async def store(place: Place, clock: Clock) -> AsyncIterator[FileStore]:
+    """Yield an empty store in each place."""
+    opened = place.open(clock=clock)
     yield opened
     await opened.close()
 
@@ -60,18 +58,23 @@ async def add(store: FileStore, data: bytes = b"text", **given: object) -> Store
     return await store.add(pieces(data), **options)  # type: ignore[arg-type]
 
 
-async def test_equal_content_is_stored_once(store: FileStore, tmp_path: Path) -> None:
+async def content_of(store: FileStore, file: StoredFile) -> bytes:
+    """Return the bytes of a file."""
+    return b"".join([piece async for piece in await store.read(file)])
+
+
+async def test_equal_content_is_stored_once(store: FileStore, place: Place) -> None:
     """Two files of one content share a blob, which goes with the last of them.
 
     If this fails: deleting one of two equal files breaks the other, or blobs pile up.
     """
     first, second = await add(store), await add(store, filename="other.md")
     assert first.file_id != second.file_id
-    assert blobs(tmp_path) == {first.sha256}
+    assert place.names() == {first.sha256}
     await store.delete(first.file_id)
-    assert store.path(second).read_bytes() == b"text"
+    assert await content_of(store, second) == b"text"
     await store.delete(second.file_id)
-    assert not blobs(tmp_path)
+    assert not place.names()
 
 
 async def test_the_rest_of_a_too_large_file_is_not_read(store: FileStore) -> None:
@@ -92,7 +95,7 @@ async def test_the_rest_of_a_too_large_file_is_not_read(store: FileStore) -> Non
     assert read < MOST + 4_000_000
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(store: FileStore, tmp_path: Path) -> None:
+async def test_an_upload_that_breaks_off_leaves_nothing(store: FileStore, place: Place) -> None:
     """The sender's error is passed on, and so is a cancellation; the partial bytes go."""
 
     async def breaking() -> AsyncIterator[bytes]:
@@ -109,18 +112,17 @@ async def test_an_upload_that_breaks_off_leaves_nothing(store: FileStore, tmp_pa
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
             await store.add(hanging(), filename="a", purpose="assistants")
-    assert not blobs(tmp_path)
+    assert not place.names()
     assert await store.page() == ([], False)
 
 
 @pytest.mark.parametrize("name", ["", "x" * 256])
-async def test_bad_file_names_are_refused(store: FileStore, name: str) -> None:
+async def test_bad_file_names_are_refused(store: FileStore, place: Place, name: str) -> None:
     """A name has 1 to 255 characters; any of them is only a label."""
     with pytest.raises(InvalidRequest, match="1 to 255"):
         await add(store, filename=name)
     outside = await add(store, filename="../../etc/passwd")
     assert outside.filename == "../../etc/passwd"
-    assert store.path(outside).name == outside.sha256
 
 
 async def test_pages_cover_all_files_once(store: FileStore) -> None:
@@ -145,47 +147,51 @@ async def test_pages_cover_all_files_once(store: FileStore) -> None:
         await store.page(after="file-x")
 
 
-async def test_a_killed_upload_leaves_nothing_behind(store: FileStore, tmp_path: Path) -> None:
+async def test_a_killed_upload_leaves_nothing_behind(folder: FolderPlace) -> None:
     """The sweep deletes what a killed process left: its partial upload, and a nameless blob.
 
     If this fails: each crash costs disk space forever.
     """
-    kept = await add(store)
-    partial = tmp_path / "blobs" / "uploads" / "partial"
-    partial.write_bytes(b"x")
-    lost = tmp_path / "blobs" / "00" / ("0" * 64)
-    lost.parent.mkdir(exist_ok=True)
-    lost.write_bytes(b"x")
+    store = folder.open()
+    whole = await add(store)
+    folder.put("uploads/partial", b"x")
+    folder.put(f"00/{'0' * 64}", b"x")
     await store.expire()
-    assert blobs(tmp_path) == {kept.sha256, "partial"}  # it may be of a living process
-    os.utime(partial, (0, 0))
+    assert folder.names() == {whole.sha256, "partial"}  # it may be of a living process
+    folder.age("partial")
     await store.expire()
-    assert blobs(tmp_path) == {kept.sha256}
+    assert folder.names() == {whole.sha256}
+    await store.close()
 
 
 UPLOADS = """
-import asyncio, os, pathlib, sys
+import asyncio, json, pathlib, sys
+from corral.providers.base.config import FileSettings
 from corral.providers.files.store import FileStore
 
 async def pieces(n):
     yield f"file {n % 3}".encode() * 1000
 
-async def main(home):
-    store = FileStore.open(pathlib.Path(home), max_bytes=1_000_000)
+async def installation():
+    return "a" * 32
+
+async def main(home, settings):
+    files = FileSettings(**json.loads(settings))
+    store = FileStore.open(pathlib.Path(home), files, installation)
     for n in range(100_000):
         file = await store.add(pieces(n), filename=str(n), purpose="assistants")
         if n % 2:
             await store.delete(file.file_id)
         print(n, flush=True)
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(*sys.argv[1:]))
 """
 
 
 @pytest.fixture
-def uploading(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def uploading(place: Place) -> Iterator[subprocess.Popen[bytes]]:
     """Yield a process that adds and deletes files of the same few contents without end."""
-    command = [sys.executable, "-c", UPLOADS, str(tmp_path)]
+    command = [sys.executable, "-c", UPLOADS, str(place.home), json.dumps(place.settings)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     yield process
     process.kill()
@@ -193,7 +199,7 @@ def uploading(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_every_row_has_its_bytes_whatever_is_killed(
-    uploading: subprocess.Popen[bytes], tmp_path: Path
+    uploading: subprocess.Popen[bytes], place: Place
 ) -> None:
     """Processes that add and delete equal contents, one of them killed, leave no row without bytes.
 
@@ -201,25 +207,27 @@ async def test_every_row_has_its_bytes_whatever_is_killed(
     """
     assert uploading.stdout is not None
     assert uploading.stdout.readline() == b"0\n"
-    store = FileStore.open(tmp_path, max_bytes=MOST)
+    store = place.open()
     for n in range(60):
         file = await add(store, f"file {n % 3}".encode() * 1000)
-        assert store.path(file).stat().st_size == file.bytes
+        assert len(await content_of(store, file)) == file.bytes
         await store.delete(file.file_id)
     uploading.kill()
     uploading.wait()
     await store.expire()
     files, _ = await store.page()
     assert files
-    assert all(store.path(file).stat().st_size == file.bytes for file in files)
-    assert {path.name for path in (tmp_path / "blobs").glob("??/*")} == {f.sha256 for f in files}
+    for file in files:
+        assert len(await content_of(store, file)) == file.bytes
+    blobs = {name for name in place.names() if len(name) == 64}
+    assert blobs == {file.sha256 for file in files}
     await store.close()
 
 
 async def test_a_damaged_table_says_what_to_do(tmp_path: Path) -> None:
     """A files.db that is no database is an error with its path, at the first use and not before."""
     (tmp_path / "files.db").write_bytes(b"no database " * 100)
-    store = FileStore.open(tmp_path, max_bytes=MOST)
+    store = FileStore.open(tmp_path, FileSettings(), installation)
     with pytest.raises(ConfigError, match=r"files\.db is damaged.*backup"):
         await store.page()
     await store.close()
@@ -238,7 +246,7 @@ async def test_a_stack_has_files_and_makes_none_until_used(tmp_path: Path) -> No
 
 async def test_another_process_that_writes_holds_up_writers_only(tmp_path: Path) -> None:
     """Reads go on while another connection holds the table's lock."""
-    store = FileStore.open(tmp_path, max_bytes=MOST)
+    store = FileStore.open(tmp_path, FileSettings(), installation)
     file = await add(store)
     other = apsw.Connection(str(tmp_path / "files.db"))
     other.execute("BEGIN IMMEDIATE")

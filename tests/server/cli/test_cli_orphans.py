@@ -115,7 +115,7 @@ def two(tmp_path: Path, invoke: Corral) -> list[Corral]:
 def test_another_installations_data_is_deleted_by_its_id_only(
     two: list[Corral], tmp_path: Path
 ) -> None:
-    """`prune` alone deletes none of it; the list has the id, and `--installation ID` deletes it.
+    """`prune` alone deletes none of it and counts it; only `--installation ID` deletes it.
 
     If this fails: `corral dbs prune` deletes the vector DBs that another data folder uses.
     """
@@ -134,6 +134,7 @@ def test_another_installations_data_is_deleted_by_its_id_only(
     for options in ([], ["--installation", listed["installation"]]):
         done = second("dbs", "prune", "--yes", *options)
         assert (done.exit_code, "No orphans found" in done.stdout) == (0, True)
+        assert f"Not deleted: 1 of installation {own[1]}." in done.stdout
     for name in ("unknown", "f" * 32):
         refused = second("dbs", "prune", "--yes", "--installation", name)
         assert refused.exit_code == 2

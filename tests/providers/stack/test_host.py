@@ -1,0 +1,119 @@
+"""Vector DBs of inline providers belong to one machine if several share the registrations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.api.chunks import Chunk
+from corral.api.errors import Conflict, Elsewhere, InvalidRequest, Unavailable
+from corral.api.vector_dbs import VectorDBRegistration
+from corral.providers.base.config import RunConfig
+from corral.providers.ingestion.storing import store
+from corral.providers.stack.host import host_id
+from corral.providers.stack.stack import Stack
+
+INLINE = {"provider_id": "here", "provider_type": "inline::sqlite"}
+REMOTE = {
+    "provider_id": "far",
+    "provider_type": "remote::chroma",
+    "config": {"url": "http://127.0.0.1:9"},
+}
+
+
+class SharedConfig(RunConfig):
+    """A configuration whose registrations are shared, as the setting says."""
+
+    @property
+    def shares_state(self) -> bool:
+        """True: the tests have one registry for all machines."""
+        return True
+
+
+@asynccontextmanager
+async def machine(
+    home: Path, *providers: dict[str, Any], config: type[RunConfig] = SharedConfig
+) -> AsyncIterator[Stack]:
+    """Open the registry as one of the machines that share it."""
+    hashing = {"provider_id": "hashing", "provider_type": "inline::hashing"}
+    settings = {
+        "providers": {"vector_io": list(providers or [INLINE]), "embedding": [hashing]},
+        "default_embedding_model": "hashing",
+    }
+    stack = Stack(config.model_validate(settings), home)
+    try:
+        yield stack
+    finally:
+        await stack.close()
+
+
+def move(home: Path) -> None:
+    """Let the registry be read by another machine from now on."""
+    (home / "host").unlink()
+
+
+def registration(**settings: Any) -> VectorDBRegistration:
+    """Return a request for the vector DB `notes`."""
+    return VectorDBRegistration.model_validate({"vector_db_id": "notes", **settings})
+
+
+async def test_a_machine_has_one_id_for_good(tmp_path: Path) -> None:
+    """All processes that ask at once get the same id, and leave no other file."""
+    asked = (asyncio.to_thread(host_id, tmp_path / "home") for _ in range(8))
+    assert len({*await asyncio.gather(*asked)}) == 1
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["host"]
+
+
+CALLS: list[Callable[[Stack], Awaitable[object]]] = [
+    lambda stack: stack.index("notes"),
+    lambda stack: stack.unregister("notes"),
+    lambda stack: stack.register(registration(provider_id="here")),
+    lambda stack: store(stack, "notes", [Chunk(chunk_id="d", content="x")]),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_another_machine_refuses_and_changes_nothing(
+    tmp_path: Path, call: Callable[[Stack], Awaitable[object]]
+) -> None:
+    """It answers with a conflict that names the host and the setting, and deletes nothing.
+
+    If this fails: it makes an empty index of its own, and answers depend on the machine.
+    """
+    async with machine(tmp_path) as stack:
+        made = await stack.register(registration(provider_id="here"))
+        assert made.host == host_id(tmp_path)
+        await store(stack, "notes", [Chunk(chunk_id="c", content="x")])
+    move(tmp_path)
+    async with machine(tmp_path) as stack:
+        with pytest.raises(Elsewhere, match=rf"host {made.host}.*providers\.vector_io") as raised:
+            await call(stack)
+        assert isinstance(raised.value, Conflict)
+        assert await stack.vector_dbs() == [made]
+    (tmp_path / "host").write_text(made.host)
+    async with machine(tmp_path) as stack:
+        assert await (await stack.index("notes")).count() == 1
+        await stack.unregister("notes")
+
+
+async def test_a_registration_without_a_provider_takes_a_remote_one(tmp_path: Path) -> None:
+    """The default is the first provider that serves all machines; there may be none."""
+    async with machine(tmp_path, INLINE, REMOTE) as stack:
+        with pytest.raises(Unavailable, match="far"):  # nothing listens there
+            await stack.register(registration())
+    async with machine(tmp_path, INLINE) as stack:
+        with pytest.raises(InvalidRequest, match=r"providers\.vector_io"):
+            await stack.register(registration())
+
+
+async def test_one_machine_records_no_host(tmp_path: Path) -> None:
+    """Without shared registrations there is no id, and the first provider is the default."""
+    async with machine(tmp_path, INLINE, REMOTE, config=RunConfig) as stack:
+        made = await stack.register(registration())
+    assert (made.provider_id, made.host) == ("here", "")
+    assert not (tmp_path / "host").exists()
