@@ -40,8 +40,9 @@ from corral.providers.stack.registrations import (
     same_registration,
     with_search,
 )
-from corral.providers.stack.vector_db_table import REGISTRY_NAME, Key, VectorDBTable
+from corral.providers.stack.vector_db_table import Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
+from corral.providers.state.state import State
 
 Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
 
@@ -79,20 +80,23 @@ class Stack(ConfiguredProviders):
         whole, self.principal = view_of or (None, UNRESTRICTED)
         super().__init__(config, home, view_of=whole)
         if whole is None:
-            self._vector_dbs = VectorDBTable(home / REGISTRY_NAME)
+            self.state = State(home)
+            self.state.open()
+            self._vector_dbs = VectorDBTable(self.state)
             self._making = Making(home / "making")
             self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
-            rebuilds = RebuildTable(self._vector_dbs.file)
+            rebuilds = RebuildTable(self.state)
             self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
             most = int(config.files.max_mib * 1024 * 1024)
             self.files = FileStore.open(home, max_bytes=most, clock=clock)
-            self.stores = VectorStoreTable(home, clock)
+            self.stores = VectorStoreTable(self.state, clock)
             self._conversations = ConversationTable(home, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
             ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
             self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
             self._open.observer = WriteReplayer(self, rebuilds, self._open, self.ingestion.follow)
         else:
+            self.state = whole.state
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
             self._open, self.rebuilds = whole._open, whole.rebuilds
             self.stores, self.embeddings = whole.stores, whole.embeddings
@@ -254,11 +258,11 @@ class Stack(ConfiguredProviders):
         await self._conversations.expire(self.config.answers.retention_days * SECONDS_A_DAY)
 
     async def installation(self) -> str:
-        """Return the id of this installation: 32 hex digits, made once with the registry.
+        """Return the id of this installation: 32 hex digits, made once with its state.
 
         All data that it makes in engines has this id.
         """
-        return await self._vector_dbs.installation()
+        return await self.state.installation()
 
     async def orphans(self, provider_id: str) -> list[Orphan]:
         """Return the data of a vector_io provider without a registration in this installation.
@@ -305,7 +309,7 @@ class Stack(ConfiguredProviders):
         await self.files.close()
         await self.stores.close()
         await self._conversations.close()
-        await self._vector_dbs.close()
+        await self.state.close()
 
     async def embedder_of(self, vector_db: VectorDB) -> Embedder:
         """Return the embedder of a vector DB.

@@ -11,7 +11,6 @@ import apsw
 import pytest
 
 from corral.api.errors import ConfigError
-from corral.providers.base import keys
 from corral.providers.base.database import Database, Schema
 from corral.providers.base.schema_version import upgrade
 from corral.providers.conversations import table as conversations
@@ -20,7 +19,6 @@ from corral.providers.ingestion import cache
 from corral.providers.ingestion.jobs.queue import JobQueue
 from corral.providers.ingestion.jobs.reader import Scope
 from corral.providers.ingestion.jobs.sql import TABLES
-from corral.providers.stack import vector_db_table, vector_store_table
 from corral.providers.vector_io.store import schema as chunk_file
 
 ROOT = Path(__file__).parents[3]
@@ -29,9 +27,6 @@ SCHEMAS = {
     "embeddings.db": cache.TABLES,
     "files.db": store.TABLES,
     "jobs.db": TABLES,
-    "keys.db": keys.TABLES,
-    "registry.db": vector_db_table.TABLES,
-    "vector_stores.db": vector_store_table.TABLES,
 }
 """The tables of every file that a `Database` opens; tests/server/test_newer_files.py finds them."""
 
@@ -52,16 +47,13 @@ RECORDED = {
     "embeddings.db": ["d6e5a9af4572"],
     "files.db": ["14525a81b890"],
     "jobs.db": ["4d369282dba6"],
-    "keys.db": ["36a9872e67d4"],
-    "registry.db": ["a9d71ab6501f"],
-    "vector_stores.db": ["83c1a37f6057"],
     "chunks": ["6e71a72e859c"],
 }
 """A digest of the tables of each version, the oldest first."""
 
 OPENERS = {
     "providers/base/database.py",
-    "providers/stack/vector_db_table.py",  # reads the id of an installation, of whatever version
+    "providers/state/sqlite.py",  # for State, which checks the revision
     "providers/vector_io/store/connections.py",
     "providers/vector_io/store/schema.py",  # in memory, of no version
 }
