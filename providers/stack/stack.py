@@ -88,9 +88,9 @@ class Stack(ConfiguredProviders):
             rebuilds = RebuildTable(self.state)
             self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
             most = int(config.files.max_mib * 1024 * 1024)
-            self.files = FileStore.open(home, max_bytes=most, clock=clock)
+            self.files = FileStore.open(home, self.state, max_bytes=most, clock=clock)
             self.stores = VectorStoreTable(self.state, clock)
-            self._conversations = ConversationTable(home, clock)
+            self._conversations = ConversationTable(self.state, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
             ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
             self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
@@ -306,9 +306,7 @@ class Stack(ConfiguredProviders):
         await self._open.close()
         await super().close()
         await self.embeddings.close()
-        await self.files.close()
         await self.stores.close()
-        await self._conversations.close()
         await self.state.close()
 
     async def embedder_of(self, vector_db: VectorDB) -> Embedder:

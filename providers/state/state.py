@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import apsw
 from sqlalchemy import (
+    CompoundSelect,
     Connection,
     Engine,
     Row,
@@ -18,9 +19,7 @@ from sqlalchemy import (
     Table,
     select,
 )
-from sqlalchemy.dialects.postgresql import Insert as PostgresqlInsert
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import DBAPIError
 
@@ -36,7 +35,7 @@ MAX_READERS = 4
 _VERSION = "SELECT version FROM versions WHERE area = ?"
 
 T = TypeVar("T")
-AnySelect: TypeAlias = Select[*tuple[Any, ...]]
+AnySelect: TypeAlias = Select[*tuple[Any, ...]] | CompoundSelect[*tuple[Any, ...]]
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
 Rows = Sequence[AnyRow]
 
@@ -292,6 +291,7 @@ def upsert(
     table: Table,
     rows: Sequence[Mapping[str, Any]],
     *names: str,
+    keys: Sequence[str] = (),
     where: Any = None,
     **values: Any,
 ) -> None:
@@ -300,22 +300,18 @@ def upsert(
     Args:
         rows: Values by column.
         names: Columns that take the new values in existing rows.
-        where: Condition for changing an existing row; new values are in `excluded_of`.
+        keys: Columns that identify an existing row; none: the primary key.
+        where: Condition for changing an existing row.
         values: Other new values of existing rows by column. If nothing is to change, they stay.
     """
     if not rows:
         return
-    statement = inserting(connection, table)
+    is_sqlite = connection.dialect.name == "sqlite"
+    statement = sqlite_insert(table) if is_sqlite else postgresql_insert(table)
     changes = {name: statement.excluded[name] for name in names} | values
-    keys = [column.name for column in table.primary_key]
+    keys = keys or [column.name for column in table.primary_key]
     if changes:
         done = statement.on_conflict_do_update(index_elements=keys, set_=changes, where=where)
         connection.execute(done, list(rows))
     else:
         connection.execute(statement.on_conflict_do_nothing(), list(rows))
-
-
-def inserting(connection: Connection, table: Table) -> SqliteInsert | PostgresqlInsert:
-    """Return the dialect's `INSERT`, which can say what happens to existing rows."""
-    is_sqlite = connection.dialect.name == "sqlite"
-    return sqlite_insert(table) if is_sqlite else postgresql_insert(table)

@@ -13,8 +13,6 @@ import pytest
 from corral.api.errors import ConfigError
 from corral.providers.base.database import Database, Schema
 from corral.providers.base.schema_version import upgrade
-from corral.providers.conversations import table as conversations
-from corral.providers.files import store
 from corral.providers.ingestion import cache
 from corral.providers.ingestion.jobs.queue import JobQueue
 from corral.providers.ingestion.jobs.reader import Scope
@@ -23,9 +21,7 @@ from corral.providers.vector_io.store import schema as chunk_file
 
 ROOT = Path(__file__).parents[3]
 SCHEMAS = {
-    "conversations.db": conversations.TABLES,
     "embeddings.db": cache.TABLES,
-    "files.db": store.TABLES,
     "jobs.db": TABLES,
 }
 """The tables of every file that a `Database` opens; tests/server/test_newer_files.py finds them."""
@@ -43,9 +39,7 @@ SHEEP = Schema(
 """Tables of three versions, as a later release will have them."""
 
 RECORDED = {
-    "conversations.db": ["1415a2fc85db"],
     "embeddings.db": ["d6e5a9af4572"],
-    "files.db": ["14525a81b890"],
     "jobs.db": ["4d369282dba6"],
     "chunks": ["6e71a72e859c"],
 }

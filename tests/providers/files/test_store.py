@@ -9,13 +9,13 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import apsw
 import pytest
 
-from corral.api.errors import ConfigError, InvalidRequest, ProviderError, TooLarge
+from corral.api.errors import InvalidRequest, ProviderError, TooLarge
 from corral.providers.base.config import RunConfig
 from corral.providers.files.store import FileStore, StoredFile
 from corral.providers.stack.stack import Stack
+from corral.providers.state.state import State
 
 MOST = 5_000_000
 
@@ -47,11 +47,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(tmp_path: Path, clock: Clock) -> AsyncIterator[FileStore]:
-    """Yield an empty store in `tmp_path`."""
-    opened = FileStore.open(tmp_path, max_bytes=MOST, clock=clock)
-    yield opened
-    await opened.close()
+async def store(tmp_path: Path, clock: Clock, state_url: str) -> AsyncIterator[FileStore]:
+    """Yield an empty store with its blobs in `tmp_path`, its table in each database."""
+    state = State(tmp_path, state_url)
+    yield FileStore.open(tmp_path, state, max_bytes=MOST, clock=clock)
+    await state.close()
 
 
 async def add(store: FileStore, data: bytes = b"text", **given: object) -> StoredFile:
@@ -166,26 +166,28 @@ async def test_a_killed_upload_leaves_nothing_behind(store: FileStore, tmp_path:
 UPLOADS = """
 import asyncio, os, pathlib, sys
 from corral.providers.files.store import FileStore
+from corral.providers.state.state import State
 
 async def pieces(n):
     yield f"file {n % 3}".encode() * 1000
 
-async def main(home):
-    store = FileStore.open(pathlib.Path(home), max_bytes=1_000_000)
+async def main(home, url):
+    folder = pathlib.Path(home)
+    store = FileStore.open(folder, State(folder, url), max_bytes=1_000_000)
     for n in range(100_000):
         file = await store.add(pieces(n), filename=str(n), purpose="assistants")
         if n % 2:
             await store.delete(file.file_id)
         print(n, flush=True)
 
-asyncio.run(main(sys.argv[1]))
+asyncio.run(main(*sys.argv[1:]))
 """
 
 
 @pytest.fixture
-def uploading(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+def uploading(tmp_path: Path, state_url: str) -> Iterator[subprocess.Popen[bytes]]:
     """Yield a process that adds and deletes files of the same few contents without end."""
-    command = [sys.executable, "-c", UPLOADS, str(tmp_path)]
+    command = [sys.executable, "-c", UPLOADS, str(tmp_path), state_url]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     yield process
     process.kill()
@@ -193,7 +195,7 @@ def uploading(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_every_row_has_its_bytes_whatever_is_killed(
-    uploading: subprocess.Popen[bytes], tmp_path: Path
+    uploading: subprocess.Popen[bytes], tmp_path: Path, state_url: str
 ) -> None:
     """Processes that add and delete equal contents, one of them killed, leave no row without bytes.
 
@@ -201,7 +203,8 @@ async def test_every_row_has_its_bytes_whatever_is_killed(
     """
     assert uploading.stdout is not None
     assert uploading.stdout.readline() == b"0\n"
-    store = FileStore.open(tmp_path, max_bytes=MOST)
+    state = State(tmp_path, state_url)
+    store = FileStore.open(tmp_path, state, max_bytes=MOST)
     for n in range(60):
         file = await add(store, f"file {n % 3}".encode() * 1000)
         assert store.path(file).stat().st_size == file.bytes
@@ -213,36 +216,14 @@ async def test_every_row_has_its_bytes_whatever_is_killed(
     assert files
     assert all(store.path(file).stat().st_size == file.bytes for file in files)
     assert {path.name for path in (tmp_path / "blobs").glob("??/*")} == {f.sha256 for f in files}
-    await store.close()
-
-
-async def test_a_damaged_table_says_what_to_do(tmp_path: Path) -> None:
-    """A files.db that is no database is an error with its path, at the first use and not before."""
-    (tmp_path / "files.db").write_bytes(b"no database " * 100)
-    store = FileStore.open(tmp_path, max_bytes=MOST)
-    with pytest.raises(ConfigError, match=r"files\.db is damaged.*backup"):
-        await store.page()
-    await store.close()
+    await state.close()
 
 
 async def test_a_stack_has_files_and_makes_none_until_used(tmp_path: Path) -> None:
     """`Stack.files` takes `files.max_mib`; opening a stack writes no file of its own for it."""
     config = RunConfig.model_validate({"files": {"max_mib": 0.25}})
     stack = Stack(config, tmp_path)
-    assert not (tmp_path / "files.db").exists()
     assert not (tmp_path / "blobs").exists()
     with pytest.raises(TooLarge, match=r"larger than 0\.25 MiB.*files\.max_mib"):
         await add(stack.files, bytes(2**18 + 1))
     await stack.close()
-
-
-async def test_another_process_that_writes_holds_up_writers_only(tmp_path: Path) -> None:
-    """Reads go on while another connection holds the table's lock."""
-    store = FileStore.open(tmp_path, max_bytes=MOST)
-    file = await add(store)
-    other = apsw.Connection(str(tmp_path / "files.db"))
-    other.execute("BEGIN IMMEDIATE")
-    assert await store.get(file.file_id) == file
-    other.execute("COMMIT")
-    other.close()
-    await store.close()
