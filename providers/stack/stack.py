@@ -93,7 +93,9 @@ class Stack(ConfiguredProviders):
             self._conversations = ConversationTable(self.state, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
             ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
-            self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
+            self.ingestion = Ingestion(
+                self, Workers(self, home, self.state, config.ingestion, ingester)
+            )
             self._open.observer = WriteReplayer(self, rebuilds, self._open, self.ingestion.follow)
         else:
             self.state = whole.state

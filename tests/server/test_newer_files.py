@@ -19,7 +19,7 @@ from .harness import InProcess, Json, run_config
 ENGINES = ("sqlite", "faiss", "chroma")
 """The inline engines whose vector DBs have a SQLite file of Corral's."""
 
-OWN = {"embeddings", "jobs", "state"}
+OWN = {"embeddings", "state"}
 """The files of the data folder itself."""
 
 FILE_VERSION = ("PRAGMA user_version", "PRAGMA user_version={}")

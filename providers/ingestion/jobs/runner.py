@@ -24,11 +24,12 @@ from corral.api.rag import URL, RAGDocument
 from corral.providers.base.config import IngestionSettings
 from corral.providers.base.owner import Owner
 from corral.providers.files.store import FileStore
+from corral.providers.ingestion.chunk_buffer import PackedChunks
 from corral.providers.ingestion.ingest import Ingester, Splitting
-from corral.providers.ingestion.jobs.chunk_buffer import PackedChunks
 from corral.providers.ingestion.jobs.jobs import ErrorCode, Job, Progress, Step
 from corral.providers.ingestion.jobs.queue import MAX_ATTEMPTS, JobQueue, NoLongerOurs
 from corral.providers.ingestion.read.parsing import ParsedDocument
+from corral.providers.state.state import State
 
 REPORT_EVERY_SECONDS = 0.3
 FLOAT_BYTES = 4
@@ -206,12 +207,13 @@ class JobRunner:
 class Workers:
     """Runs jobs concurrently until it is closed.
 
-    Jobs are in a table that all processes of a data folder share. Each job has one owner at a time;
-    the jobs of a killed owner are taken over.
+    Jobs are in a table that all processes of an installation share. Each job has one owner at a
+    time; the jobs of a killed owner are taken over.
 
     Args:
         library: Vector DBs, models and files; a `Stack`.
-        home: The data folder.
+        home: The data folder, for the locks of its processes.
+        state: The tables.
         settings: Number of workers.
         ingester: Reads, splits, embeds and stores documents.
 
@@ -223,11 +225,12 @@ class Workers:
         self,
         library: FileLibrary,
         home: Path,
+        state: State,
         settings: IngestionSettings,
         ingester: Ingester,
     ) -> None:
         self.ingester = ingester
-        self.queue = JobQueue(home)
+        self.queue = JobQueue(state)
         self.following = asyncio.Lock()
         self._library = library
         self._settings = settings
@@ -278,7 +281,6 @@ class Workers:
             with suppress(CorralError):  # another process takes the jobs over
                 await self.queue.release(self._owner.name)
             await asyncio.to_thread(self._owner.leave)
-        await self.queue.close()
 
     async def _work(self, runner: JobRunner) -> None:
         jobs: list[Job] = []
