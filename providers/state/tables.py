@@ -211,6 +211,7 @@ JOBS = Table(
     _text("request"),
     _text("origin", null=True),
     _text("owner", null=True),
+    _number("claim"),
     _number("storing"),
     _time("not_before"),
     Index(
@@ -226,6 +227,9 @@ JOBS = Table(
     Index("jobs_by_tenant", "tenant", "version"),
     sqlite_autoincrement=True,
 )
+LEASES = Table("leases", METADATA, _text("name", key=True), _number("beat"))
+"""The living workers; the beat of a worker that works grows."""
+
 JOB_TOKENS = Table("job_tokens", METADATA, _number("job", key=True), _text("token", key=True))
 """The acl of each job's document."""
 

@@ -121,6 +121,8 @@ class Job:
         notes: Unread parts of the document, and other messages for the sender.
         usage_bytes: Size of the stored texts and embeddings.
         attempts: Number of attempts since the last headway.
+        claim: Fencing token: the number of times that it was claimed. What an earlier claim writes
+            is refused.
         tenant: Tenant of the vector DB.
         created_at, updated_at: Unix seconds.
         version: Increases with every change of any job.
@@ -144,6 +146,7 @@ class Job:
     notes: list[str]
     usage_bytes: int
     attempts: int
+    claim: int
     tenant: str
     created_at: int
     updated_at: float
@@ -299,6 +302,7 @@ def new_row(new: Submission, batch_id: str | None, now: float) -> dict[str, Any]
         "notes": "[]",
         "usage_bytes": 0,
         "attempts": 0,
+        "claim": 0,
         "tenant": vector_db.tenant,
         "created_at": int(now),
         "updated_at": now,

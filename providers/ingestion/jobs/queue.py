@@ -2,8 +2,11 @@
 
 A process that works on a job is the job's owner. Cancelling, replacing or taking over a job changes
 the owner in its row. Each write of an owner checks the row in the same transaction and fails if it
-names another owner. Before an owner stores a document it marks the row `storing`; from then on no
-other process changes the row until the document is stored or the owner is dead.
+names another owner, or a later claim: a process that was frozen while its job was taken over writes
+nothing, even if it has claimed the job again.
+
+Before an owner stores a document it marks the row `storing`; from then on no other process changes
+the row until the document is stored or the owner is dead.
 """
 
 from __future__ import annotations
@@ -417,7 +420,8 @@ class JobQueue:
         values: Mapping[str, Any],
         *conditions: ColumnElement[bool],
     ) -> None:
-        if not self._change(table, [job.number], values, _owned_by(owner), *conditions):
+        ours = _owned_by(owner) & (J.claim == job.claim)
+        if not self._change(table, [job.number], values, ours, *conditions):
             raise NoLongerOurs
 
     def _take_some(self, table: Connection, owner: str) -> list[Job]:
@@ -428,7 +432,8 @@ class JobQueue:
         """Claim a queued job for an owner."""
         progress = json.dumps({"started_at": self._clock()})
         values = {"status": "running", "owner": owner, "progress": progress}
-        self._change(table, [number], {**values, "attempts": J.attempts + 1})
+        counted = {"attempts": J.attempts + 1, "claim": J.claim + 1}
+        self._change(table, [number], values | counted)
         return read_job(table, number)
 
     def _end_relabeling(self, table: Connection, owner: str) -> None:

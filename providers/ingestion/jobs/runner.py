@@ -29,6 +29,7 @@ from corral.providers.ingestion.ingest import Ingester, Splitting
 from corral.providers.ingestion.jobs.jobs import ErrorCode, Job, Progress, Step
 from corral.providers.ingestion.jobs.queue import MAX_ATTEMPTS, JobQueue, NoLongerOurs
 from corral.providers.ingestion.read.parsing import ParsedDocument
+from corral.providers.state.leases import Leases
 from corral.providers.state.state import State
 
 REPORT_EVERY_SECONDS = 0.3
@@ -64,12 +65,19 @@ class JobRunner:
         ingester: Reads, splits, embeds and stores documents.
         owner: Name of the owner; it runs only jobs claimed by this owner.
         retry_seconds: Pause before the first retry of a job.
+        leases: The lease of the owner; it stores no document without one.
     """
 
     def __init__(
-        self, queue: JobQueue, ingester: Ingester, owner: str, retry_seconds: float
+        self,
+        queue: JobQueue,
+        ingester: Ingester,
+        owner: str,
+        retry_seconds: float,
+        leases: Leases,
     ) -> None:
         self._queue, self._ingester, self._owner = queue, ingester, owner
+        self._leases = leases
         self._retry_seconds = retry_seconds
 
     async def do(self, jobs: Sequence[Job], library: FileLibrary) -> list[Job]:
@@ -153,6 +161,10 @@ class JobRunner:
         chunks = states[0].chunks if len(states) == 1 else [c for s in states for c in s.chunks]
         names = [state.job.document_id for state in states]
         rows = [part for state in states for part in state.take_rows()]
+        while not self._leases.is_current(self._owner):  # it was frozen since the last report
+            await self._leases.renew(self._owner)
+            steps = [state.step(time.time()) for state in states]
+            await self._queue.report(self._owner, steps, storing=True)
         await self._ingester.store(index, chunks, rows, names)
         row = index.vector_db.embedding_dimension * FLOAT_BYTES
         steps = [state.step(time.time(), row) for state in states]
@@ -208,7 +220,8 @@ class Workers:
     """Runs jobs concurrently until it is closed.
 
     Jobs are in a table that all processes of an installation share. Each job has one owner at a
-    time; the jobs of a killed owner are taken over.
+    time. The jobs of an owner that was killed on this machine are taken over at once; the jobs of
+    any other that is dead or frozen, once its lease has expired.
 
     Args:
         library: Vector DBs, models and files; a `Stack`.
@@ -235,6 +248,7 @@ class Workers:
         self._library = library
         self._settings = settings
         self._owner = Owner(home / "workers")
+        self._leases = Leases(state)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unrelabeled: list[tuple[Job, Mapping[str, Any]]] = []  # as `unnoted` in `_work`
         self._news = asyncio.Event()
@@ -265,8 +279,9 @@ class Workers:
         if self._tasks:
             return
         runner = JobRunner(
-            self.queue, self.ingester, self._owner.name, self._settings.retry_seconds
+            self.queue, self.ingester, self._owner.name, self._settings.retry_seconds, self._leases
         )
+        await self._leases.renew(self._owner.name)
         loops = [self._work(runner) for _ in range(self._settings.workers)]
         self._tasks = {asyncio.create_task(loop) for loop in [*loops, self._keep_up()]}
         await asyncio.to_thread(self._owner.enter)
@@ -280,6 +295,7 @@ class Workers:
             await asyncio.wait(tasks)
             with suppress(CorralError):  # another process takes the jobs over
                 await self.queue.release(self._owner.name)
+                await self._leases.end(self._owner.name)
             await asyncio.to_thread(self._owner.leave)
 
     async def _work(self, runner: JobRunner) -> None:
@@ -315,6 +331,7 @@ class Workers:
                     with suppress(NoLongerOurs):
                         await self.queue.relabeled(job, self._owner.name, attributes)
                     self._unrelabeled.pop(0)
+                await self._leases.renew(self._owner.name)
                 await self._take_over()
                 if time.monotonic() - swept > SWEEP_EVERY_SECONDS:
                     swept = time.monotonic()
@@ -324,11 +341,19 @@ class Workers:
             await asyncio.sleep(TAKE_OVER_EVERY_SECONDS)
 
     async def _take_over(self) -> None:
-        for owner in await self.queue.reader.owners():
-            if await asyncio.to_thread(self._owner.is_dead, owner):
+        """Queue the jobs of workers that were killed, or that are frozen on any machine."""
+        others = await self.queue.reader.owners() - {self._owner.name}
+        expired = await self._leases.expired(others)
+        for owner in others:
+            if owner in expired or await asyncio.to_thread(self._was_killed, owner):
                 if await self.queue.take_over(owner):
                     self._news.set()
+                await self._leases.end(owner)
                 await asyncio.to_thread(self._owner.forget, owner)
+
+    def _was_killed(self, owner: str) -> bool:
+        """Return True if a worker of this machine has ended; only its lease tells of others."""
+        return self._owner.is_here(owner) and self._owner.is_dead(owner)
 
     async def sweep(self) -> int:
         """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number."""

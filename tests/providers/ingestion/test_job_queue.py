@@ -24,6 +24,7 @@ from corral.providers.ingestion.jobs.jobs import (
 )
 from corral.providers.ingestion.jobs.queue import JobQueue, NoLongerOurs
 from corral.providers.ingestion.jobs.reader import TOGETHER_BYTES, Scope
+from corral.providers.state.leases import LEASE_SECONDS, Leases
 from corral.providers.state.state import Area, State
 from corral.providers.state.tables import JOBS
 
@@ -92,8 +93,9 @@ async def test_an_older_version_is_never_stored_after_a_newer(
         new = Submission(of_text("t", text), vector_db, "", one)
         return (await table.add([new], None, same_origin=False))[0]
 
-    old = await submit("old")
-    assert await table.claim("owner") is not None
+    await submit("old")
+    old = await table.claim("owner")
+    assert old is not None
     await table.report("owner", [Step(old, Progress(chunks=3), headway=True)], storing=True)
     assert (await table.reader.get(Scope(job_id=old.job_id), "job")).progress.chunks == 3
     new = await submit("new")
@@ -108,7 +110,7 @@ async def test_an_older_version_is_never_stored_after_a_newer(
     claimed = await table.claim("other")
     assert claimed is not None
     assert claimed.job_id == new.job_id
-    await table.complete("other", [Step(new, claimed.progress)])
+    await table.complete("other", [Step(claimed, claimed.progress)])
     assert await table.claim("other") is None
     assert (await table.reader.get(Scope(job_id=old.job_id), "job")).status is JobStatus.CANCELLED
     await state.close()
@@ -167,6 +169,56 @@ async def test_the_next_jobs_are_claimed_with_the_end_of_one(
             await table.complete("owner", [Step(each, Progress())], claim_next=True)
     counts = await table.reader.counts(Scope())
     assert counts == {JobStatus.COMPLETED: 1, JobStatus.QUEUED: 2}
+    await state.close()
+
+
+async def test_a_frozen_worker_writes_nothing(tmp_path: Path, state_url: str) -> None:
+    """A worker that was frozen while its job was taken over cannot write, even as its owner again.
+
+    If this fails: a machine that wakes up stores or ends a job that another has done since.
+    """
+    async with opened(tmp_path / "stack") as stack:
+        vector_db = await stack.vector_db("db")
+    state = State(tmp_path, state_url)
+    table, one = JobQueue(state, lambda: 1e9), Principal("", role=Role.ADMIN)
+    await table.add([Submission(of_text("a", "a"), vector_db, "", one)], None, same_origin=False)
+    frozen = await table.claim("owner")
+    assert frozen is not None
+    assert await table.take_over("owner") == 1
+    again = await table.claim("owner")
+    assert again is not None
+    for work in (
+        lambda: table.report("owner", [Step(frozen, Progress())], storing=True),
+        lambda: table.complete("owner", [Step(frozen, Progress())]),
+        lambda: table.fail(frozen, "owner", "server_error", "late"),
+        lambda: table.postpone(frozen, "owner", "late", 0),
+    ):
+        with pytest.raises(NoLongerOurs):
+            await work()
+    await table.complete("owner", [Step(again, Progress())])
+    await state.close()
+
+
+async def test_a_lease_expires_by_the_clock_of_the_observer(tmp_path: Path, state_url: str) -> None:
+    """A worker without a beat for the length of a lease is dead, whatever its clock says.
+
+    If this fails: two machines with different clocks take each other's work, or none does.
+    """
+    now = [0.0]
+    state = State(tmp_path, state_url)
+    worker, observer = Leases(state, lambda: 1e6), Leases(state, lambda: now[0])
+    assert not worker.is_current("w")
+    await worker.renew("w")
+    assert worker.is_current("w")
+    assert await observer.expired({"w", "unknown"}) == set()
+    now[0] = LEASE_SECONDS - 1
+    await worker.renew("w")
+    assert await observer.expired({"w", "unknown"}) == set()
+    now[0] = LEASE_SECONDS
+    assert await observer.expired({"w", "unknown"}) == {"unknown"}
+    now[0] = 2 * LEASE_SECONDS - 1
+    assert await observer.expired({"w"}) == {"w"}
+    await observer.end("w")
     await state.close()
 
 

@@ -21,7 +21,7 @@ from corral.providers.state.opening import STATE_NAME
 from corral.providers.state.state import State, upsert
 from corral.providers.state.tables import HEAD, KEYS, METADATA, VECTOR_DBS
 
-RECORDED = "ed49512bc427"
+RECORDED = "fe3b4d3761a9"
 """Digest of the tables of revision 0001."""
 
 ROW = {"tenant": "", "identifier": "a", "registration": "{}"}

@@ -111,6 +111,7 @@ def upgrade() -> None:
         sa.Column("request", sa.Text(), nullable=False),
         sa.Column("origin", sa.Text(), nullable=True),
         sa.Column("owner", sa.Text(), nullable=True),
+        sa.Column("claim", BIG, nullable=False),
         sa.Column("storing", BIG, nullable=False),
         sa.Column("not_before", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("number"),
@@ -139,6 +140,12 @@ def upgrade() -> None:
         sa.Column("revoked_at", sa.Double(), nullable=True),
         sa.Column("last_used_at", sa.Double(), nullable=True),
         sa.PrimaryKeyConstraint("key_id"),
+    )
+    op.create_table(
+        "leases",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("beat", BIG, nullable=False),
+        sa.PrimaryKeyConstraint("name"),
     )
     op.create_table(
         "rebuild_notes",
