@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,8 +20,6 @@ from sqlalchemy import (
     Table,
     select,
 )
-from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import DBAPIError
 
 from corral.providers.concurrency import MicroBatcher, ThreadPool
@@ -306,8 +305,9 @@ def upsert(
     """
     if not rows:
         return
-    is_sqlite = connection.dialect.name == "sqlite"
-    statement = sqlite_insert(table) if is_sqlite else postgresql_insert(table)
+    # Each database has its own, and PostgreSQL's takes 0.03 s to import.
+    dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
+    statement = dialect.insert(table)
     changes = {name: statement.excluded[name] for name in names} | values
     keys = keys or [column.name for column in table.primary_key]
     if changes:
