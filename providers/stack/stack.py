@@ -83,7 +83,7 @@ class Stack(ConfiguredProviders):
             self.state = State(home)
             self.state.open()
             self._vector_dbs = VectorDBTable(self.state)
-            self._making = Making(home / "making")
+            self._making = Making(self.state, home / "making")
             self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io)
             rebuilds = RebuildTable(self.state)
             self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)

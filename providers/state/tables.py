@@ -92,6 +92,9 @@ REBUILD_NOTES = Table(
     UniqueConstraint("tenant", "identifier", "kind", "name"),
     sqlite_autoincrement=True,
 )
+MAKING = Table("making", METADATA, _text("name", key=True), _text("vector_db"), _time("renewed_at"))
+"""Vector DBs that processes are creating."""
+
 VECTOR_STORES = Table(
     "vector_stores",
     METADATA,

@@ -21,7 +21,7 @@ from corral.providers.state.opening import STATE_NAME
 from corral.providers.state.state import State, upsert
 from corral.providers.state.tables import HEAD, KEYS, METADATA, VECTOR_DBS
 
-RECORDED = "fe3b4d3761a9"
+RECORDED = "dd35783f9aa6"
 """Digest of the tables of revision 0001."""
 
 ROW = {"tenant": "", "identifier": "a", "registration": "{}"}

@@ -148,6 +148,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name"),
     )
     op.create_table(
+        "making",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("vector_db", sa.Text(), nullable=False),
+        sa.Column("renewed_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("name"),
+    )
+    op.create_table(
         "rebuild_notes",
         sa.Column("number", BIG, nullable=False),
         sa.Column("tenant", sa.Text(), nullable=False),
