@@ -100,7 +100,7 @@ class Place:
             _check_known(revision, self.name)
             raise ConfigError(
                 f"{self.name} has schema version {revision}; this Corral needs {HEAD}.",
-                hint="Run: corral state upgrade",
+                hint="Stop the servers of the older version, then upgrade the state.",
                 field="state",
             )
         self.upgrade(engine)

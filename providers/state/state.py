@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -22,10 +23,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
+from corral.api.errors import Unavailable
 from corral.providers.concurrency import MicroBatcher, ThreadPool
 from corral.providers.state.opening import WAIT_SECONDS, Place, driver_of, lock, revision_of
 from corral.providers.state.tables import HEAD, INSTALLATION, VERSIONS
 
+ANSWER_SECONDS = 10.0
+"""Maximum time of a call to PostgreSQL: longer than the wait for another writer."""
 FRESH_SECONDS = 0.5
 """Maximum age of what PostgreSQL's readers keep without asking again."""
 MAX_READERS = 4
@@ -191,7 +195,7 @@ class Area:
         Raises:
             ConfigError, ProviderError: The database cannot be opened or read.
         """
-        return await self._reads.submit(query)
+        return await self._answer(self._reads.submit(query))
 
     async def write(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
         """Call `work` in a transaction and return its result; an exception rolls back everything.
@@ -204,7 +208,7 @@ class Area:
             Unavailable: Another process has locked the database, or it cannot be reached.
             ConfigError, ProviderError: The database cannot be opened or written.
         """
-        return await self._writer.run(self._transaction, work, durable)
+        return await self._answer(self._writer.run(self._transaction, work, durable))
 
     def kept(self) -> dict[Any, Any]:
         """Return the read cache, emptied if any process has written in this area.
@@ -226,6 +230,19 @@ class Area:
             self._peeking = None
 
     # --- inside ------------------------------------------------------------------------------
+
+    async def _answer(self, call: Awaitable[T]) -> T:
+        """Await a call; give up on a PostgreSQL that hangs."""
+        if self.state.place.is_sqlite:
+            return await call
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await call
+        except TimeoutError:
+            raise Unavailable(
+                f"{self.state.place.name} does not answer.",
+                hint="A write may have happened. Try again.",
+            ) from None
 
     def _select_all(self, queries: Sequence[AnySelect]) -> list[Rows]:
         with self.state.errors():

@@ -21,6 +21,9 @@ from corral.providers.state.opening import STATE_NAME
 from corral.providers.state.state import State, upsert
 from corral.providers.state.tables import HEAD, KEYS, METADATA, VECTOR_DBS
 
+from ..conftest import url_of
+from ..vector_io.pgvector.conftest import postgresql
+
 RECORDED = "dd35783f9aa6"
 """Digest of the tables of revision 0001."""
 
@@ -81,7 +84,7 @@ async def test_a_newer_state_is_refused_and_left_alone(tmp_path: Path, state_url
 async def test_the_tables_of_a_server_are_upgraded_on_request(
     tmp_path: Path, state_url: str
 ) -> None:
-    """PostgreSQL's older tables are refused with the command that upgrades them.
+    """PostgreSQL's older tables are refused, and stay until they are upgraded on request.
 
     If this fails: a new version changes the tables of a server of the old one that still runs.
     """
@@ -92,7 +95,7 @@ async def test_the_tables_of_a_server_are_upgraded_on_request(
     again = State(tmp_path, state_url)
     with pytest.raises(ConfigError, match=f"version 0000; this Corral needs {HEAD}") as refused:
         again.open()
-    assert "corral state upgrade" in refused.value.hint
+    assert "then upgrade the state" in str(refused.value.hint)
 
 
 async def test_an_exception_rolls_everything_back(tmp_path: Path, state_url: str) -> None:
@@ -192,6 +195,27 @@ async def test_a_server_that_is_down_is_a_503(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"PostgreSQL at 127\.0\.0\.1/corral") as refused:
         await asyncio.to_thread(state.open)
     assert "secret" not in f"{refused.value} {refused.value.hint}"
+
+
+async def test_a_server_that_restarts_or_hangs_is_back_at_once(tmp_path: Path) -> None:
+    """While PostgreSQL is down, or hangs, calls are 503; the first call afterwards succeeds.
+
+    If this fails: a restart of the database needs a restart of every Corral, or a call waits for
+    a frozen server for ever.
+    """
+    with postgresql() as server:
+        async with opened(tmp_path, url_of(server)) as state:
+            area = state.area("registrations", cached=True)
+            await area.write(lambda connection: upsert(connection, VECTOR_DBS, [ROW]))
+            for stop, start in ((server.stop, server.start), (server.freeze, server.thaw)):
+                await asyncio.to_thread(stop)
+                with pytest.raises(Unavailable, match="PostgreSQL at"):
+                    await area.read(select(VECTOR_DBS))
+                with pytest.raises(Unavailable, match="PostgreSQL at"):
+                    await area.write(lambda connection: upsert(connection, VECTOR_DBS, [ROW]))
+                await asyncio.to_thread(start)
+                assert len(await area.read(select(VECTOR_DBS))) == 1
+                await area.write(lambda connection: upsert(connection, VECTOR_DBS, [ROW]))
 
 
 @pytest.mark.parametrize("damage", ["text", "half"])
