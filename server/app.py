@@ -196,7 +196,7 @@ def _lifespan(
         async with AsyncExitStack() as opened:
             stack = Stack(settings, folder, clock=clock)
             opened.push_async_callback(stack.close)
-            access = Access.of(settings.server, folder, operator)
+            access = Access.of(settings.server, folder, stack.state, operator)
             opened.push_async_callback(access.close)
             sweep, warmup = Sweep(stack), Warmup(stack)
             opened.push_async_callback(sweep.close)

@@ -1,4 +1,4 @@
-"""Corral's own SQLite files: one class opens, reads and writes all of them."""
+"""SQLite files that belong to one machine, such as the cache of embeddings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from corral.providers.base.wal import use_wal
 from corral.providers.concurrency import MicroBatcher, ThreadPool
 
 BUSY_TIMEOUT_MS = 5_000
-
-_SYNCHRONOUS = {True: "PRAGMA synchronous=FULL", False: "PRAGMA synchronous=NORMAL"}
-"""Pragma by durability: True if a write waits for the disk."""
 
 _COLUMNS = (
     'SELECT tables.name, columns.name, columns.type, columns."notnull", columns.dflt_value,'
@@ -71,7 +68,6 @@ class Database:
     Args:
         schema: The tables. A file with a newer version is rejected.
         remedy: The hint of the error for a damaged file.
-        durable: True if writes survive a loss of power; they survive the process in any case.
     """
 
     def __init__(
@@ -80,20 +76,14 @@ class Database:
         schema: Schema,
         *,
         remedy: str,
-        durable: bool = True,
     ) -> None:
         self.path = path
         self._schema, self._remedy = schema, remedy
-        self._durable = durable
         self._reader = ThreadPool(path.name, None, max_threads=1)
         self._reads = MicroBatcher(self._select_all, self._reader.run, concurrency=1)
         self._writes = ThreadPool(path.name, BUSY_TIMEOUT_MS / 1000, max_threads=1)
-        self._opening, self._reading = threading.Lock(), threading.Lock()
+        self._opening = threading.Lock()
         self._connections: tuple[apsw.Connection, apsw.Connection] | None = None
-        self._data_version = 0
-        self._kept: tuple[int | None, dict[Any, Any]] = None, {}
-        self.generation = 0
-        """Increases when a read sees a new write of this or another process."""
 
     def open(self) -> None:
         """Open the file now.
@@ -114,44 +104,17 @@ class Database:
         """
         return await self._reads.submit((query, bindings))
 
-    def kept(self) -> dict[Any, Any]:
-        """Return the read cache, emptied if this or another process changed the file.
-
-        Call it before reading. It takes a few microseconds and never waits: if the file is busy, it
-        returns an empty cache.
-        """
-        version = self._version()
-        if version is None or version != self._kept[0]:
-            self._kept = version, {}
-        return self._kept[1]
-
-    def _version(self) -> int | None:
-        if self._connections is None or not self._reading.acquire(blocking=False):
-            return None
-        reader = self._connections[1]
-        try:
-            reader.set_busy_timeout(0)
-            try:
-                return _data_version(reader)
-            finally:
-                reader.set_busy_timeout(BUSY_TIMEOUT_MS)
-        except apsw.Error:
-            return None
-        finally:
-            self._reading.release()
-
-    async def write(self, work: Callable[[apsw.Connection], T], *, durable: bool = True) -> T:
+    async def write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Call `work` in a transaction and return its result; an exception rolls back everything.
 
-        `work` runs in the writer thread, and no other process writes at the same time. A write that
-        is not `durable` is visible to all readers and survives the process, but a loss of power may
-        undo it, until a later durable write syncs it to the disk.
+        `work` runs in the writer thread, and no other process writes at the same time. A write
+        survives the process; a loss of power may undo it.
 
         Raises:
             Unavailable: Another process has locked the file; nothing was written.
             ConfigError, ProviderError: The file cannot be opened or written.
         """
-        return await self._writes.run(self._transaction, work, durable)
+        return await self._writes.run(self._transaction, work)
 
     async def close(self) -> None:
         """Close the file after the running calls."""
@@ -185,7 +148,7 @@ class Database:
         if writer.pragma("quick_check") != "ok":
             raise apsw.CorruptError
         use_wal(writer, BUSY_TIMEOUT_MS / 1000)
-        writer.execute(_SYNCHRONOUS[self._durable])
+        writer.execute("PRAGMA synchronous=NORMAL")
         with _immediate(writer):
             self._schema.apply(writer, self.path.name)
             self._check_tables(writer)
@@ -208,19 +171,11 @@ class Database:
 
     def _select(self, query: str, bindings: tuple[apsw.SQLiteValue, ...]) -> list[tuple[Any, ...]]:
         with self._errors():
-            reader = self._opened()[1]
-            with self._reading:
-                version = _data_version(reader)
-                rows = reader.execute(query, bindings).fetchall()
-        if version != self._data_version:
-            self._data_version = version
-            self.generation += 1
-        return rows
+            return self._opened()[1].execute(query, bindings).fetchall()
 
-    def _transaction(self, work: Callable[[apsw.Connection], T], durable: bool) -> T:
+    def _transaction(self, work: Callable[[apsw.Connection], T]) -> T:
         with self._errors():
             writer = self._opened()[0]
-            writer.execute(_SYNCHRONOUS[self._durable and durable])
             with _immediate(writer):
                 return work(writer)
 
@@ -245,10 +200,6 @@ class Database:
             raise ProviderError(
                 f"{name} cannot be read or written ({type(error).__name__})."
             ) from error
-
-
-def _data_version(reader: apsw.Connection) -> int:
-    return int(str(reader.execute("PRAGMA data_version").get))
 
 
 def _columns(connection: apsw.Connection) -> frozenset[tuple[str, ...]]:

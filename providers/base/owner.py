@@ -53,6 +53,10 @@ class Owner:
         lock.release()
         return True
 
+    def is_here(self, other: str) -> bool:
+        """Return True if another owner runs, or ran, on this machine."""
+        return self._path(other).exists()
+
     def forget(self, other: str) -> None:
         """Delete the lock file of a dead owner."""
         self._path(other).unlink(missing_ok=True)

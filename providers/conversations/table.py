@@ -1,4 +1,4 @@
-"""Stored responses and conversations, in `conversations.db`: JSON objects and their items.
+"""Stored responses and conversations: JSON objects and their items.
 
 Each belongs to one caller: to the tenant and the API key that made it, or to the tenant and the
 user of a token. For every other caller it does not exist.
@@ -11,50 +11,32 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-import apsw
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Table,
+    delete,
+    insert,
+    literal,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
 
 from corral.api.errors import Conflict, NotFound
 from corral.api.principal import Principal
-from corral.providers.base.database import Database, Schema
-
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS responses (id TEXT PRIMARY KEY, tenant TEXT NOT NULL,"
-    " owner TEXT NOT NULL, created_at INTEGER NOT NULL, previous TEXT, body TEXT NOT NULL) STRICT",
-    "CREATE INDEX IF NOT EXISTS responses_by_age ON responses (created_at)",
-    "CREATE TABLE IF NOT EXISTS conversations (id TEXT PRIMARY KEY, tenant TEXT NOT NULL,"
-    " owner TEXT NOT NULL, created_at INTEGER NOT NULL, changed_at INTEGER NOT NULL,"
-    " locked_until REAL NOT NULL, metadata TEXT NOT NULL) STRICT",
-    "CREATE INDEX IF NOT EXISTS conversations_by_age ON conversations (changed_at)",
-    "CREATE TABLE IF NOT EXISTS items (place INTEGER PRIMARY KEY AUTOINCREMENT,"
-    " holder TEXT NOT NULL, part TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL,"
-    " UNIQUE (holder, part, id)) STRICT",
-    "CREATE INDEX IF NOT EXISTS items_by_id ON items (id)",
-)
-TABLES = Schema(SCHEMA)
-REMEDY = "Move it away: stored responses and conversations are lost, and no chunks."
+from corral.providers.state.state import State, upsert
+from corral.providers.state.tables import CONVERSATIONS, ITEMS, RESPONSES
 
 LOCK_SECONDS = 900.0
 """Time after which a conversation is free again if the process that answers in it was killed."""
 MAX_CHAIN = 1000
 """Maximum number of responses that a response can continue, one after the other."""
 
-_CONTEXT = (
-    "WITH RECURSIVE chain (id, previous, depth) AS (SELECT id, previous, 0 FROM responses"
-    " WHERE id = ? AND tenant = ? AND owner = ? UNION ALL SELECT r.id, r.previous, depth + 1"
-    " FROM responses AS r JOIN chain ON r.id = chain.previous WHERE r.tenant = ? AND r.owner = ?"
-    " AND depth < ?) SELECT chain.previous, items.body FROM chain LEFT JOIN items"
-    " ON items.holder = chain.id ORDER BY chain.depth DESC, items.place"
-)
-
-_EXPIRE = (
-    "DELETE FROM items WHERE holder IN (SELECT id FROM responses WHERE created_at < ?)",
-    "DELETE FROM responses WHERE created_at < ?",
-    "DELETE FROM items WHERE holder IN (SELECT id FROM conversations WHERE changed_at < ?)",
-    "DELETE FROM conversations WHERE changed_at < ?",
-)
+_RESPONSES, _CONVERSATIONS, _ITEMS = RESPONSES.c, CONVERSATIONS.c, ITEMS.c
 
 Item: TypeAlias = dict[str, Any]
 """An item of a conversation, as OpenAI's Responses have them, with an `id`."""
@@ -76,15 +58,15 @@ class Conversation:
 
 
 class ConversationTable:
-    """The file of all callers' responses and conversations; safe for tasks and processes.
+    """All callers' responses and conversations; safe for tasks and processes.
 
     Args:
-        home: The data folder.
+        state: The tables.
         clock: Returns the time, in Unix seconds.
     """
 
-    def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
-        self.file = Database(home / "conversations.db", TABLES, remedy=REMEDY)
+    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+        self.area = state.area("conversations")
         self.clock = clock
 
     def of(self, principal: Principal) -> Conversations:
@@ -96,21 +78,20 @@ class ConversationTable:
     async def expire(self, seconds: float) -> None:
         """Delete responses that are older, and conversations that have not changed for as long."""
         due = int(self.clock() - seconds)
+        old = {
+            RESPONSES: _RESPONSES.created_at < due,
+            CONVERSATIONS: _CONVERSATIONS.changed_at < due,
+        }
+        ids = [select(table.c.id).where(condition) for table, condition in old.items()]
 
-        def write(file: apsw.Connection) -> None:
-            for query in _EXPIRE:
-                file.execute(query, (due,))
+        def write(connection: Connection) -> None:
+            for query in ids:
+                connection.execute(delete(ITEMS).where(_ITEMS.holder.in_(query)))
+            for table, condition in old.items():
+                connection.execute(delete(table).where(condition))
 
-        oldest = (
-            "SELECT min(created_at) FROM responses UNION ALL SELECT min(changed_at)"
-            " FROM conversations"
-        )
-        if any(at is not None and at < due for (at,) in await self.file.read(oldest)):
-            await self.file.write(write)
-
-    async def close(self) -> None:
-        """Close the file."""
-        await self.file.close()
+        if await self.area.read(union_all(*ids).limit(1)):
+            await self.area.write(write)
 
 
 class Conversations:
@@ -122,8 +103,8 @@ class Conversations:
     """
 
     def __init__(self, table: ConversationTable, tenant: str, owner: str) -> None:
-        self._file, self._clock = table.file, table.clock
-        self._caller = (tenant, owner)
+        self._area, self._clock = table.area, table.clock
+        self._tenant, self._owner = tenant, owner
 
     # --- responses ---------------------------------------------------------------------------
 
@@ -148,24 +129,26 @@ class Conversations:
         """
         body = {name: value for name, value in response.items() if name != "output"}
         output = list(response["output"])
-        row = (
-            response["id"],
-            *self._caller,
-            int(response["created_at"]),
-            response["previous_response_id"],
-            json.dumps(body),
-        )
+        row = {
+            "id": response["id"],
+            "tenant": self._tenant,
+            "owner": self._owner,
+            "created_at": int(response["created_at"]),
+            "model": response.get("model"),
+            "previous": response["previous_response_id"],
+            "body": json.dumps(body),
+        }
 
-        def write(file: apsw.Connection) -> None:
+        def write(table: Connection) -> None:
             if is_stored:
-                file.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?)", row)
-                _add(file, response["id"], "input", inputs)
-                _add(file, response["id"], "output", output)
+                table.execute(insert(RESPONSES), row)
+                _add(table, response["id"], "input", inputs)
+                _add(table, response["id"], "output", output)
             if conversation_id is not None:
-                self._change(file, conversation_id, "locked_until = 0")
-                _add(file, conversation_id, "input", [*inputs, *output])
+                self._change(table, conversation_id, locked_until=0.0)
+                _add(table, conversation_id, "input", [*inputs, *output])
 
-        await self._file.write(write)
+        await self._area.write(write)
 
     async def response(self, response_id: str) -> dict[str, Any]:
         """Return a stored response, with its output.
@@ -173,8 +156,8 @@ class Conversations:
         Raises:
             NotFound: There is none.
         """
-        query = "SELECT body FROM responses WHERE id = ? AND tenant = ? AND owner = ?"
-        rows = await self._file.read(query, response_id, *self._caller)
+        query = select(_RESPONSES.body).where(_RESPONSES.id == response_id, self._mine(RESPONSES))
+        rows = await self._area.read(query)
         if not rows:
             raise _no_response(response_id)
         output = await self._items(response_id, "output")
@@ -198,29 +181,25 @@ class Conversations:
         Raises:
             NotFound: There is no response `after`.
         """
-        place, bindings = "", [*self._caller]
+        query = select(_RESPONSES.id, _RESPONSES.body).where(self._mine(RESPONSES))
         if model is not None:
-            place = " AND json_extract(body, '$.model') = ?"
-            bindings.append(model)
+            query = query.where(_RESPONSES.model == model)
+        place = tuple_(_RESPONSES.created_at, _RESPONSES.number)
         if after is not None:
-            query = "SELECT 1 FROM responses WHERE id = ? AND tenant = ? AND owner = ?"
-            if not await self._file.read(query, after, *self._caller):
+            start = select(_RESPONSES.created_at, _RESPONSES.number)
+            start = start.where(_RESPONSES.id == after, self._mine(RESPONSES))
+            found = await self._area.read(start)
+            if not found:
                 raise NotFound(f"Response {after!r} not found.", field="after")
-            step = "<" if order == "desc" else ">"
-            start = "SELECT created_at, rowid FROM responses WHERE id = ?"
-            place += f" AND (created_at, rowid) {step} ({start})"
-            bindings.append(after)
-        query = (
-            f"SELECT id, body FROM responses WHERE tenant = ? AND owner = ?{place}"  # noqa: S608 - constants of this method; values are bound
-            f" ORDER BY created_at {order}, rowid {order} LIMIT {limit:d}"
-        )
+            query = query.where(place < found[0] if order == "desc" else place > found[0])
+        ways = [column.desc() if order == "desc" else column.asc() for column in place]
         return [
             {
                 **json.loads(body),
                 "input": await self._items(name, "input"),
                 "output": await self._items(name, "output"),
             }
-            for name, body in await self._file.read(query, *bindings)
+            for name, body in await self._area.read(query.order_by(*ways).limit(limit))
         ]
 
     async def inputs(self, response_id: str) -> list[Item]:
@@ -239,14 +218,14 @@ class Conversations:
             NotFound: There is none.
         """
 
-        def write(file: apsw.Connection) -> None:
-            query = "DELETE FROM responses WHERE id = ? AND tenant = ? AND owner = ?"
-            file.execute(query, (response_id, *self._caller))
-            if not file.changes():
-                raise _no_response(response_id)
-            file.execute("DELETE FROM items WHERE holder = ?", (response_id,))
+        removed = delete(RESPONSES).where(_RESPONSES.id == response_id, self._mine(RESPONSES))
 
-        await self._file.write(write)
+        def write(table: Connection) -> None:
+            if not table.execute(removed).rowcount:
+                raise _no_response(response_id)
+            table.execute(delete(ITEMS).where(_ITEMS.holder == response_id))
+
+        await self._area.write(write)
 
     async def context(self, response_id: str) -> list[Item]:
         """Return the items of a response and of all that it continues, the oldest first.
@@ -254,8 +233,16 @@ class Conversations:
         Raises:
             NotFound: The response, or one that it continues, does not exist.
         """
-        bindings = (response_id, *self._caller, *self._caller, MAX_CHAIN)
-        rows = await self._file.read(_CONTEXT, *bindings)
+        first = select(_RESPONSES.id, _RESPONSES.previous, literal(0).label("depth"))
+        first = first.where(_RESPONSES.id == response_id, self._mine(RESPONSES))
+        known = first.cte("chain", recursive=True)
+        earlier = select(_RESPONSES.id, _RESPONSES.previous, known.c.depth + 1)
+        earlier = earlier.join_from(RESPONSES, known, _RESPONSES.id == known.c.previous)
+        earlier = earlier.where(self._mine(RESPONSES), known.c.depth < MAX_CHAIN)
+        chain = known.union_all(earlier)
+        query = select(chain.c.previous, _ITEMS.body)
+        query = query.outerjoin_from(chain, ITEMS, _ITEMS.holder == chain.c.id)
+        rows = await self._area.read(query.order_by(chain.c.depth.desc(), _ITEMS.place))
         if not rows or rows[0][0] is not None:
             raise _no_response(response_id)
         return [json.loads(body) for _, body in rows if body is not None]
@@ -266,11 +253,9 @@ class Conversations:
         Raises:
             NotFound: There is none.
         """
-        query = (
-            "SELECT items.body FROM items JOIN responses ON responses.id = items.holder"
-            " WHERE items.id = ? AND responses.tenant = ? AND responses.owner = ? LIMIT 1"
-        )
-        rows = await self._file.read(query, item_id, *self._caller)
+        query = select(_ITEMS.body).join_from(ITEMS, RESPONSES, _RESPONSES.id == _ITEMS.holder)
+        query = query.where(_ITEMS.id == item_id, self._mine(RESPONSES)).limit(1)
+        rows = await self._area.read(query)
         if not rows:
             raise NotFound(f"There is no item {item_id!r}.", field="input")
         item: Item = json.loads(rows[0][0])
@@ -282,13 +267,21 @@ class Conversations:
         """Create a conversation with items."""
         now = int(self._clock())
         made = Conversation(f"conv_{uuid.uuid4().hex}{uuid.uuid4().hex[:16]}", now, {**metadata})
-        row = (made.conversation_id, *self._caller, now, now, 0.0, json.dumps(made.metadata))
+        row = {
+            "id": made.conversation_id,
+            "tenant": self._tenant,
+            "owner": self._owner,
+            "created_at": now,
+            "changed_at": now,
+            "locked_until": 0.0,
+            "metadata": json.dumps(made.metadata),
+        }
 
-        def write(file: apsw.Connection) -> None:
-            file.execute("INSERT INTO conversations VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-            _add(file, made.conversation_id, "input", items)
+        def write(table: Connection) -> None:
+            table.execute(insert(CONVERSATIONS), row)
+            _add(table, made.conversation_id, "input", items)
 
-        await self._file.write(write)
+        await self._area.write(write)
         return made
 
     async def get(self, conversation_id: str) -> Conversation:
@@ -297,11 +290,9 @@ class Conversations:
         Raises:
             NotFound: There is none.
         """
-        query = (
-            "SELECT id, created_at, metadata FROM conversations"
-            " WHERE id = ? AND tenant = ? AND owner = ?"
-        )
-        rows = await self._file.read(query, conversation_id, *self._caller)
+        columns = _CONVERSATIONS.id, _CONVERSATIONS.created_at, _CONVERSATIONS.metadata
+        query = select(*columns).where(_CONVERSATIONS.id == conversation_id)
+        rows = await self._area.read(query.where(self._mine(CONVERSATIONS)))
         if not rows:
             raise _no_conversation(conversation_id)
         identifier, created_at, metadata = rows[0]
@@ -314,9 +305,7 @@ class Conversations:
             NotFound: There is none.
         """
         text = json.dumps({**metadata})
-        await self._file.write(
-            lambda file: self._change(file, conversation_id, "metadata = ?", text)
-        )
+        await self._area.write(lambda table: self._change(table, conversation_id, metadata=text))
         return await self.get(conversation_id)
 
     async def delete(self, conversation_id: str) -> None:
@@ -326,14 +315,15 @@ class Conversations:
             NotFound: There is none.
         """
 
-        def write(file: apsw.Connection) -> None:
-            query = "DELETE FROM conversations WHERE id = ? AND tenant = ? AND owner = ?"
-            file.execute(query, (conversation_id, *self._caller))
-            if not file.changes():
-                raise _no_conversation(conversation_id)
-            file.execute("DELETE FROM items WHERE holder = ?", (conversation_id,))
+        here = _CONVERSATIONS.id == conversation_id
+        removed = delete(CONVERSATIONS).where(here, self._mine(CONVERSATIONS))
 
-        await self._file.write(write)
+        def write(table: Connection) -> None:
+            if not table.execute(removed).rowcount:
+                raise _no_conversation(conversation_id)
+            table.execute(delete(ITEMS).where(_ITEMS.holder == conversation_id))
+
+        await self._area.write(write)
 
     async def items(self, conversation_id: str) -> list[Item]:
         """Return the items of a conversation, the oldest first.
@@ -351,11 +341,11 @@ class Conversations:
             NotFound: There is no such conversation.
         """
 
-        def write(file: apsw.Connection) -> None:
-            self._change(file, conversation_id)
-            _add(file, conversation_id, "input", items)
+        def write(table: Connection) -> None:
+            self._change(table, conversation_id)
+            _add(table, conversation_id, "input", items)
 
-        await self._file.write(write)
+        await self._area.write(write)
 
     async def remove(self, conversation_id: str, item_id: str) -> None:
         """Delete an item of a conversation.
@@ -364,14 +354,15 @@ class Conversations:
             NotFound: There is no such conversation or item.
         """
 
-        def write(file: apsw.Connection) -> None:
-            self._change(file, conversation_id)
-            query = "DELETE FROM items WHERE holder = ? AND part = 'input' AND id = ?"
-            file.execute(query, (conversation_id, item_id))
-            if not file.changes():
+        here = _ITEMS.holder == conversation_id, _ITEMS.part == "input"
+        removed = delete(ITEMS).where(*here, _ITEMS.id == item_id)
+
+        def write(table: Connection) -> None:
+            self._change(table, conversation_id)
+            if not table.execute(removed).rowcount:
                 raise NotFound(f"There is no item {item_id!r}.", field="item_id")
 
-        await self._file.write(write)
+        await self._area.write(write)
 
     async def lock(self, conversation_id: str, newest: str | None) -> None:
         """Reserve a conversation for one answer, until `unlock` or `save`.
@@ -386,51 +377,52 @@ class Conversations:
         await self.get(conversation_id)
         now = self._clock()
 
-        def write(file: apsw.Connection) -> None:
-            query = "UPDATE conversations SET locked_until = ? WHERE id = ? AND locked_until < ?"
-            file.execute(query, (now + LOCK_SECONDS, conversation_id, now))
-            locked = bool(file.changes())
-            query = "SELECT id FROM items WHERE holder = ? ORDER BY place DESC LIMIT 1"
-            rows = file.execute(query, (conversation_id,)).fetchall()
-            if not locked or rows != ([] if newest is None else [(newest,)]):
+        here = _CONVERSATIONS.id == conversation_id, _CONVERSATIONS.locked_until < now
+        locked = update(CONVERSATIONS).where(*here).values(locked_until=now + LOCK_SECONDS)
+        last = select(_ITEMS.id).where(_ITEMS.holder == conversation_id)
+        last = last.order_by(_ITEMS.place.desc()).limit(1)
+
+        def write(table: Connection) -> None:
+            is_locked = table.execute(locked).rowcount
+            if not is_locked or table.scalar(last) != newest:
                 raise Conflict(
                     "Another response is being written in this conversation.",
                     hint="Wait for it to end, and send the request again.",
                     field="conversation",
                 )
 
-        await self._file.write(write)
+        await self._area.write(write)
 
     async def unlock(self, conversation_id: str) -> None:
         """Free a conversation; it may have been deleted."""
-        query = "UPDATE conversations SET locked_until = 0 WHERE id = ?"
-        await self._file.write(lambda file: file.execute(query, (conversation_id,)))
+        freed = update(CONVERSATIONS).where(_CONVERSATIONS.id == conversation_id)
+        await self._area.write(lambda table: table.execute(freed.values(locked_until=0.0)))
 
     # --- inside ------------------------------------------------------------------------------
 
     async def _items(self, holder: str, part: Part) -> list[Item]:
-        query = "SELECT body FROM items WHERE holder = ? AND part = ? ORDER BY place"
-        return [json.loads(body) for (body,) in await self._file.read(query, holder, part)]
+        query = select(_ITEMS.body).where(_ITEMS.holder == holder, _ITEMS.part == part)
+        rows = await self._area.read(query.order_by(_ITEMS.place))
+        return [json.loads(row.body) for row in rows]
 
-    def _change(
-        self, file: apsw.Connection, conversation_id: str, change: str = "", *values: Any
-    ) -> None:
-        """Note a change of a conversation, or raise NotFound."""
-        changes = f"changed_at = ?, {change}" if change else "changed_at = ?"
-        query = f"UPDATE conversations SET {changes} WHERE id = ? AND tenant = ? AND owner = ?"  # noqa: S608 - callers pass constants; values are bound
-        file.execute(query, (int(self._clock()), *values, conversation_id, *self._caller))
-        if not file.changes():
+    def _mine(self, table: Table) -> ColumnElement[bool]:
+        """Return the condition for the caller's rows."""
+        return (table.c.tenant == self._tenant) & (table.c.owner == self._owner)
+
+    def _change(self, table: Connection, conversation_id: str, **values: Any) -> None:
+        """Record a change of a conversation, or raise NotFound."""
+        here = _CONVERSATIONS.id == conversation_id, self._mine(CONVERSATIONS)
+        values["changed_at"] = int(self._clock())
+        if not table.execute(update(CONVERSATIONS).where(*here).values(values)).rowcount:
             raise _no_conversation(conversation_id)
 
 
-def _add(file: apsw.Connection, holder: str, part: Part, items: Iterable[Item]) -> None:
-    query = (
-        "INSERT INTO items (holder, part, id, body) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT DO UPDATE SET body = excluded.body"
-    )
-    rows = [(holder, part, item["id"], json.dumps(item)) for item in items]
-    if rows:
-        file.executemany(query, rows)
+def _add(table: Connection, holder: str, part: Part, items: Iterable[Item]) -> None:
+    rows = [
+        {"holder": holder, "part": part, "id": item["id"], "body": json.dumps(item)}
+        for item in items
+    ]
+    upsert(table, ITEMS, rows, "body", keys=("holder", "part", "id"))
 
 
 def _no_response(response_id: str) -> NotFound:

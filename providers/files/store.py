@@ -5,38 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
-import apsw
+from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select, true
 
 from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
 from corral.api.principal import Principal
 from corral.api.wire import strip_nul
 from corral.providers.base.config import FileSettings
 from corral.providers.base.cursor import Places
-from corral.providers.base.database import Database, Schema
 from corral.providers.files.blobs import MIB, BlobFolder, Blobs, Upload
 from corral.providers.files.bucket import Bucket
+from corral.providers.state.state import Area, State
+from corral.providers.state.tables import FILES
 
 MAX_FILENAME_LENGTH = 255
 MAX_PAGE = 10_000
-
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS files"
-    " (number INTEGER PRIMARY KEY AUTOINCREMENT, file_id TEXT NOT NULL UNIQUE,"
-    " filename TEXT NOT NULL, bytes INTEGER NOT NULL, sha256 TEXT NOT NULL, purpose TEXT NOT NULL,"
-    " created_at INTEGER NOT NULL, expires_at INTEGER, tenant TEXT NOT NULL,"
-    " owner TEXT NOT NULL, charset TEXT NOT NULL) STRICT",
-    "CREATE INDEX IF NOT EXISTS files_by_content ON files (sha256)",
-    "CREATE INDEX IF NOT EXISTS files_by_expiry ON files (expires_at) WHERE expires_at NOT NULL",
-)
-TABLES = Schema(SCHEMA)
-REMEDY = (
-    "Restore it from a backup, or move it and the folder blobs away and upload the files again."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +55,9 @@ class StoredFile:
     charset: str = ""
 
 
-_COLUMNS = ", ".join(field.name for field in fields(StoredFile))
-_VISIBLE = "ifnull(tenant = ?, 1) AND ifnull(owner = ?, 1)"
-"""What a principal sees; null stands for any."""
+_FILES = FILES.c
+_FIELDS = [field.name for field in fields(StoredFile)]
+_COLUMNS = [_FILES[name] for name in _FIELDS]
 
 
 class FileStore:
@@ -86,7 +73,7 @@ class FileStore:
 
     def __init__(
         self,
-        table: Database,
+        table: Area,
         blobs: Blobs,
         places: Places[int],
         clock: Callable[[], float],
@@ -100,6 +87,7 @@ class FileStore:
     def open(
         cls,
         home: Path,
+        state: State,
         settings: FileSettings,
         installation: Callable[[], Awaitable[str]],
         *,
@@ -107,10 +95,12 @@ class FileStore:
     ) -> FileStore:
         """Return all files of a data folder.
 
-        The table is `files.db`, the bytes are in `blobs/` or in object storage; the first call
-        creates both. A blob is deleted with the last file of its content.
+        The bytes are in `blobs/`, which the first call creates, or in object storage. A blob is
+        deleted with the last file of its content.
 
         Args:
+            home: The data folder.
+            state: The tables.
             settings: Maximum size of a file, and where the bytes are.
             installation: Returns the id of the installation.
             clock: Returns the time in Unix seconds.
@@ -118,12 +108,11 @@ class FileStore:
         Raises:
             MissingDependency, ConfigError: As `Bucket`.
         """
-        table = Database(home / "files.db", TABLES, remedy=REMEDY)
         if settings.url is None:
             blobs: Blobs = BlobFolder(home / "blobs", int(settings.max_mib * MIB))
         else:
             blobs = Bucket(settings, installation)
-        return cls(table, blobs, Places(), clock)
+        return cls(state.area("files"), blobs, Places(), clock)
 
     def of(self, principal: Principal) -> FileStore:
         """Return the files of a principal: its user's uploads, or for an admin its tenant's.
@@ -178,8 +167,8 @@ class FileStore:
         Raises:
             NotFound: There is none of that id, or it has expired.
         """
-        query = f"SELECT {_COLUMNS} FROM files WHERE file_id = ? AND {_VISIBLE}"  # noqa: S608 - ours
-        rows = await self._table.read(query, file_id, *self._visible())
+        query = select(*_COLUMNS).where(_FILES.file_id == file_id, self._visible)
+        rows = await self._table.read(query)
         file = StoredFile(*rows[0]) if rows else None
         if file is None or self._is_over(file):
             raise NotFound(f"There is no file {file_id!r}.", field="file_id")
@@ -207,23 +196,20 @@ class FileStore:
             InvalidRequest: There is no file `after`.
         """
         newest_first = order == "desc"
-        conditions: dict[str, apsw.SQLiteValue] = {"ifnull(expires_at > ?, 1)": int(self._clock())}
+        alive = or_(_FILES.expires_at.is_(None), _FILES.expires_at > int(self._clock()))
+        query = select(*_COLUMNS, _FILES.number).where(alive, self._visible)
         if purpose is not None:
-            conditions["purpose = ?"] = purpose
+            query = query.where(_FILES.purpose == purpose)
         if tenant is not None:
-            conditions["tenant = ?"] = tenant
+            query = query.where(_FILES.tenant == tenant)
         if after is not None:
             number = await self._number(after, tenant)
-            conditions[f"number {'<' if newest_first else '>'} ?"] = number
-        query = (
-            f"SELECT {_COLUMNS}, number FROM files"  # noqa: S608 - our own columns
-            f" WHERE {' AND '.join([*conditions, _VISIBLE])}"
-            f" ORDER BY number {'DESC' if newest_first else 'ASC'} LIMIT ?"
-        )
-        rows = await self._table.read(query, *conditions.values(), *self._visible(), limit + 1)
+            query = query.where(_FILES.number < number if newest_first else _FILES.number > number)
+        place = _FILES.number.desc() if newest_first else _FILES.number
+        rows = await self._table.read(query.order_by(place).limit(limit + 1))
         found = [StoredFile(*row[:-1]) for row in rows[:limit]]
         if found:
-            self._places.keep((*self._visible(), tenant, found[-1].file_id), rows[:limit][-1][-1])
+            self._places.keep((*self._whose, tenant, found[-1].file_id), rows[:limit][-1].number)
         return found, len(rows) > limit
 
     async def delete(self, file_id: str) -> None:
@@ -270,29 +256,32 @@ class FileStore:
 
     async def expire(self) -> int:
         """Delete what has expired, and what killed processes have left; return how many files."""
-        query = f"SELECT {_COLUMNS} FROM files WHERE expires_at <= ?"  # noqa: S608 - our own columns
-        rows = await self._table.read(query, int(self._clock()))
+        query = select(*_COLUMNS).where(_FILES.expires_at <= int(self._clock()))
+        rows = await self._table.read(query)
         count = await self._delete([StoredFile(*row) for row in rows])
         await self._blobs.drop_stale_uploads()
         await self._drop_unnamed(await self._unnamed())
         return count
 
-    async def close(self) -> None:
-        """Close the table after the running calls."""
-        await self._table.close()
-
     # --- inside ------------------------------------------------------------------------------
 
-    def _visible(self) -> tuple[str | None, str | None]:
-        """Return what `_VISIBLE` is bound to."""
+    @property
+    def _whose(self) -> tuple[str | None, str | None]:
+        """The tenant and the owner of the files that the principal sees; None: any."""
         who = self._principal
         return (None, None) if who is None else (who.tenant, None if who.reads_all else who.user)
 
-    def _insert(self, table: apsw.Connection, file: StoredFile, upload: Upload) -> None:
+    @property
+    def _visible(self) -> ColumnElement[bool]:
+        """The condition for the files that the principal sees."""
+        tenant, owner = self._whose
+        of_tenant = true() if tenant is None else _FILES.tenant == tenant
+        return of_tenant if owner is None else of_tenant & (_FILES.owner == owner)
+
+    def _insert(self, table: Connection, file: StoredFile, upload: Upload) -> None:
         """Name the blob within the transaction: who deletes blobs holds the same lock."""
-        marks = ", ".join("?" * len(fields(StoredFile)))
         self._blobs.keep(upload)
-        table.execute(f"INSERT INTO files ({_COLUMNS}) VALUES ({marks})", astuple(file))  # noqa: S608
+        table.execute(insert(FILES), asdict(file))
 
     async def _delete(self, files: Collection[StoredFile]) -> int:
         """Delete files that are there, then their blobs; return how many files were deleted.
@@ -301,13 +290,11 @@ class FileStore:
         for `expire` to find, and never a file without its bytes.
         """
 
-        def delete(table: apsw.Connection) -> int:
-            before = table.total_changes()
-            table.executemany("DELETE FROM files WHERE file_id = ?", [(f.file_id,) for f in files])
-            return table.total_changes() - before
-
+        removed = delete(FILES).where(_FILES.file_id.in_([file.file_id for file in files]))
         await self._blobs.prepare()
-        count = await self._table.write(delete) if files else 0
+        count = 0
+        if files:
+            count = await self._table.write(lambda table: table.execute(removed).rowcount)
         await self._drop_unnamed({file.sha256 for file in files})
         return count
 
@@ -316,15 +303,15 @@ class FileStore:
         blobs = await self._blobs.names()
         if not blobs:
             return blobs
-        return blobs - {name for (name,) in await self._table.read("SELECT sha256 FROM files")}
+        return blobs - {row.sha256 for row in await self._table.read(select(_FILES.sha256))}
 
     async def _drop_unnamed(self, blobs: Collection[str]) -> None:
         """Delete those of some blobs that no file names."""
 
-        def drop(table: apsw.Connection) -> None:
+        def drop(table: Connection) -> None:
             for blob in blobs:
-                query = "SELECT 1 FROM files WHERE sha256 = ?"
-                if not table.execute(query, (blob,)).fetchone():
+                query = select(_FILES.number).where(_FILES.sha256 == blob).limit(1)
+                if table.execute(query).first() is None:
                     self._blobs.drop(blob)
 
         if blobs:
@@ -340,10 +327,11 @@ class FileStore:
 
     async def _number(self, file_id: str, tenant: str | None) -> int:
         """Return where a file stands, or stood when it was the end of a page."""
-        visible = f"ifnull(tenant = ?, 1) AND {_VISIBLE}"
-        query = f"SELECT number FROM files WHERE file_id = ? AND {visible}"  # noqa: S608 - ours
-        rows = await self._table.read(query, file_id, tenant, *self._visible())
-        number = rows[0][0] if rows else self._places.find((*self._visible(), tenant, file_id))
+        query = select(_FILES.number).where(_FILES.file_id == file_id, self._visible)
+        if tenant is not None:
+            query = query.where(_FILES.tenant == tenant)
+        rows = await self._table.read(query)
+        number = rows[0].number if rows else self._places.find((*self._whose, tenant, file_id))
         if number is None:
             raise InvalidRequest(
                 f"There is no file {file_id!r} to continue after.",

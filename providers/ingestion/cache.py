@@ -43,7 +43,7 @@ class EmbeddingCache:
     """
 
     def __init__(self, home: Path, max_mib: float) -> None:
-        self._file = Database(home / "embeddings.db", TABLES, remedy=REMEDY, durable=False)
+        self._file = Database(home / "embeddings.db", TABLES, remedy=REMEDY)
         self._max_bytes = max_mib * MIB
         self.made = 0
         """Number of embeddings that were not cached and had to be computed."""

@@ -443,12 +443,12 @@ class Ingestion:
             named |= set(acls_of(await index.get_chunks(write.opened), default)) if index else set()
         rows = await self._reader.recorded(vector_db, named)
         whole = {name: acl for name, acl in written.items() if name in write.replaced}
-        if all(row[0] in whole for row in rows) and not followed(rows, whole):
+        if all(row.document_id in whole for row in rows) and not followed(rows, whole):
             return
         index = index or await self._whole(vector_db)
         if index is None:
             return
-        for document_id in {row[0] for row in rows}:
+        for document_id in {row.document_id for row in rows}:
             recorded = None
             async with self._workers.following:
                 while (acl := await stored_acl(index, document_id)) not in (None, recorded):

@@ -1,65 +1,95 @@
 """Vector DBs that are being created: an engine has their data, but they are not registered yet.
 
-Every process of a data folder can list them, so no process treats their data as orphans.
+Every process of an installation can list them, so no process treats their data as orphans.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from sqlalchemy import bindparam, delete, insert, select, update
+
+from corral.api.chunks import STORED
+from corral.api.errors import CorralError
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.owner import Owner
+from corral.providers.state.state import State
+from corral.providers.state.tables import MAKING
+
+RENEW_SECONDS = 20.0
+FORGET_SECONDS = 120.0
+"""Time without a renewal after which a process of another machine counts as dead: longer than the
+clocks of two machines differ."""
 
 
 class Making:
-    """A file for each vector DB that is being created, and a lock that its process holds.
+    """A row for each vector DB that is being created, and a lock of the process that creates it.
 
     Args:
-        folder: The folder of the files; the first one creates it.
+        state: The tables.
+        folder: The folder of the locks; the first one creates it.
+        clock: Returns the time in Unix seconds.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, state: State, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._area = state.area("making")
+        self._folder, self._clock = folder, clock
 
     @asynccontextmanager
     async def of(self, vector_db: VectorDB) -> AsyncIterator[None]:
         """List a vector DB while it is being created, until it is registered or has failed."""
         owner = Owner(self._folder)
-        await asyncio.to_thread(self._begin, owner, vector_db)
+        await asyncio.to_thread(owner.enter)
+        row = {
+            "name": owner.name,
+            "vector_db": vector_db.model_dump_json(),
+            "renewed_at": self._clock(),
+        }
+        await self._area.write(lambda table: table.execute(insert(MAKING), row))
+        renewing = asyncio.create_task(self._renew(owner.name))
         try:
             yield
         finally:
-            await asyncio.shield(asyncio.to_thread(self._end, owner))
+            renewing.cancel()
+            await asyncio.shield(self._end(owner))
 
     async def all(self) -> list[VectorDB]:
-        """Return the vector DBs that live processes are creating; drop killed processes' files."""
-        return await asyncio.to_thread(self._read)
-
-    def _begin(self, owner: Owner, vector_db: VectorDB) -> None:
-        owner.enter()
-        path = self._path(owner.name)
-        unfinished = path.with_suffix(".new")
-        unfinished.write_text(vector_db.model_dump_json(), encoding="utf-8")
-        unfinished.replace(path)
-
-    def _end(self, owner: Owner) -> None:
-        self._path(owner.name).unlink(missing_ok=True)
-        owner.leave()
-
-    def _read(self) -> list[VectorDB]:
-        found, reader = [], Owner(self._folder)
-        for path in self._folder.glob("*.json"):  # written under the lock
-            with suppress(FileNotFoundError):  # it was registered in the meantime
-                vector_db = VectorDB.model_validate_json(path.read_bytes())
-                if reader.is_dead(path.stem):
-                    path.unlink()
-                    reader.forget(path.stem)
-                else:
-                    found.append(vector_db)
+        """Return the vector DBs that live processes are creating; forget those of dead ones."""
+        found = []
+        for row in await self._area.read(select(MAKING)):
+            if await asyncio.to_thread(self._is_dead, row.name, row.renewed_at):
+                await self._forget(row.name)
+            else:
+                found.append(VectorDB.model_validate_json(row.vector_db, context=STORED))
         return found
 
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{name}.json"
+    def _is_dead(self, name: str, renewed_at: float) -> bool:
+        reader = Owner(self._folder)
+        if not reader.is_here(name):
+            return renewed_at < self._clock() - FORGET_SECONDS
+        is_dead = reader.is_dead(name)
+        if is_dead:
+            reader.forget(name)
+        return is_dead
+
+    async def _renew(self, name: str) -> None:
+        renewed = update(MAKING).where(MAKING.c.name == name)
+        renewed = renewed.values(renewed_at=bindparam("at"))
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            with suppress(CorralError):  # the next renewal comes before others give it up
+                await self._area.write(lambda table: table.execute(renewed, {"at": self._clock()}))
+
+    async def _end(self, owner: Owner) -> None:
+        try:
+            await self._forget(owner.name)
+        finally:
+            await asyncio.to_thread(owner.leave)
+
+    async def _forget(self, name: str) -> None:
+        forgotten = delete(MAKING).where(MAKING.c.name == name)
+        await self._area.write(lambda table: table.execute(forgotten))

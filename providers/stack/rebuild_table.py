@@ -1,6 +1,6 @@
-"""Running rebuilds, and the writes during them: two tables in the registrations' file.
+"""Running rebuilds, and the writes during them: two tables in the area of the registrations.
 
-They share the file with the registrations, so that the switch is one transaction: a write is either
+They share the area with the registrations, so that the switch is one transaction: a write is either
 recorded before the switch and replayed, or finds the new index registered.
 """
 
@@ -11,20 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import apsw
+from sqlalchemy import Connection, and_, delete, insert, select, update
 
 from corral.api.chunks import STORED
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Write
-from corral.providers.base.database import Database
-from corral.providers.stack.vector_db_table import stored_in
-
-_ALL = "SELECT tenant, identifier, created_at, changes, closed_until FROM rebuilds"
-_STANDING = """
-SELECT registration, r.tenant, r.identifier, created_at, changes, closed_until
-FROM vector_dbs v LEFT JOIN rebuilds r USING (tenant, identifier)
-WHERE v.tenant = ? AND v.identifier = ?
-"""
+from corral.providers.stack.vector_db_table import AREA, Key, at, put, stored_in
+from corral.providers.state.state import AnyRow, State
+from corral.providers.state.tables import REBUILD_NOTES, REBUILDS, VECTOR_DBS
 
 Kind = Literal["chunk", "document"]
 
@@ -67,12 +61,12 @@ class Note:
 class RebuildTable:
     """Rebuilds, by vector DB."""
 
-    def __init__(self, file: Database) -> None:
-        self._file = file
+    def __init__(self, state: State) -> None:
+        self._area = state.area(AREA, cached=True)
 
     async def all(self) -> list[Rebuild]:
         """Return the running rebuilds of all tenants."""
-        return list(map(_rebuild, await self._file.read(_ALL)))
+        return list(map(_rebuild, await self._area.read(select(REBUILDS))))
 
     async def find(self, vector_db: VectorDB) -> Rebuild | None:
         """Return the rebuild of a registered vector DB, or None."""
@@ -80,40 +74,44 @@ class RebuildTable:
 
     async def standing(self, vector_db: VectorDB) -> tuple[VectorDB | None, Rebuild | None]:
         """Return the current registration under a vector DB's key, and its rebuild."""
-        rows = await self._file.read(_STANDING, *vector_db.key)
+        same = [VECTOR_DBS.c[name] == REBUILDS.c[name] for name in ("tenant", "identifier")]
+        query = select(VECTOR_DBS.c.registration, REBUILDS)
+        query = query.outerjoin_from(VECTOR_DBS, REBUILDS, and_(*same))
+        rows = await self._area.read(query.where(at(VECTOR_DBS, vector_db.key)))
         if not rows:
             return None, None
-        stored = VectorDB.model_validate_json(rows[0][0], context=STORED)
-        is_rebuilt = rows[0][1] is not None and rows[0][3] == stored.created_at
-        return stored, _rebuild(rows[0][1:]) if is_rebuilt else None
+        stored = VectorDB.model_validate_json(rows[0].registration, context=STORED)
+        is_rebuilt = rows[0].created_at == stored.created_at
+        return stored, _rebuild(rows[0]) if is_rebuilt else None
 
     async def begin(self, rebuild: Rebuild) -> Rebuild:
         """Store a rebuild unless one exists; return the stored rebuild."""
-        row = (*rebuild.key, rebuild.created_at, json.dumps(dict(rebuild.changes)))
+        row = {
+            **_named(rebuild.key),
+            "created_at": rebuild.created_at,
+            "changes": json.dumps(dict(rebuild.changes)),
+            "closed_until": 0.0,
+        }
 
-        def insert(file: apsw.Connection) -> Rebuild:
-            found = file.execute(
-                f"{_ALL} WHERE tenant = ? AND identifier = ?", rebuild.key
-            ).fetchall()
-            if found and found[0][2] == rebuild.created_at:
-                return _rebuild(found[0])
-            _forget(file, rebuild.key)  # left by a killed process for an earlier registration
-            query = (
-                "INSERT INTO rebuilds(tenant, identifier, created_at, changes) VALUES (?, ?, ?, ?)"
-            )
-            file.execute(query, row)
+        def begin(connection: Connection) -> Rebuild:
+            query = select(REBUILDS).where(at(REBUILDS, rebuild.key))
+            stored = connection.execute(query).one_or_none()
+            if stored is not None and stored.created_at == rebuild.created_at:
+                return _rebuild(stored)
+            _forget(connection, rebuild.key)  # left by a killed process for an earlier registration
+            connection.execute(insert(REBUILDS), row)
             return rebuild
 
-        return await self._file.write(insert)
+        return await self._area.write(begin)
 
     async def let_wait(self, rebuild: Rebuild, *, until: float) -> None:
         """Make writers wait for the switch until a time, in Unix seconds; 0 releases them."""
-        query = "UPDATE rebuilds SET closed_until = ? WHERE tenant = ? AND identifier = ?"
-        await self._file.write(lambda file: file.execute(query, (until, *rebuild.key)))
+        change = update(REBUILDS).where(at(REBUILDS, rebuild.key)).values(closed_until=until)
+        await self._area.write(lambda connection: connection.execute(change))
 
-    async def forget(self, key: tuple[str, str]) -> None:
+    async def forget(self, key: Key) -> None:
         """Delete a rebuild and its recorded writes."""
-        await self._file.write(lambda file: _forget(file, key))
+        await self._area.write(lambda connection: _forget(connection, key))
 
     # --- writes during a rebuild -------------------------------------------------------------
 
@@ -125,34 +123,36 @@ class RebuildTable:
         """
         names: list[tuple[Kind, str]] = [("chunk", name) for name in write.loose_ids]
         names += [("document", name) for name in sorted(write.replaced)]
-        rows = [(*vector_db.key, *name) for name in names]
+        rows = [{**_named(vector_db.key), "kind": kind, "name": name} for kind, name in names]
 
-        def insert(file: apsw.Connection) -> bool:
-            stored = stored_in(file, vector_db.key)
-            query = "SELECT created_at FROM rebuilds WHERE tenant = ? AND identifier = ?"
-            found = file.execute(query, vector_db.key).fetchall()
+        def note(connection: Connection) -> bool:
+            stored = stored_in(connection, vector_db.key)
+            query = select(REBUILDS.c.created_at).where(at(REBUILDS, vector_db.key))
             serves = stored is not None and stored.built_at == vector_db.built_at
-            if not serves or found != [(vector_db.created_at,)]:
+            if not serves or connection.scalars(query).all() != [vector_db.created_at]:
                 return False
-            query = "INSERT INTO rebuild_notes(tenant, identifier, kind, name) VALUES (?, ?, ?, ?)"
-            file.executemany(query, rows)
+            # A name that is recorded again gets a new number, so that a write after its record was
+            # read is not deleted with that record.
+            for row in rows:
+                same = [REBUILD_NOTES.c[column] == value for column, value in row.items()]
+                connection.execute(delete(REBUILD_NOTES).where(*same))
+                connection.execute(insert(REBUILD_NOTES), row)
             return True
 
-        return await self._file.write(insert)
+        return await self._area.write(note)
 
     async def notes(self, rebuild: Rebuild, limit: int) -> list[Note]:
         """Return the oldest recorded writes, at most `limit`."""
-        query = (
-            "SELECT number, kind, name FROM rebuild_notes WHERE tenant = ? AND identifier = ?"
-            " ORDER BY number LIMIT ?"
-        )
-        return [Note(*row) for row in await self._file.read(query, *rebuild.key, limit)]
+        notes = REBUILD_NOTES.c
+        query = select(notes.number, notes.kind, notes.name)
+        query = query.where(at(REBUILD_NOTES, rebuild.key)).order_by(notes.number).limit(limit)
+        return [Note(*row) for row in await self._area.read(query)]
 
     async def settle(self, notes: Sequence[Note]) -> None:
         """Delete records of writes that have been replayed."""
-        numbers = [(note.number,) for note in notes]
-        query = "DELETE FROM rebuild_notes WHERE number = ?"
-        await self._file.write(lambda file: file.executemany(query, numbers))
+        numbers = [note.number for note in notes]
+        settled = delete(REBUILD_NOTES).where(REBUILD_NOTES.c.number.in_(numbers))
+        await self._area.write(lambda connection: connection.execute(settled))
 
     async def switch(self, rebuild: Rebuild) -> VectorDB | None:
         """Register the new index in place of the old one, unless a write remains to be replayed.
@@ -161,26 +161,29 @@ class RebuildTable:
             The new registration; None if nothing was changed.
         """
 
-        def swap(file: apsw.Connection) -> VectorDB | None:
-            query = "SELECT 1 FROM rebuild_notes WHERE tenant = ? AND identifier = ? LIMIT 1"
-            left = file.execute(query, rebuild.key).fetchall()
-            stored = None if left else stored_in(file, rebuild.key)
+        def swap(connection: Connection) -> VectorDB | None:
+            query = select(REBUILD_NOTES.c.number).where(at(REBUILD_NOTES, rebuild.key)).limit(1)
+            left = connection.execute(query).all()
+            stored = None if left else stored_in(connection, rebuild.key)
             if stored is None or stored.created_at != rebuild.created_at:
                 return None
             changed = rebuild.target(stored)
-            query = "UPDATE vector_dbs SET registration = ? WHERE tenant = ? AND identifier = ?"
-            file.execute(query, (changed.model_dump_json(), *rebuild.key))
-            _forget(file, rebuild.key)
+            put(connection, changed)
+            _forget(connection, rebuild.key)
             return changed
 
-        return await self._file.write(swap)
+        return await self._area.write(swap)
 
 
-def _rebuild(row: tuple[Any, ...]) -> Rebuild:
-    tenant, identifier, created_at, changes, closed_until = row
-    return Rebuild((tenant, identifier), created_at, json.loads(changes), closed_until)
+def _named(key: Key) -> dict[str, str]:
+    return {"tenant": key[0], "identifier": key[1]}
 
 
-def _forget(file: apsw.Connection, key: tuple[str, str]) -> None:
-    file.execute("DELETE FROM rebuilds WHERE tenant = ? AND identifier = ?", key)
-    file.execute("DELETE FROM rebuild_notes WHERE tenant = ? AND identifier = ?", key)
+def _rebuild(row: AnyRow) -> Rebuild:
+    key = row.tenant, row.identifier
+    return Rebuild(key, row.created_at, json.loads(row.changes), row.closed_until)
+
+
+def _forget(connection: Connection, key: Key) -> None:
+    for table in (REBUILDS, REBUILD_NOTES):
+        connection.execute(delete(table).where(at(table, key)))

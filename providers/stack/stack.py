@@ -42,8 +42,9 @@ from corral.providers.stack.registrations import (
     with_search,
 )
 from corral.providers.stack.registry import is_inline
-from corral.providers.stack.vector_db_table import REGISTRY_NAME, Key, VectorDBTable
+from corral.providers.stack.vector_db_table import Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
+from corral.providers.state.state import State
 
 Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
 
@@ -81,20 +82,27 @@ class Stack(ConfiguredProviders):
         whole, self.principal = view_of or (None, UNRESTRICTED)
         super().__init__(config, home, view_of=whole)
         if whole is None:
-            self._vector_dbs = VectorDBTable(home / REGISTRY_NAME)
-            self._making = Making(home / "making")
+            self.state = State(home)
+            self.state.open()
+            self._vector_dbs = VectorDBTable(self.state)
+            self._making = Making(self.state, home / "making")
             here = host_id(home) if config.shares_state else ""
-            self.files = FileStore.open(home, config.files, self.installation, clock=clock)
-            self.stores = VectorStoreTable(home, clock)
-            self._conversations = ConversationTable(home, clock)
+            self.files = FileStore.open(
+                home, self.state, config.files, self.installation, clock=clock
+            )
+            self.stores = VectorStoreTable(self.state, clock)
+            self._conversations = ConversationTable(self.state, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
             ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
-            self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
-            rebuilds = RebuildTable(self._vector_dbs.file)
+            self.ingestion = Ingestion(
+                self, Workers(self, home, self.state, config.ingestion, ingester)
+            )
+            rebuilds = RebuildTable(self.state)
             replayer = WriteReplayer(self, rebuilds, self._successor, self.ingestion.follow)
             self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io, replayer, here)
             self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
         else:
+            self.state = whole.state
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
             self._open, self.rebuilds = whole._open, whole.rebuilds
             self.stores, self.embeddings = whole.stores, whole.embeddings
@@ -260,11 +268,11 @@ class Stack(ConfiguredProviders):
         await self._conversations.expire(self.config.answers.retention_days * SECONDS_A_DAY)
 
     async def installation(self) -> str:
-        """Return the id of this installation: 32 hex digits, made once with the registry.
+        """Return the id of this installation: 32 hex digits, made once with its state.
 
         All data that it makes in engines has this id.
         """
-        return await self._vector_dbs.installation()
+        return await self.state.installation()
 
     async def orphans(self, provider_id: str) -> list[Orphan]:
         """Return the data of a vector_io provider without a registration in this installation.
@@ -309,10 +317,8 @@ class Stack(ConfiguredProviders):
         await self._open.close()
         await super().close()
         await self.embeddings.close()
-        await self.files.close()
         await self.stores.close()
-        await self._conversations.close()
-        await self._vector_dbs.close()
+        await self.state.close()
 
     async def embedder_of(self, vector_db: VectorDB) -> Embedder:
         """Return the embedder of a vector DB.

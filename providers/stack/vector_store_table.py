@@ -1,8 +1,8 @@
 """Vector stores: OpenAI's view of a vector DB, and the fields that only this view has.
 
-Every registration is a vector store. Its description, metadata and expiry are in
-`vector_stores.db`. A row belongs to one registration, identified by tenant, identifier and creation
-time: a later registration of the same name does not inherit it. After a store has expired, only the
+Every registration is a vector store. Its description, metadata and expiry have a table of their
+own. A row belongs to one registration, identified by tenant, identifier and creation time: a later
+registration of the same name does not inherit it. After a store has expired, only the
 row remains, until a user deletes it.
 """
 
@@ -13,50 +13,36 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
-import apsw
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from corral.api.errors import Expired
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.cursor import Places
-from corral.providers.base.database import Database, Schema
+from corral.providers.stack.vector_db_table import Key, at
+from corral.providers.state.state import State, upsert
+from corral.providers.state.tables import CHUNK_EXPIRY, VECTOR_STORES
 
 SECONDS_A_DAY = 86_400
 STRAY_SECONDS = 3600
 """Age after which a row without a registration counts as left by a dead process."""
 
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS vector_stores (tenant TEXT NOT NULL, identifier TEXT NOT NULL,"
-    " created_at REAL NOT NULL, name TEXT NOT NULL, description TEXT, metadata TEXT,"
-    " expires_after_days INTEGER, last_active_at INTEGER NOT NULL, expired_at INTEGER,"
-    " PRIMARY KEY (tenant, identifier)) STRICT",
-    "CREATE TABLE IF NOT EXISTS chunk_expiry (tenant TEXT NOT NULL, identifier TEXT NOT NULL,"
-    " created_at REAL NOT NULL, chunk_id TEXT NOT NULL, due INTEGER NOT NULL,"
-    " PRIMARY KEY (tenant, identifier, created_at, chunk_id, due)) STRICT, WITHOUT ROWID",
-    "CREATE INDEX IF NOT EXISTS chunk_expiry_by_due ON chunk_expiry (due)",
-)
-TABLES = Schema(SCHEMA)
-REMEDY = "Move it away: vector stores lose their descriptions, metadata and expiry, and no chunks."
-
 _DETAILS = (
     "name", "description", "metadata", "expires_after_days", "last_active_at", "expired_at"
 )  # fmt: skip
-_COLUMNS = ", ".join(("tenant", "identifier", "created_at", *_DETAILS))
-_DROP_OF_ANOTHER = (
-    "DELETE FROM vector_stores WHERE tenant = ? AND identifier = ? AND created_at <> ?"
-)
-_NOTE_ACTIVITY = (
-    "INSERT INTO vector_stores (tenant, identifier, created_at, name, last_active_at)"
-    " VALUES (?, ?, ?, '', ?) ON CONFLICT DO UPDATE SET last_active_at = excluded.last_active_at"
-    " WHERE last_active_at < excluded.last_active_at AND expired_at IS NULL"
-    " AND ifnull(last_active_at + expires_after_days * 86400 > excluded.last_active_at, 1)"
-)
-_DUE = "expired_at IS NULL AND last_active_at + expires_after_days * 86400 <= ?"
+_STORES, _EXPIRY = VECTOR_STORES.c, CHUNK_EXPIRY.c
+_EXPIRES_AT = _STORES.last_active_at + _STORES.expires_after_days * SECONDS_A_DAY
 
-Key = tuple[str, str]
-"""A tenant and an identifier."""
 Place = tuple[str, str, float]
 """A registration: tenant, identifier and creation time in Unix seconds."""
 
@@ -128,15 +114,15 @@ class VectorStoreTable:
     a store expires earlier by that much.
 
     Args:
-        home: The data folder.
+        state: The tables.
         clock: Returns the time, in Unix seconds.
 
     Attributes:
         changed: Set when data may expire before the last `next_expiry`.
     """
 
-    def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file = Database(home / "vector_stores.db", TABLES, remedy=REMEDY)
+    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+        self._area = state.area("vector_stores", cached=True)
         self.clock = clock
         self.changed = asyncio.Event()
         self._active: dict[Place, int] = {}
@@ -146,12 +132,12 @@ class VectorStoreTable:
 
     async def store(self, vector_db: VectorDB) -> VectorStore:
         """Return a registered vector DB as a store."""
-        rows = await self._rows("tenant = ? AND identifier = ?", vector_db.key)
+        rows = await self._rows(at(VECTOR_STORES, vector_db.key))
         return self._joined(vector_db, rows.get(vector_db.key))
 
     async def stores(self, tenant: str, registered: Sequence[VectorDB]) -> list[VectorStore]:
         """Return a tenant's registered vector DBs as stores, and the rows of expired stores."""
-        rows = await self._rows("tenant = ?", (tenant,))
+        rows = await self._rows(_STORES.tenant == tenant)
         found = [self._joined(each, rows.get(each.key)) for each in registered]
         names = {each.key for each in found}
         left = [row for key, row in rows.items() if key not in names and row.expired_at]
@@ -159,8 +145,9 @@ class VectorStoreTable:
 
     async def expired(self, tenant: str, identifier: str) -> VectorStore | None:
         """Return the row of a store that has expired, or None."""
-        condition = "tenant = ? AND identifier = ? AND expired_at NOT NULL"
-        return (await self._rows(condition, (tenant, identifier))).get((tenant, identifier))
+        key = tenant, identifier
+        found = await self._rows(at(VECTOR_STORES, key) & _STORES.expired_at.is_not(None))
+        return found.get(key)
 
     async def put(self, store: VectorStore, fields: Collection[str] = _DETAILS) -> None:
         """Write the fields of a store that only this view has.
@@ -170,28 +157,29 @@ class VectorStoreTable:
             fields: Fields to change in an existing row; other requests may change the others.
         """
         metadata = None if store.metadata is None else json.dumps(dict(store.metadata))
-        row = (
-            *store.key, store.created_at, store.name, store.description, metadata,
-            store.expires_after_days, store.last_active_at, store.expired_at,
-        )  # fmt: skip
-        marks = ", ".join("?" * len(row))
-        changes = ", ".join(f"{name} = excluded.{name}" for name in fields)
-        query = (
-            f"INSERT INTO vector_stores ({_COLUMNS}) VALUES ({marks})"  # noqa: S608 - our own columns
-            f" ON CONFLICT DO UPDATE SET {changes}"
-        )
+        row = {
+            "tenant": store.tenant,
+            "identifier": store.identifier,
+            "created_at": store.created_at,
+            "name": store.name,
+            "description": store.description,
+            "metadata": metadata,
+            "expires_after_days": store.expires_after_days,
+            "last_active_at": store.last_active_at,
+            "expired_at": store.expired_at,
+        }
 
-        def write(file: apsw.Connection) -> None:
-            file.execute(_DROP_OF_ANOTHER, (*store.key, store.created_at))
-            file.execute(query, row)
+        def write(connection: Connection) -> None:
+            _drop_of_another(connection, (*store.key, store.created_at))
+            upsert(connection, VECTOR_STORES, [row], *fields)
 
-        await self._file.write(write)
+        await self._area.write(write)
         self.changed.set()
 
     async def remove(self, tenant: str, identifier: str) -> None:
         """Delete the store's own fields; keep the registration."""
-        query = "DELETE FROM vector_stores WHERE tenant = ? AND identifier = ?"
-        await self._file.write(lambda file: file.execute(query, (tenant, identifier)))
+        removed = delete(VECTOR_STORES).where(at(VECTOR_STORES, (tenant, identifier)))
+        await self._area.write(lambda connection: connection.execute(removed))
 
     # --- activity and expiry -----------------------------------------------------------------
 
@@ -201,10 +189,10 @@ class VectorStoreTable:
         Raises:
             Expired: The store has expired, even if the sweep has not run.
         """
-        kept: dict[Key, VectorStore | None] = self._file.kept()
+        kept: dict[Key, VectorStore | None] = self._area.kept()
         key = vector_db.key
         if key not in kept:
-            kept[key] = (await self._rows("tenant = ? AND identifier = ?", key)).get(key)
+            kept[key] = (await self._rows(at(VECTOR_STORES, key))).get(key)
         self._joined(vector_db, kept[key]).check(self.clock(), "vector_db_id")
         self._active[(*vector_db.key, vector_db.created_at)] = int(self.clock())
 
@@ -212,15 +200,14 @@ class VectorStoreTable:
         """Write the recorded activity; it does not revive stores that expired before it."""
         noted, self._active = self._active, {}
 
-        def write(file: apsw.Connection) -> None:
-            for (tenant, identifier, created_at), at in noted.items():
-                place = (tenant, identifier, created_at)
-                file.execute(_DROP_OF_ANOTHER, place)
-                file.execute(_NOTE_ACTIVITY, (*place, at))
+        def write(connection: Connection) -> None:
+            for place, moment in noted.items():
+                _drop_of_another(connection, place)
+                _note_activity(connection, place, moment)
 
         if noted:
             try:
-                await self._file.write(write)
+                await self._area.write(write)
             except BaseException:
                 self._active = {**noted, **self._active}
                 raise
@@ -228,28 +215,27 @@ class VectorStoreTable:
     async def mark_expired(self) -> list[VectorStore]:
         """Mark expired stores; return all marked stores."""
         now = int(self.clock())
-        query = f"UPDATE vector_stores SET expired_at = ? WHERE {_DUE}"  # noqa: S608 - our own text
-        if await self._rows(_DUE, (now,)):
-            await self._file.write(lambda file: file.execute(query, (now, now)))
-        return list((await self._rows("expired_at NOT NULL", ())).values())
+        due = and_(_STORES.expired_at.is_(None), now >= _EXPIRES_AT)
+        if await self._rows(due):
+            marked = update(VECTOR_STORES).where(due).values(expired_at=now)
+            await self._area.write(lambda connection: connection.execute(marked))
+        return list((await self._rows(_STORES.expired_at.is_not(None))).values())
 
     async def drop_strays(self, registered: Sequence[VectorDB]) -> None:
         """Delete old rows without a registration."""
         known = {(*each.key, each.created_at) for each in registered}
         before = int(self.clock()) - STRAY_SECONDS
-        rows = await self._rows("expired_at IS NULL AND last_active_at < ?", (before,))
+        rows = await self._rows(_STORES.expired_at.is_(None) & (_STORES.last_active_at < before))
         for key, row in rows.items():
             if (*key, row.created_at) not in known:
                 await self.remove(*key)
 
     async def next_expiry(self) -> int | None:
         """Return the time of the next expiry of a store or chunk, in Unix seconds; None: never."""
-        stores = (
-            "SELECT min(last_active_at + expires_after_days * 86400) FROM vector_stores"
-            " WHERE expired_at IS NULL"
-        )
-        query = f"SELECT ({stores}), (SELECT min(due) FROM chunk_expiry)"  # noqa: S608 - ours
-        times = [due for due in (await self._file.read(query))[0] if due is not None]
+        store = select(func.min(_EXPIRES_AT)).where(_STORES.expired_at.is_(None))
+        chunk = select(func.min(_EXPIRY.due))
+        query = select(store.scalar_subquery(), chunk.scalar_subquery())
+        times = [due for due in (await self._area.read(query))[0] if due is not None]
         return min(times, default=None)
 
     # --- chunks ------------------------------------------------------------------------------
@@ -271,42 +257,43 @@ class VectorStoreTable:
         await self._note([(*place, chunk_id, at) for chunk_id in chunk_ids])
 
     async def _note(self, rows: Sequence[tuple[str, str, float, str, int]]) -> None:
-        query = "INSERT OR IGNORE INTO chunk_expiry VALUES (?, ?, ?, ?, ?)"
-        await self._file.write(lambda file: file.executemany(query, rows))
+        columns = ("tenant", "identifier", "created_at", "chunk_id", "due")
+        values = [dict(zip(columns, row, strict=True)) for row in rows]
+        await self._area.write(lambda connection: upsert(connection, CHUNK_EXPIRY, values))
 
     async def due_chunks(self, now: int) -> dict[Place, list[str]]:
         """Return the ids of chunks to check by a time, by registration."""
-        query = (
-            "SELECT DISTINCT tenant, identifier, created_at, chunk_id FROM chunk_expiry"
-            " WHERE due <= ?"
-        )
+        columns = _EXPIRY.tenant, _EXPIRY.identifier, _EXPIRY.created_at, _EXPIRY.chunk_id
+        query = select(*columns).where(_EXPIRY.due <= now).distinct()
         found: dict[Place, list[str]] = {}
-        for tenant, identifier, created_at, chunk_id in await self._file.read(query, now):
+        for tenant, identifier, created_at, chunk_id in await self._area.read(query):
             found.setdefault((tenant, identifier, created_at), []).append(chunk_id)
         return found
 
     async def looked_at(self, place: Place, chunk_ids: Sequence[str], now: int) -> None:
         """Delete the scheduled checks of chunks up to a time."""
-        query = (
-            "DELETE FROM chunk_expiry WHERE tenant = ? AND identifier = ? AND created_at = ?"
-            " AND chunk_id = ? AND due <= ?"
+        tenant, identifier, created_at = place
+        looked_at = delete(CHUNK_EXPIRY).where(
+            at(CHUNK_EXPIRY, (tenant, identifier)),
+            _EXPIRY.created_at == created_at,
+            _EXPIRY.chunk_id == bindparam("looked_at"),
+            _EXPIRY.due <= now,
         )
-        rows = [(*place, chunk_id, now) for chunk_id in chunk_ids]
-        await self._file.write(lambda file: file.executemany(query, rows))
+        rows = [{"looked_at": chunk_id} for chunk_id in chunk_ids]
+        if rows:
+            await self._area.write(lambda connection: connection.execute(looked_at, rows))
 
     async def close(self) -> None:
-        """Write the recorded activity, and close the file."""
+        """Write the recorded activity."""
         await self.flush()
-        await self._file.close()
 
     # --- inside ------------------------------------------------------------------------------
 
-    async def _rows(self, condition: str, values: Sequence[Any]) -> dict[Key, VectorStore]:
-        query = f"SELECT {_COLUMNS} FROM vector_stores WHERE {condition}"  # noqa: S608 - our own
+    async def _rows(self, condition: ColumnElement[bool]) -> dict[Key, VectorStore]:
         found = {}
-        for row in await self._file.read(query, *values):
+        for row in await self._area.read(select(VECTOR_STORES).where(condition)):
             parsed = VectorStore(*row)
-            metadata = json.loads(row[5]) if row[5] is not None else None
+            metadata = json.loads(row.metadata) if row.metadata is not None else None
             found[parsed.key] = replace(parsed, metadata=metadata)
         return found
 
@@ -324,6 +311,29 @@ class VectorStoreTable:
             vector_db=vector_db,
             last_active_at=max(kept.last_active_at, noted if alive else 0),
         )
+
+
+def _drop_of_another(connection: Connection, place: Place) -> None:
+    """Delete the row of another registration of the same name."""
+    tenant, identifier, created_at = place
+    of_another = _STORES.created_at != created_at
+    key = tenant, identifier
+    connection.execute(delete(VECTOR_STORES).where(at(VECTOR_STORES, key), of_another))
+
+
+def _note_activity(connection: Connection, place: Place, moment: int) -> None:
+    """Record activity; it does not revive a store that expired before it."""
+    tenant, identifier, created_at = place
+    alive = or_(_EXPIRES_AT.is_(None), moment < _EXPIRES_AT) & _STORES.expired_at.is_(None)
+    row = {
+        "tenant": tenant,
+        "identifier": identifier,
+        "created_at": created_at,
+        "name": "",
+        "last_active_at": moment,
+    }
+    older = (_STORES.last_active_at < moment) & alive
+    upsert(connection, VECTOR_STORES, [row], "last_active_at", where=older)
 
 
 def _bare(vector_db: VectorDB) -> VectorStore:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
@@ -12,8 +11,9 @@ from starlette.datastructures import Headers
 from corral.api.errors import ConfigError, Forbidden, MissingDependency, Unauthenticated
 from corral.api.principal import UNRESTRICTED, Principal
 from corral.providers.base.config import ServerSettings
-from corral.providers.base.keys import PREFIX, KeyStore
 from corral.providers.base.server_config import AuthSettings, RateLimits
+from corral.providers.state.keys import PREFIX, KeyStore
+from corral.providers.state.state import State
 
 if TYPE_CHECKING:
     from corral.server.access.oidc import Issuer
@@ -40,13 +40,13 @@ class Caller:
 class Callers:
     """Identifies who sends a request.
 
-    Authentication is required as soon as it is configured: `server.auth.oidc` is set, or the data
-    folder has, or ever had, an API key. Before, and under `server.auth: none`, everyone is the
+    Authentication is required as soon as it is configured: `server.auth.oidc` is set, or there is,
+    or ever was, an API key. Before, and under `server.auth: none`, everyone is the
     operator; before, on a loopback address only.
 
     Args:
         settings: The section `server`.
-        home: The data folder, which holds the keys.
+        state: The tables, which hold the keys.
         operator: Who sends every request, for the command line in process; None: see above.
 
     Raises:
@@ -54,9 +54,9 @@ class Callers:
     """
 
     def __init__(
-        self, settings: ServerSettings, home: Path, operator: Principal | None = None
+        self, settings: ServerSettings, state: State, operator: Principal | None = None
     ) -> None:
-        self.keys = KeyStore(home)
+        self.keys = KeyStore(state)
         self._settings = settings
         self._open_to = UNRESTRICTED if settings.auth == "none" else operator
         self._issuer = _issuer(settings.auth)

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from corral.api.errors import CorralError
 from corral.api.principal import Principal
 from corral.providers.base.config import ServerSettings
+from corral.providers.state.state import State
 from corral.server.access.audit import AuditLog, Entry, begin
 from corral.server.access.callers import Caller, Callers
 from corral.server.access.quotas import Quotas, TooMany
@@ -34,9 +35,11 @@ class Access:
     quotas: Quotas = field(default_factory=Quotas)
 
     @classmethod
-    def of(cls, settings: ServerSettings, home: Path, operator: Principal | None) -> Self:
+    def of(
+        cls, settings: ServerSettings, home: Path, state: State, operator: Principal | None
+    ) -> Self:
         """Build it from a configuration; see `Callers`."""
-        return cls(Callers(settings, home, operator), AuditLog(settings.audit, home))
+        return cls(Callers(settings, state, operator), AuditLog(settings.audit, home))
 
     async def close(self) -> None:
         """Close the callers' keys and the audit log."""

@@ -256,9 +256,7 @@ def show_config(target: Target, as_json: bool) -> None:
     import yaml
 
     from corral.providers.base.config import CONFIG_NAME, data_home, load_config
-    from corral.providers.stack.vector_db_table import (
-        recorded_installation,
-    )
+    from corral.providers.state.state import State
 
     folder = target.home or data_home()
     source = target.config or folder / CONFIG_NAME
@@ -268,7 +266,7 @@ def show_config(target: Target, as_json: bool) -> None:
         return
     shown = yaml.safe_dump(effective, sort_keys=False, allow_unicode=True)
     origin = str(source) if source.exists() else f"defaults ({source} does not exist)"
-    installation = recorded_installation(folder) or "none yet; the first start makes its id"
+    installation = State(folder).recorded_installation() or "none yet; the first start makes its id"
     click.echo(f"# configuration: {origin}\n# data folder: {folder}")
     click.echo(f"# installation: {installation}\n{shown}", nl=False)
 

@@ -16,7 +16,7 @@ from corral.server.cli.options import ROLES, Target, json_option
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from corral.providers.base.keys import ApiKey, KeyStore
+    from corral.providers.state.keys import ApiKey, KeyStore
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ def create(
         )
 
     try:
-        key, secret = _with_store(target.home, made, writing=True)
+        key, secret = _with_store(target.home, made)
     except ValueError as error:
         raise InvalidRequest(f"Cannot create the key: {error}.") from None
     if as_json:
@@ -121,24 +121,22 @@ def revoke(target: Target, key_id: str) -> None:
     click.echo(f"Key {key.key_id} of {display.clean(key.principal.user)} is revoked.")
 
 
-def _with_store(
-    home: Path | None, work: Callable[[KeyStore], Coroutine[Any, Any, T]], *, writing: bool = False
-) -> T:
+def _with_store(home: Path | None, work: Callable[[KeyStore], Coroutine[Any, Any, T]]) -> T:
     import asyncio
 
     from corral.providers.base.config import data_home
-    from corral.providers.base.keys import KeyStore
+    from corral.providers.state.keys import KeyStore
+    from corral.providers.state.state import State
     from corral.server.cli.connecting import check_home
 
     async def run() -> T:
         folder = home or data_home()
-        if writing:
-            check_home(folder)
-        store = KeyStore(folder)
+        check_home(folder)
+        state = State(folder)
         try:
-            return await work(store)
+            return await work(KeyStore(state))
         finally:
-            await store.close()
+            await state.close()
 
     return asyncio.run(run())
 

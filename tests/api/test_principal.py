@@ -153,7 +153,7 @@ def test_no_two_names_differ_only_in_what_nobody_sees(name: str, unseen: str, en
 def test_stored_names_are_not_checked_again() -> None:
     """A principal of Corral's own files keeps a name that an older version accepted.
 
-    If this fails: one such key in keys.db keeps every other from being read.
+    If this fails: one such key in state.db keeps every other from being read.
     """
     old = Principal.stored("acme\n", "ann ", frozenset({"*"}), Role.WRITER, "k")
     assert old.tokens() == {"tenant:acme\n", "user:ann ", "group:*", EVERYONE}

@@ -334,7 +334,7 @@ async def test_registering_again_makes_it_usable(tmp_path: Path, provider: str) 
 @contextmanager
 def locked(home: Path) -> Iterator[None]:
     """Hold the registry's write lock, as a process does that hangs in a write."""
-    connection = apsw.Connection(str(home / "registry.db"))
+    connection = apsw.Connection(str(home / "state.db"))
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -393,7 +393,7 @@ async def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
                 while not refused.done():
                     assert await (await stack.index("db")).count() == 1
                     await asyncio.sleep(0.05)
-                with pytest.raises(Unavailable, match=r"registry.db is locked.*Try again"):
+                with pytest.raises(Unavailable, match=r"state.db is locked.*Try again"):
                     await refused
             assert watched.longest < 2
         assert len(made) == 1

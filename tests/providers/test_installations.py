@@ -10,29 +10,33 @@ from pathlib import Path
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
-from corral.providers.stack.vector_db_table import VectorDBTable, recorded_installation
+from corral.providers.state.state import State
 
 from .test_tenants import opened, registration
 
 
-async def test_an_installation_has_one_id_for_good(tmp_path: Path) -> None:
-    """All that open a new registry at once read the same id, later ones and copies too.
+async def test_an_installation_has_one_id_for_good(tmp_path: Path, state_url: str) -> None:
+    """All that open a new state at once read the same id, later ones and copies too.
 
     If this fails: an installation takes its own vector DBs for another's.
     """
-    made = await asyncio.gather(
-        *(asyncio.to_thread(VectorDBTable, tmp_path / "a" / "registry.db") for _ in range(8))
-    )
-    [installation] = {await table.installation() for table in made}
-    for table in made:
-        await table.close()
+    made = [State(tmp_path / "a", state_url) for _ in range(8)]
+    await asyncio.gather(*(asyncio.to_thread(state.open) for state in made))
+    [installation] = {await state.installation() for state in made}
+    for state in made:
+        await state.close()
     assert uuid.UUID(installation).hex == installation
     assert uuid.UUID(installation).version == 4
-    assert recorded_installation(tmp_path / "a") == installation
+    assert State(tmp_path / "a", state_url).recorded_installation() == installation
 
+
+async def test_a_copy_of_a_data_folder_is_the_same_installation(tmp_path: Path) -> None:
+    """A copied folder keeps its id; another folder has another, and an empty folder none."""
+    async with opened(tmp_path / "a") as one:
+        installation = await one[""].installation()
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
-    assert recorded_installation(tmp_path / "copy") == installation
-    assert recorded_installation(tmp_path / "none") == ""
+    assert State(tmp_path / "copy").recorded_installation() == installation
+    assert State(tmp_path / "none").recorded_installation() == ""
     async with opened(tmp_path / "a") as one, opened(tmp_path / "b") as other:
         assert await one[""].installation() == installation
         assert await other[""].installation() != installation

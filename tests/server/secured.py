@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from corral.api.principal import Principal, Role
-from corral.providers.base.keys import ApiKey, KeyStore
+from corral.providers.state.keys import ApiKey, KeyStore
 from corral.server.access.gate import Access
 
 from .harness import JSON, InProcess, Requests

@@ -14,11 +14,11 @@ from corral.api import vector_dbs
 from corral.api.errors import Forbidden, NotFound
 from corral.api.principal import UNRESTRICTED, Principal, Role
 from corral.providers.base.database import Database
-from corral.providers.base.keys import ApiKey, KeyStore
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.service import Ingestion
 from corral.providers.stack import stack
 from corral.providers.stack import vector_db_table as registry
+from corral.providers.state.keys import ApiKey, KeyStore
 from corral.server import routing
 from corral.server.access import callers, gate, roles
 from corral.server.access.audit import AuditLog, Entry

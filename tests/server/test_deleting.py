@@ -75,12 +75,12 @@ def test_a_locked_registry_is_a_503_that_may_be_repeated(tmp_path: Path) -> None
     with InProcess(tmp_path) as app:
         app.register()
         app.insert("the fox sleeps")
-        connection = apsw.Connection(str(tmp_path / "registry.db"))
+        connection = apsw.Connection(str(tmp_path / "state.db"))
         connection.execute("BEGIN IMMEDIATE")
         body = {"vector_db_id": "new", "embedding_model": "hashing"}
         refused = app.send("POST", "/v1/vector-dbs", body)
         assert refused.status_code == 503
-        assert "registry.db is locked" in message_of(refused)
+        assert "state.db is locked" in message_of(refused)
         assert "x-should-retry" not in refused.headers
         assert app.contents("fox") == ["the fox sleeps"]
         connection.close()

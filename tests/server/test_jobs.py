@@ -216,7 +216,7 @@ def test_several_processes_do_each_job_once(pair: tuple[str, Path]) -> None:
         documents = [document(f"d{n}", f"hay {n}. {text}") for n, text in enumerate(words)]
         body = {"vector_db_id": "db", "documents": documents}
         reply = http.post("/v1/jobs", json=body).raise_for_status().json()
-        table = apsw.Connection(str(home / "jobs.db"), flags=apsw.SQLITE_OPEN_READONLY)
+        table = apsw.Connection(str(home / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
         owners: set[str] = set()
         query = "SELECT owner FROM jobs WHERE owner NOT NULL"
 

@@ -10,15 +10,24 @@ import apsw
 import httpx
 
 from corral.api.errors import ConfigError
-from corral.providers.base.keys import KeyStore
+from corral.providers.state.keys import KeyStore
+from corral.providers.state.opening import STATE_NAME
+from corral.providers.state.state import State
 
 from .harness import InProcess, Json, run_config
 
 ENGINES = ("sqlite", "faiss", "chroma")
 """The inline engines whose vector DBs have a SQLite file of Corral's."""
 
-OWN = {"conversations", "embeddings", "files", "jobs", "keys", "registry", "vector_stores"}
-"""The files that a `Database` opens."""
+OWN = {"embeddings", "state"}
+"""The files of the data folder itself."""
+
+FILE_VERSION = ("PRAGMA user_version", "PRAGMA user_version={}")
+STATE_VERSION = (
+    "SELECT version_num FROM alembic_version",
+    "UPDATE alembic_version SET version_num = '{}'",
+)
+"""How to read and write the schema version."""
 
 CONFIG = run_config(
     providers={
@@ -78,11 +87,12 @@ def use_app(app: InProcess, *, make: bool) -> list[str]:
 
 async def use_keys(home: Path, *, make: bool) -> None:
     """Read the keys, or make one."""
-    store = KeyStore(home)
+    state = State(home)
     try:
+        store = KeyStore(state)
         await (store.create("ann") if make else store.all())
     finally:
-        await store.close()
+        await state.close()
 
 
 def sqlite_files(home: Path) -> list[Path]:
@@ -97,8 +107,8 @@ def sqlite_files(home: Path) -> list[Path]:
 def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     """Each SQLite file of a folder, once newer, ends in an error with both versions, unchanged.
 
-    If this fails: open the file by `Database`, or by `connect` with its newest version. A downgrade
-    must not write into a file whose tables it does not know.
+    If this fails: open the file by `State` or `Database`, or by `connect` with its newest version.
+    A downgrade must not write into a file whose tables it does not know.
     """
     assert touch(tmp_path, make=True) == []
     files = [path for path in sqlite_files(tmp_path) if path.name != "chroma.sqlite3"]
@@ -106,14 +116,16 @@ def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     folders = [path.relative_to(tmp_path).parts[0] for path in files if path.parent != tmp_path]
     assert set(folders) == set(ENGINES)
     for path in files:
+        read, write = STATE_VERSION if path.name == STATE_NAME else FILE_VERSION
+        newer = "9999" if path.name == STATE_NAME else "99"
         with closing(apsw.Connection(str(path))) as connection:
-            version = int(str(connection.pragma("user_version")))
-            assert version >= 1, path
-            connection.execute("PRAGMA user_version=99")
+            version = str(connection.execute(read).get)
+            assert int(version) >= 1, path
+            connection.execute(write.format(newer))
         before = path.read_bytes()
         messages = touch(tmp_path, make=False)
-        words = f"{path.name} has schema version 99; this Corral reads up to {version}."
+        words = f"{path.name} has schema version {newer}; this Corral reads up to {version}."
         assert any(words in message for message in messages), (path, messages)
         assert path.read_bytes() == before, path
         with closing(apsw.Connection(str(path))) as connection:
-            connection.execute(f"PRAGMA user_version={version}")
+            connection.execute(write.format(version))

@@ -25,7 +25,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from corral.api.principal import Role
-from corral.providers.base.keys import KeyStore
+from corral.providers.state.keys import KeyStore
+from corral.providers.state.state import State
 
 from .harness import live_server, run_config
 
@@ -78,9 +79,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dic
     home = tmp_path_factory.mktemp("secured")
 
     async def make() -> dict[str, str]:
-        keys = KeyStore(home)
+        state = State(home)
+        keys = KeyStore(state)
         made = {role.value: (await keys.create(role.value, role=role))[1] for role in Role}
-        await keys.close()
+        await state.close()
         return made
 
     secrets = asyncio.run(make())

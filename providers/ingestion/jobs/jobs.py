@@ -121,6 +121,8 @@ class Job:
         notes: Unread parts of the document, and other messages for the sender.
         usage_bytes: Size of the stored texts and embeddings.
         attempts: Number of attempts since the last headway.
+        claim: Fencing token: the number of times that it was claimed. What an earlier claim writes
+            is refused.
         tenant: Tenant of the vector DB.
         created_at, updated_at: Unix seconds.
         version: Increases with every change of any job.
@@ -144,6 +146,7 @@ class Job:
     notes: list[str]
     usage_bytes: int
     attempts: int
+    claim: int
     tenant: str
     created_at: int
     updated_at: float
@@ -220,13 +223,12 @@ class Submission:
 
 # --- rows ------------------------------------------------------------------------------------
 
-_FIELDS = [field.name for field in fields(Job)]
-COLUMNS = ", ".join(_FIELDS)
+FIELDS = [field.name for field in fields(Job)]
 
 
-def job_of(row: tuple[Any, ...]) -> Job:
-    """Return the job of a row with `COLUMNS`."""
-    stored = dict(zip(_FIELDS, row, strict=True))
+def job_of(row: Sequence[Any]) -> Job:
+    """Return the job of a row with the columns `FIELDS`."""
+    stored = dict(zip(FIELDS, row, strict=True))
     chunking = stored["chunking"]
     stored |= {
         "attributes": json.loads(stored["attributes"]),
@@ -262,15 +264,19 @@ def progress_json(progress: Progress) -> str:
     return json.dumps(asdict(progress))
 
 
-def document_json(document: RAGDocument) -> str:
-    """Return a document as JSON that reads as the same document.
+def document_row(job: int, document: RAGDocument) -> dict[str, Any]:
+    """Return the row of a job's document, with JSON that reads as the same document.
 
     A plain string of one address would come back as that address; a text item stays a text.
     """
-    said = document.model_dump(mode="json", exclude_defaults=True)
+    values = document.model_dump(mode="json", exclude_defaults=True)
     if isinstance(document.content, str):
-        said["content"] = TextItem(text=document.content).model_dump()
-    return json.dumps(said, ensure_ascii=False)
+        values["content"] = TextItem(text=document.content).model_dump()
+    stored = json.dumps(values, ensure_ascii=False)
+    content = values.get("content")
+    is_text = isinstance(content, dict) and isinstance(content.get("text"), str)
+    size = len(stored.encode("utf-8", "surrogatepass")) if is_text else None
+    return {"job": job, "document": stored, "text_bytes": size}
 
 
 def chunking_json(chunking: ChunkingConfig | None) -> str | None:
@@ -279,7 +285,7 @@ def chunking_json(chunking: ChunkingConfig | None) -> str | None:
 
 
 def new_row(new: Submission, batch_id: str | None, now: float) -> dict[str, Any]:
-    """Return the row of a new job by column, without its version."""
+    """Return the row of a new job by column."""
     request, vector_db, document = new.request, new.vector_db, new.request.document
     return {
         "job_id": f"job_{uuid4().hex[:24]}",
@@ -296,11 +302,16 @@ def new_row(new: Submission, batch_id: str | None, now: float) -> dict[str, Any]
         "notes": "[]",
         "usage_bytes": 0,
         "attempts": 0,
+        "claim": 0,
         "tenant": vector_db.tenant,
         "created_at": int(now),
         "updated_at": now,
+        "version": 0,
         "request": new.digest,
         "origin": document.origin if document else None,
         "principal": principal_json(new.principal),
-        "acl": json.dumps(new.acl),
+        "user": new.principal.user,
+        "key_id": new.principal.key_id,
+        "storing": 0,
+        "not_before": 0.0,
     }

@@ -1,9 +1,12 @@
-"""The queue of jobs, `jobs.db`: shared by the tasks and processes of a data folder.
+"""The queue of jobs: shared by the tasks, processes and machines of an installation.
 
 A process that works on a job is the job's owner. Cancelling, replacing or taking over a job changes
 the owner in its row. Each write of an owner checks the row in the same transaction and fails if it
-names another owner. Before an owner stores a document it marks the row `storing`; from then on no
-other process changes the row until the document is stored or the owner is dead.
+names another owner, or a later claim: a process that was frozen while its job was taken over writes
+nothing, even if it has claimed the job again.
+
+Before an owner stores a document it marks the row `storing`; from then on no other process changes
+the row until the document is stored or the owner is dead.
 """
 
 from __future__ import annotations
@@ -14,38 +17,58 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import apsw
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    delete,
+    insert,
+    or_,
+    select,
+)
 
 from corral.api.errors import Conflict
 from corral.api.principal import Principal
 from corral.api.vector_dbs import VectorDB
-from corral.providers.base.database import Database
-from corral.providers.ingestion.jobs import sql
+from corral.providers.ingestion.jobs.changes import (
+    change,
+    drop,
+    numbers_of,
+    read_job,
+    set_acl,
+    stamp,
+)
 from corral.providers.ingestion.jobs.jobs import (
     ErrorCode,
     Job,
     Step,
     Submission,
-    document_json,
-    job_of,
+    document_row,
     new_row,
     progress_json,
 )
 from corral.providers.ingestion.jobs.reader import (
+    IS_SUBMITTED,
+    IS_UNFINISHED,
+    NEWEST,
+    OVERTAKEN,
+    J,
     JobReader,
-    Rows,
     Scope,
     followed,
     next_job,
     next_jobs,
-    place_of,
+    of_place,
+    of_vector_db,
     readable_by,
+    recorded_of,
+    recorded_query,
 )
-
-REMEDY = "Move it away and ingest again what had not been stored yet."
+from corral.providers.state.state import State
+from corral.providers.state.tables import DOCUMENTS, JOBS
 
 MAX_ATTEMPTS = 5
 """Maximum attempts of a job without headway."""
@@ -53,32 +76,40 @@ MAX_ATTEMPTS = 5
 REPLACED = "A newer version of the document was submitted."
 
 
+RELABELING = 2
+"""The value of `storing` while a stored document gets other attributes. Such a job is never run
+again: that would restore the submitted document with its old acl.
+"""
+
+FREE = {"owner": None, "storing": 0}
+QUEUED = {**FREE, "status": "queued"}
+CANCELLED = {**FREE, "status": "cancelled"}
+COMPLETED = {**FREE, "status": "completed"}
+FAILED = {**FREE, "status": "failed"}
+
+
 class NoLongerOurs(Exception):
     """The job was cancelled, replaced or removed while this process worked on it."""
 
 
 class JobQueue:
-    """All jobs of a data folder: what people submit and cancel, and what owners write.
+    """All jobs of an installation: what people submit and cancel, and what owners write.
 
     Its methods never wait for a job.
 
     Args:
-        home: The data folder.
+        state: The tables.
         clock: Returns the time in Unix seconds.
 
     Attributes:
         reader: Lists of jobs.
     """
 
-    def __init__(self, home: Path, clock: Callable[[], float] = time.time) -> None:
-        self._file = Database(home / "jobs.db", sql.TABLES, remedy=REMEDY)
+    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+        self._area = state.area("jobs")
         self._clock = clock
         self._watches: list[tuple[set[str], asyncio.Event]] = []
-        self.reader = JobReader(self._file)
-
-    async def close(self) -> None:
-        """Close the file after the running calls."""
-        await self._file.close()
+        self.reader = JobReader(self._area)
 
     @contextmanager
     def watching(self, jobs: Sequence[Job]) -> Iterator[asyncio.Event]:
@@ -108,44 +139,48 @@ class JobQueue:
                 nothing was stored.
         """
 
-        def insert(table: apsw.Connection) -> list[Job]:
+        def add(table: Connection) -> list[Job]:
             numbers = [self._insert(table, one, batch_id, same_origin) for one in submissions]
             # Read here: the next write may remove one.
             return [read_job(table, number) for number in numbers]
 
-        return await self._file.write(insert)
+        return await self._area.write(add)
 
     def _insert(
-        self, table: apsw.Connection, new: Submission, batch_id: str | None, same_origin: bool
+        self, table: Connection, new: Submission, batch_id: str | None, same_origin: bool
     ) -> int:
         document = new.request.document
         origin = document.origin if document else None
-        place = (*place_of(new.vector_db), new.document_id)
-        _check_hidden(table, new.principal, place)
-        unfinished = cast(Rows, table.execute(sql.UNFINISHED_OF_DOCUMENT, place).fetchall())
-        for number, digest, other in unfinished:
+        here = of_vector_db(new.vector_db) & (J.document_id == new.document_id)
+        _check_hidden(table, new.principal, here)
+        unfinished = select(J.number, J.request, J.origin).where(here, IS_UNFINISHED)
+        number: int
+        for number, digest, other in table.execute(unfinished).all():
             if same_origin and origin and other and origin != other:
                 raise _other_origin(new.document_id)
             if digest == new.digest:
-                self._change(table, sql.REGROUP, [number], batch_id)
-                return int(number)
-        replaced = _numbers(table, sql.CANCELLABLE_OF_DOCUMENT, place)
-        self._change(table, sql.CANCEL, replaced, REPLACED)
-        table.execute(sql.DROP_EARLIER_DOCUMENTS, place)
-        table.execute(sql.INSERT, new_row(new, batch_id, self._clock()))
-        number = table.last_insert_rowid()
-        self._stamp(table, [number])
+                self._change(table, [number], {"batch_id": batch_id})
+                return number
+        replaced = numbers_of(table, select(J.number).where(here, IS_UNFINISHED, J.storing == 0))
+        self._change(table, replaced, {**CANCELLED, "error_message": REPLACED})
+        ended = select(J.number).where(here, ~IS_UNFINISHED)
+        table.execute(delete(DOCUMENTS).where(DOCUMENTS.c.job.in_(ended)))
+        row = new_row(new, batch_id, self._clock())
+        number = table.scalars(insert(JOBS).returning(J.number), row).one()
+        set_acl(table, number, new.acl)
+        stamp(table, self._clock(), [number])
         if document:
-            table.execute(sql.KEEP_DOCUMENT, (number, document_json(document)))
+            table.execute(insert(DOCUMENTS), document_row(number, document))
         return number
 
     # --- changing ----------------------------------------------------------------------------
 
     async def cancel(self, scope: Scope, reason: str | None = None) -> int:
         """Cancel jobs that are neither final nor storing; return their number."""
-        query, values = scope.select("number", sql.UNFINISHED, "NOT storing")
-        return await self._file.write(
-            lambda table: self._change(table, sql.CANCEL, _numbers(table, query, values), reason)
+        query = select(J.number).where(*scope.where(), IS_UNFINISHED, J.storing == 0)
+        values = {**CANCELLED, "error_message": reason}
+        return await self._area.write(
+            lambda table: self._change(table, numbers_of(table, query), values)
         )
 
     async def retry(self, scope: Scope) -> int:
@@ -154,22 +189,24 @@ class JobQueue:
         Jobs that a newer job of the document has replaced do not change, nor do jobs without a
         stored document.
         """
-        ended, last = "status IN ('failed', 'cancelled')", (sql.NEWEST, f"NOT {sql.OVERTAKEN}")
-        query, values = scope.select("number", ended, *last, sql.SUBMITTED)
-        return await self._file.write(
-            lambda table: self._change(table, sql.RETRY, _numbers(table, query, values))
+        ended = J.status.in_(("failed", "cancelled"))
+        query = select(J.number).where(*scope.where(), ended, NEWEST, ~OVERTAKEN, IS_SUBMITTED)
+        fresh = {"error_code": None, "error_message": None, "attempts": 0, "not_before": 0.0}
+        values = {**QUEUED, **fresh, "progress": "{}"}
+        return await self._area.write(
+            lambda table: self._change(table, numbers_of(table, query), values)
         )
 
     async def follow(self, vector_db: VectorDB, acls: Mapping[str, Collection[str]]) -> None:
         """Record the new acls of documents in their jobs; see `followed`."""
-        values = (*place_of(vector_db), json.dumps(list(acls)))
+        query = recorded_query(vector_db, acls)
 
-        def record(table: apsw.Connection) -> None:
-            rows = cast(Rows, table.execute(sql.RECORDED, values).fetchall())
-            for number, acl in followed(rows, acls).items():
-                self._change(table, sql.FOLLOW, [number], json.dumps(acl))
+        def record(table: Connection) -> None:
+            for number, acl in followed(recorded_of(table.execute(query).all()), acls).items():
+                set_acl(table, number, acl)
+                stamp(table, self._clock(), [number])
 
-        await self._file.write(record)
+        await self._area.write(record)
 
     async def remove(self, scope: Scope, version: int) -> bool:
         """Delete the jobs that the reader may change; return False, deleting none, if one started.
@@ -178,18 +215,17 @@ class JobQueue:
             scope: The jobs. Jobs of hidden chunks stay, as the chunks do.
             version: Version of the last change when none of them was running.
         """
-        begun, values = scope.select("1", sql.BEGUN, rest="LIMIT 1")
-        query, chosen = replace(scope, changing=True).select("number")
+        begun = or_(J.status == "running", (J.version > version) & (J.status != "queued"))
+        started = select(J.number).where(*scope.where(), begun).limit(1)
+        chosen = select(J.number).where(*replace(scope, changing=True).where())
 
-        def delete(table: apsw.Connection) -> bool:
-            if table.execute(begun, (*values, version)).fetchall():
+        def remove(table: Connection) -> bool:
+            if table.execute(started).first() is not None:
                 return False
-            numbers = [(number,) for number in _numbers(table, query, chosen)]
-            table.executemany(sql.DROP_DOCUMENT, numbers)
-            table.executemany(sql.DROP, numbers)
+            drop(table, numbers_of(table, chosen))
             return True
 
-        return await self._file.write(delete)
+        return await self._area.write(remove)
 
     async def sweep(self, deleted: Collection[tuple[str, str, float]], before: float) -> int:
         """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number.
@@ -198,17 +234,18 @@ class JobQueue:
             deleted: Deleted vector DBs, in the form of `JobReader.vector_dbs`.
             before: Replaced jobs that changed before this time are deleted, in Unix seconds.
         """
+        replaced = and_(~IS_UNFINISHED, J.updated_at < before, ~NEWEST)
+        gone = [of_place(place) & (J.status != "running") for place in deleted]
 
-        def delete(table: apsw.Connection) -> int:
-            before_all = table.total_changes()
-            table.executemany(sql.DROP_VECTOR_DB, deleted)
-            old = _numbers(table, sql.OLD, (before,))
-            table.executemany(sql.DROP, [(number,) for number in old])
-            count = table.total_changes() - before_all
-            table.execute(sql.DROP_UNOWNED_DOCUMENTS)
+        def sweep(table: Connection) -> int:
+            count = 0
+            for condition in (*gone, replaced):
+                numbers = numbers_of(table, select(J.number).where(condition))
+                drop(table, numbers)
+                count += len(numbers)
             return count
 
-        return await self._file.write(delete)
+        return await self._area.write(sweep)
 
     # --- working -----------------------------------------------------------------------------
 
@@ -218,14 +255,15 @@ class JobQueue:
         Jobs with earlier attempts come last, so that a job that crashes its process does not block
         other jobs. A document has one running job at a time.
         """
-        if not await self._file.read("SELECT 1 FROM jobs WHERE status = 'queued' LIMIT 1"):
+        waiting = select(J.number).where(J.status == "queued").limit(1)
+        if not await self._area.read(waiting):
             return None
 
-        def take(table: apsw.Connection) -> Job | None:
+        def take(table: Connection) -> Job | None:
             job = next_job(table, self._clock())
             return None if job is None else self._take(table, owner, job.number)
 
-        return await self._file.write(take)
+        return await self._area.write(take)
 
     async def report(self, owner: str, steps: Sequence[Step], *, storing: bool = False) -> None:
         """Record progress; headway resets the number of attempts.
@@ -240,14 +278,16 @@ class JobQueue:
             NoLongerOurs: One of the jobs was taken away; nothing was recorded.
         """
 
-        statement = sql.BEGIN_STORING if storing else sql.REPORT
+        mark = {"storing": 1} if storing else {}
 
-        def record(table: apsw.Connection) -> None:
+        def record(table: Connection) -> None:
             for step in steps:
-                values = (progress_json(step.progress), step.headway)
-                self._update_own(table, step.job, owner, statement, values)
+                values = {**mark, "progress": progress_json(step.progress)}
+                if step.headway:
+                    values["attempts"] = 1
+                self._update_own(table, step.job, owner, values)
 
-        await self._file.write(record, durable=False)
+        await self._area.write(record, durable=False)
 
     async def complete(
         self, owner: str, steps: Sequence[Step], *, claim_next: bool = False
@@ -262,15 +302,21 @@ class JobQueue:
             NoLongerOurs: One of the jobs was taken away; nothing was recorded or claimed.
         """
 
-        def end(table: apsw.Connection) -> list[Job]:
+        def end(table: Connection) -> list[Job]:
             for step in steps:
-                notes = json.dumps(list(step.notes))
-                values = (progress_json(step.progress), step.usage_bytes, notes)
-                self._update_own(table, step.job, owner, sql.COMPLETE, values)
-                table.execute(sql.DROP_DOCUMENT, (step.job.number,))
+                values = {
+                    **COMPLETED,
+                    "error_code": None,
+                    "error_message": None,
+                    "progress": progress_json(step.progress),
+                    "usage_bytes": step.usage_bytes,
+                    "notes": json.dumps(list(step.notes)),
+                }
+                self._update_own(table, step.job, owner, values)
+                table.execute(delete(DOCUMENTS).where(DOCUMENTS.c.job == step.job.number))
             return self._take_some(table, owner) if claim_next else []
 
-        following = await self._file.write(end)
+        following = await self._area.write(end)
         self._ended([step.job for step in steps])
         return following
 
@@ -280,9 +326,8 @@ class JobQueue:
         Raises:
             NoLongerOurs: The job was taken away.
         """
-        await self._file.write(
-            lambda table: self._update_own(table, job, owner, sql.FAIL, (code, message))
-        )
+        values = {**FAILED, "error_code": code, "error_message": message}
+        await self._area.write(lambda table: self._update_own(table, job, owner, values))
         self._ended([job])
 
     async def postpone(self, job: Job, owner: str, message: str, until: float) -> None:
@@ -292,21 +337,24 @@ class JobQueue:
             NoLongerOurs: The job was taken away.
         """
 
-        def give_back(table: apsw.Connection) -> None:
-            self._update_own(table, job, owner, sql.POSTPONE, (message, until))
-            if _numbers(table, sql.OVERTAKEN_ONE, (job.number,)):
-                self._change(table, sql.CANCEL, [job.number], REPLACED)
+        values = {**QUEUED, "error_message": message, "not_before": until}
+        overtaken = select(J.number).where(J.number == job.number, OVERTAKEN)
 
-        await self._file.write(give_back)
+        def give_back(table: Connection) -> None:
+            self._update_own(table, job, owner, values, J.storing != RELABELING)
+            replaced = {**CANCELLED, "error_message": REPLACED}
+            self._change(table, numbers_of(table, overtaken), replaced)
+
+        await self._area.write(give_back)
 
     async def release(self, owner: str) -> int:
         """Queue the jobs of a stopping owner again; return their number."""
 
-        def queue(table: apsw.Connection) -> int:
+        def queue(table: Connection) -> int:
             self._end_relabeling(table, owner)
             return self._requeue(table, owner, uncounted=1)
 
-        return await self._file.write(queue)
+        return await self._area.write(queue)
 
     async def take_over(self, owner: str) -> int:
         """Queue the jobs of a dead owner again; return their number.
@@ -314,14 +362,15 @@ class JobQueue:
         A job with `MAX_ATTEMPTS` attempts without headway fails.
         """
         message = f"The process ended {MAX_ATTEMPTS} times while it worked on this document."
+        values = {**FAILED, "error_code": "server_error", "error_message": message}
 
-        def take(table: apsw.Connection) -> int:
+        def take(table: Connection) -> int:
             self._end_relabeling(table, owner)
-            often = _numbers(table, sql.OWNED_OFTEN, (owner, MAX_ATTEMPTS))
-            failed = self._change(table, sql.FAIL, often, "server_error", message, owner)
+            often = select(J.number).where(_owned_by(owner), J.attempts >= MAX_ATTEMPTS)
+            failed = self._change(table, numbers_of(table, often), values)
             return failed + self._requeue(table, owner, uncounted=0)
 
-        return await self._file.write(take)
+        return await self._area.write(take)
 
     async def change_attributes(self, job: Job, owner: str, attributes: Mapping[str, Any]) -> bool:
         """Give a job other attributes, or return True if its stored chunks must have them first.
@@ -333,16 +382,17 @@ class JobQueue:
             NoLongerOurs: The job is running.
         """
 
-        def change(table: apsw.Connection) -> bool:
+        def change(table: Connection) -> bool:
             # Clear the digest, because new submissions are compared with the job's old content.
-            if self._change(table, sql.BEGIN_RELABELING, [job.number], owner):
+            running = {"status": "running", "storing": RELABELING, "owner": owner, "request": ""}
+            if self._change(table, [job.number], running, J.status == "completed"):
                 return True
-            text = json.dumps(dict(attributes))
-            if not self._change(table, sql.RELABEL_WAITING, [job.number], text):
+            waiting = {"attributes": json.dumps(dict(attributes)), "request": ""}
+            if not self._change(table, [job.number], waiting, J.status != "running"):
                 raise NoLongerOurs
             return False
 
-        return await self._file.write(change)
+        return await self._area.write(change)
 
     async def relabeled(self, job: Job, owner: str, attributes: Mapping[str, Any]) -> None:
         """Record the attributes that a stored document now has, changed or not.
@@ -350,10 +400,8 @@ class JobQueue:
         Raises:
             NoLongerOurs: The job was taken away.
         """
-        values = (json.dumps(dict(attributes)),)
-        await self._file.write(
-            lambda table: self._update_own(table, job, owner, sql.END_RELABELING, values)
-        )
+        values = {**COMPLETED, "attributes": json.dumps(dict(attributes))}
+        await self._area.write(lambda table: self._update_own(table, job, owner, values))
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -365,75 +413,73 @@ class JobQueue:
                 event.set()
 
     def _update_own(
-        self, table: apsw.Connection, job: Job, owner: str, statement: str, values: Sequence[Any]
+        self,
+        table: Connection,
+        job: Job,
+        owner: str,
+        values: Mapping[str, Any],
+        *conditions: ColumnElement[bool],
     ) -> None:
-        if not self._change(table, statement, [job.number], *values, owner):
+        ours = _owned_by(owner) & (J.claim == job.claim)
+        if not self._change(table, [job.number], values, ours, *conditions):
             raise NoLongerOurs
 
-    def _take_some(self, table: apsw.Connection, owner: str) -> list[Job]:
+    def _take_some(self, table: Connection, owner: str) -> list[Job]:
         """Claim the next jobs: several small texts of one place, or else one job."""
         return [self._take(table, owner, number) for number in next_jobs(table, self._clock())]
 
-    def _take(self, table: apsw.Connection, owner: str, number: int) -> Job:
+    def _take(self, table: Connection, owner: str, number: int) -> Job:
         """Claim a queued job for an owner."""
         progress = json.dumps({"started_at": self._clock()})
-        self._change(table, sql.CLAIM, [number], owner, progress)
+        values = {"status": "running", "owner": owner, "progress": progress}
+        counted = {"attempts": J.attempts + 1, "claim": J.claim + 1}
+        self._change(table, [number], values | counted)
         return read_job(table, number)
 
-    def _end_relabeling(self, table: apsw.Connection, owner: str) -> None:
+    def _end_relabeling(self, table: Connection, owner: str) -> None:
         """Mark the jobs as completed if an owner was changing their attributes."""
-        numbers = _numbers(table, sql.OWNED_RELABELING, (owner,))
-        self._change(table, sql.END_RELABELING, numbers, None, owner)
+        relabeling = select(J.number).where(_owned_by(owner), J.storing == RELABELING)
+        self._change(table, numbers_of(table, relabeling), COMPLETED)
 
-    def _requeue(self, table: apsw.Connection, owner: str, *, uncounted: int) -> int:
+    def _requeue(self, table: Connection, owner: str, *, uncounted: int) -> int:
         """Queue an owner's jobs again, and cancel its overtaken jobs; return their number.
 
         Args:
             uncounted: Number of attempts that do not count.
         """
-        overtaken = _numbers(table, sql.OWNED_OVERTAKEN, (owner,))
-        cancelled = self._change(table, sql.CANCEL, overtaken, REPLACED)
-        rest = _numbers(table, sql.OWNED, (owner,))
-        return cancelled + self._change(table, sql.REQUEUE, rest, uncounted, owner)
+        overtaken = numbers_of(table, select(J.number).where(_owned_by(owner), OVERTAKEN))
+        replaced = {**CANCELLED, "error_message": REPLACED}
+        cancelled = self._change(table, overtaken, replaced)
+        rest = numbers_of(table, select(J.number).where(_owned_by(owner)))
+        left = case((J.attempts > uncounted, J.attempts - uncounted), else_=0)
+        return cancelled + self._change(table, rest, {**QUEUED, "attempts": left})
 
     def _change(
-        self, table: apsw.Connection, statement: str, numbers: Iterable[int], *values: Any
+        self,
+        table: Connection,
+        numbers: Iterable[int],
+        values: Mapping[str, Any],
+        *conditions: ColumnElement[bool],
     ) -> int:
         """Change jobs, each with a new version, and return the number of changed jobs.
 
         Args:
-            statement: A statement of `sql` that returns the number of a changed job.
-            values: Its bindings, except for the last, which is the number of a job.
+            values: New values by column.
+            conditions: Conditions for a job to be changed.
         """
-        rows = [(*values, number) for number in numbers]
-        changed = [number for (number,) in table.executemany(statement, rows)]
-        self._stamp(table, changed)
-        return len(changed)
-
-    def _stamp(self, table: apsw.Connection, numbers: Sequence[int]) -> None:
-        """Give changed jobs a new version each."""
-        now = self._clock()
-        table.executemany(sql.STAMP, [(now, int(now * 1000), number) for number in numbers])
+        return change(table, self._clock(), numbers, values, *conditions)
 
 
-def read_job(table: apsw.Connection, number: int) -> Job:
-    """Return the job in a row."""
-    return job_of(cast(Rows, table.execute(sql.READ, (number,)).fetchall())[0])
+def _owned_by(owner: str) -> ColumnElement[bool]:
+    return and_(J.status == "running", J.owner == owner)
 
 
-def _numbers(table: apsw.Connection, query: str, values: Iterable[Any]) -> list[int]:
-    """Return the first column of a query's rows."""
-    return [int(number) for (number,) in table.execute(query, tuple(values))]
-
-
-def _check_hidden(table: apsw.Connection, principal: Principal, place: tuple[Any, ...]) -> None:
+def _check_hidden(table: Connection, principal: Principal, here: ColumnElement[bool]) -> None:
     """Raise Conflict if an unfinished job to replace has a document the principal may not read."""
     if principal.reads_all:
         return
-    readable, tokens = readable_by(principal)
-    conditions = (sql.OF_DOCUMENT, sql.UNFINISHED, f"NOT {readable}")
-    query = sql.select("1", *conditions, rest="LIMIT 1")
-    if table.execute(query, (*place, *tokens)).fetchall():
+    query = select(J.number).where(here, IS_UNFINISHED, ~readable_by(principal)).limit(1)
+    if table.execute(query).first() is not None:
         raise Conflict(
             "A document_id in this request is taken.",
             hint="Nothing was queued. Choose other ids.",

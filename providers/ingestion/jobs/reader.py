@@ -1,14 +1,13 @@
-"""Read the jobs of a data folder: scopes that select jobs, and lists of jobs."""
+"""Read the jobs: scopes that select jobs, conditions of queries, and lists of jobs."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
-import apsw
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, exists, func, or_, select
 
 from corral.api.chunks import STORED
 from corral.api.errors import NotFound
@@ -16,9 +15,9 @@ from corral.api.principal import Principal
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.cursor import Places
-from corral.providers.base.database import Database
-from corral.providers.ingestion.jobs import sql
-from corral.providers.ingestion.jobs.jobs import COLUMNS, Job, JobStatus, job_of
+from corral.providers.ingestion.jobs.jobs import FIELDS, UNFINISHED, Job, JobStatus, job_of
+from corral.providers.state.state import Area
+from corral.providers.state.tables import DOCUMENTS, JOB_TOKENS, JOBS
 
 TOGETHER_BYTES = 16 * 1024
 """Maximum text of documents that one worker processes together: about 20 chunks, which take half a
@@ -26,7 +25,57 @@ second to embed on a laptop. A longer document is processed alone."""
 
 TOGETHER_DOCUMENTS = 32
 
-Rows = Sequence[tuple[Any, ...]]
+# --- conditions ------------------------------------------------------------------------------
+
+J = JOBS.c
+COLUMNS = [J[name] for name in FIELDS]
+_NEWER, _OTHER = JOBS.alias("newer"), JOBS.alias("other")
+
+IS_UNFINISHED = J.status.in_([*map(str, UNFINISHED)])
+_OF_SAME_DOCUMENT = and_(
+    *(
+        _NEWER.c[name] == J[name]
+        for name in ("tenant", "vector_db_id", "vector_db_created_at", "document_id")
+    ),
+    _NEWER.c.number > J.number,
+)
+_REPLACES = or_(
+    _NEWER.c.status == "completed",
+    _NEWER.c.file_id == J.file_id,
+    _NEWER.c.principal == J.principal,
+)
+NEWEST = ~exists().where(_OF_SAME_DOCUMENT, _REPLACES)
+"""Another principal's job counts only once it has stored the document, because it may fail."""
+OVERTAKEN = exists().where(
+    _OF_SAME_DOCUMENT, _NEWER.c.status.in_(("queued", "running", "completed"))
+)
+"""A newer version of the document is or will be stored, so this one must not be stored."""
+IS_SUBMITTED = or_(J.file_id.is_not(None), exists().where(DOCUMENTS.c.job == J.number))
+"""The job's file or document is still there."""
+_IS_RUNNING_ELSEWHERE = exists().where(
+    _OTHER.c.status == "running",
+    *(_OTHER.c[name] == J[name] for name in ("tenant", "vector_db_id", "document_id")),
+)
+
+
+def of_vector_db(vector_db: VectorDB) -> ColumnElement[bool]:
+    """Return the condition for the jobs of a registration."""
+    return of_place((vector_db.tenant, vector_db.identifier, vector_db.created_at))
+
+
+def of_place(place: tuple[str, str, float]) -> ColumnElement[bool]:
+    """Return the condition for the jobs of a tenant, an identifier and a creation time."""
+    tenant, identifier, created_at = place
+    same = (J.tenant == tenant, J.vector_db_id == identifier)
+    return and_(*same, J.vector_db_created_at == created_at)
+
+
+def readable_by(reader: Principal, *, changing: bool = False) -> ColumnElement[bool]:
+    """Return the condition for jobs that a principal may see, or change."""
+    tokens = JOB_TOKENS.c.token.in_(sorted(reader.tokens()))
+    readable = exists().where(JOB_TOKENS.c.job == J.number, tokens)
+    own = and_(J.user == reader.user, J.key_id == reader.key_id)
+    return or_(readable, own & (J.status != "completed") if changing else own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,49 +108,52 @@ class Scope:
     reader: Principal | None = None
     files_only: bool = False
 
-    def where(self) -> tuple[str, list[Any]]:
-        """Return the SQL condition and its bindings."""
-        conditions: list[tuple[str, tuple[Any, ...]]] = [("1", ())]
+    def where(self) -> list[ColumnElement[bool]]:
+        """Return its conditions."""
+        found = []
         if self.vector_db is not None:
-            conditions.append((sql.OF_VECTOR_DB, place_of(self.vector_db)))
+            found.append(of_vector_db(self.vector_db))
         for column in ("tenant", "batch_id", "job_id", "file_id"):
             if (value := getattr(self, column)) is not None:
-                conditions.append((f"{column} = ?", (value,)))
+                found.append(J[column] == value)
         if self.reader is not None and not self.reader.reads_all:
-            conditions.append(readable_by(self.reader, changing=self.changing))
+            found.append(readable_by(self.reader, changing=self.changing))
         if self.statuses is not None:
-            marks = ", ".join("?" * len(self.statuses))
-            conditions.append((f"status IN ({marks})", tuple(map(str, self.statuses))))
+            found.append(J.status.in_([*map(str, self.statuses)]))
         if self.newest_only:
-            conditions.append((sql.NEWEST, ()))
+            found.append(NEWEST)
         if self.files_only:
-            conditions.append(("file_id NOT NULL", ()))
+            found.append(J.file_id.is_not(None))
         if self.changed_after is not None:
-            conditions.append(("version > ?", (self.changed_after,)))
-        text = " AND ".join(condition for condition, _ in conditions)
-        return text, [value for _, values in conditions for value in values]
+            found.append(J.version > self.changed_after)
+        return found
 
-    def select(self, columns: str, *more: str, rest: str = "") -> tuple[str, list[Any]]:
-        """Return a query for its jobs as `sql.select` does, and the scope's bindings.
 
-        Args:
-            more: Further conditions; their bindings follow those of the scope.
-        """
-        where, values = self.where()
-        return sql.select(columns, where, *more, rest=rest), values
+class Recorded(NamedTuple):
+    """The acl in a job.
+
+    Attributes:
+        acl: Tokens of its document.
+        stored: True if the job has stored, or is storing, its version of the document.
+    """
+
+    document_id: str
+    number: int
+    acl: frozenset[str]
+    stored: bool
 
 
 class JobReader:
-    """Read access to the jobs in the file of a data folder."""
+    """Read access to the jobs."""
 
-    def __init__(self, file: Database) -> None:
-        self._file = file
+    def __init__(self, area: Area) -> None:
+        self._area = area
         self._places: Places[int] = Places()
 
-    async def find(self, scope: Scope, limit: int = -1) -> list[Job]:
-        """Return jobs in the order of their changes; a negative limit means no limit."""
-        query, values = scope.select(COLUMNS, rest="ORDER BY version LIMIT ?")
-        return await self._jobs(query, [*values, limit])
+    async def find(self, scope: Scope, limit: int | None = None) -> list[Job]:
+        """Return jobs in the order of their changes; None: all."""
+        query = select(*COLUMNS).where(*scope.where())
+        return await self._jobs(query.order_by(J.version).limit(limit))
 
     async def get(self, scope: Scope, what: str) -> Job:
         """Return the newest job.
@@ -109,7 +161,8 @@ class JobReader:
         Raises:
             NotFound: No job matches; the message uses `what`, such as "job 'job_1'".
         """
-        jobs = await self._jobs(*scope.select(COLUMNS, rest="ORDER BY number DESC LIMIT 1"))
+        query = select(*COLUMNS).where(*scope.where())
+        jobs = await self._jobs(query.order_by(J.number.desc()).limit(1))
         if not jobs:
             raise NotFound(f"There is no {what}.")
         return jobs[0]
@@ -124,124 +177,133 @@ class JobReader:
         order: Literal["asc", "desc"],
     ) -> tuple[list[Job], bool]:
         """Return jobs in the order of submission, and True if more follow; see `Ingestion.page`."""
-        follows, precedes = ("<", ">") if order == "desc" else (">", "<")
-        bounds: dict[str, int] = {}
-        for field, given, sign in (("after", after, follows), ("before", before, precedes)):
+        query = select(*COLUMNS).where(*scope.where())
+        for field, given in (("after", after), ("before", before)):
             if given is not None:
-                bounds[f"number {sign} ?"] = await self._number(given, scope, field)
+                number = await self._number(given, scope, field)
+                is_above = (field == "after") == (order == "asc")
+                query = query.where(J.number > number if is_above else J.number < number)
         # To find the jobs right before one, read in the opposite direction.
         away = before is not None and after is None
-        direction = "DESC" if (order == "desc") != away else "ASC"
-        rest = f"ORDER BY number {direction} LIMIT ?"
-        query, values = scope.select(COLUMNS, *bounds, rest=rest)
-        jobs = await self._jobs(query, [*values, *bounds.values(), limit + 1])
+        place = J.number.desc() if (order == "desc") != away else J.number
+        jobs = await self._jobs(query.order_by(place).limit(limit + 1))
         more, jobs = len(jobs) > limit, jobs[:limit]
         for job in (*jobs[:1], *jobs[-1:]):
             for name in (job.job_id, job.file_id, job.document_id):
-                self._places.keep((*_seen(scope), name), job.number)
+                self._places.keep((_reach(scope), name), job.number)
         return jobs[::-1] if away else jobs, more
 
     async def counts(self, scope: Scope) -> Counter[JobStatus]:
         """Count jobs by state."""
-        query, values = scope.select("status, count(*)", rest="GROUP BY status")
-        rows = cast(Rows, await self._file.read(query, *values))
+        query = select(J.status, func.count()).where(*scope.where()).group_by(J.status)
+        rows = await self._area.read(query)
         return Counter({JobStatus(status): count for status, count in rows})
 
     async def usage(self, scope: Scope) -> int:
         """Return the number of bytes that jobs have stored."""
-        query, values = scope.select("ifnull(sum(usage_bytes), 0)")
-        return int(str((await self._file.read(query, *values))[0][0]))
+        query = select(func.sum(J.usage_bytes)).where(*scope.where())
+        return int((await self._area.read(query))[0][0] or 0)
 
     async def documents(self, jobs: Sequence[Job]) -> dict[int, RAGDocument]:
         """Return the stored documents of jobs, by job number."""
-        numbers = json.dumps([job.number for job in jobs])
-        rows = await self._file.read(sql.DOCUMENTS, numbers)
+        numbers = [job.number for job in jobs]
+        query = select(DOCUMENTS.c.job, DOCUMENTS.c.document).where(DOCUMENTS.c.job.in_(numbers))
         return {
-            number: RAGDocument.model_validate_json(str(text), context=STORED)
-            for number, text in rows
+            number: RAGDocument.model_validate_json(text, context=STORED)
+            for number, text in await self._area.read(query)
         }
 
-    async def recorded(self, vector_db: VectorDB, documents: Collection[str]) -> Rows:
-        """Return the recorded acls of documents; see `sql.RECORDED`."""
-        if not documents or not self._file.path.exists():
+    async def recorded(self, vector_db: VectorDB, documents: Collection[str]) -> list[Recorded]:
+        """Return the acls in the jobs of documents, newest first."""
+        if not documents:
             return []
-        named = json.dumps(list(documents))
-        return cast(Rows, await self._file.read(sql.RECORDED, *place_of(vector_db), named))
+        return recorded_of(await self._area.read(recorded_query(vector_db, documents)))
 
     async def vector_dbs(self) -> list[tuple[str, str, float]]:
         """Return tenant, identifier and creation time of every vector DB with a job."""
-        query = "SELECT DISTINCT tenant, vector_db_id, vector_db_created_at FROM jobs"
-        return cast("list[tuple[str, str, float]]", await self._file.read(query))
+        query = select(J.tenant, J.vector_db_id, J.vector_db_created_at).distinct()
+        return [(tenant, name, at) for tenant, name, at in await self._area.read(query)]
 
     async def owners(self) -> set[str]:
         """Return the owners of running jobs, living or dead."""
-        query = "SELECT DISTINCT owner FROM jobs WHERE status = 'running'"
-        return {str(owner) for (owner,) in await self._file.read(query)}
+        query = select(J.owner).where(J.status == "running").distinct()
+        return {str(owner) for (owner,) in await self._area.read(query)}
 
     # --- inside ------------------------------------------------------------------------------
 
     async def _number(self, given: str, scope: Scope, field: str) -> int:
         """Return the number of a job, or of the newest job of a file or document."""
-        where, *values = _seen(scope)
-        number: object = None
+        number: int | None = None
         for column in ("file_id" if given.startswith("file-") else "job_id", "document_id"):
-            query = sql.select("max(number)", where, f"{column} = ?")
-            (number,) = (await self._file.read(query, *values, given))[0]
+            query = select(func.max(J.number)).where(*_seen(scope).where(), J[column] == given)
+            (number,) = (await self._area.read(query))[0]
             if number is not None:
                 break
         if number is None:
-            number = self._places.find((where, *values, given))
+            number = self._places.find((_reach(scope), given))
         if number is None:
             raise NotFound(
                 f"There is no job or file {given!r} to continue from.",
                 hint="Use the first or last id of a page.",
                 field=field,
             )
-        return int(str(number))
+        return number
 
-    async def _jobs(self, query: str, values: Sequence[Any]) -> list[Job]:
-        return [job_of(row) for row in cast(Rows, await self._file.read(query, *values))]
-
-
-def _seen(scope: Scope) -> tuple[Any, ...]:
-    """Return the condition for the valid starts of a page of this scope, and its bindings."""
-    seen = Scope(scope.tenant, scope.vector_db, scope.batch_id, reader=scope.reader)
-    where, values = seen.where()
-    return where, *values
+    async def _jobs(self, query: Select[*tuple[Any, ...]]) -> list[Job]:
+        return [job_of(row) for row in await self._area.read(query)]
 
 
-def readable_by(reader: Principal, *, changing: bool = False) -> tuple[str, tuple[Any, ...]]:
-    """Return the condition for jobs that a principal may see, or change, and its bindings."""
-    tokens = json.dumps(sorted(reader.tokens()))
-    own = "principal ->> 'user' IS ? AND principal ->> 'key_id' IS ?"
-    own += " AND status <> 'completed'" if changing else ""
-    return f"({sql.READABLE} OR ({own}))", (tokens, reader.user, reader.key_id)
+def _seen(scope: Scope) -> Scope:
+    """Return the scope of the valid starts of a page of a scope."""
+    return Scope(scope.tenant, scope.vector_db, scope.batch_id, reader=scope.reader)
 
 
-def followed(rows: Rows, acls: Mapping[str, Collection[str]]) -> dict[int, list[str]]:
+def _reach(scope: Scope) -> Hashable:
+    """Return a key for the jobs of `_seen`."""
+    vector_db = scope.vector_db
+    place = vector_db and (*vector_db.key, vector_db.created_at)
+    return scope.tenant, place, scope.batch_id, scope.reader
+
+
+def recorded_query(vector_db: VectorDB, documents: Collection[str]) -> Select[*tuple[Any, ...]]:
+    """Return the query for `recorded_of`. A waiting job has the acl that it will store."""
+    stored = case(((J.status == "completed") | (J.storing > 0), 1), else_=0)
+    query = select(J.document_id, J.number, stored, JOB_TOKENS.c.token)
+    query = query.outerjoin_from(JOBS, JOB_TOKENS, JOB_TOKENS.c.job == J.number)
+    query = query.where(of_vector_db(vector_db), J.document_id.in_(documents))
+    return query.where((J.storing > 0) | ~IS_UNFINISHED).order_by(J.number.desc())
+
+
+def recorded_of(rows: Sequence[Sequence[Any]]) -> list[Recorded]:
+    """Return the acls of jobs, newest first."""
+    tokens: dict[tuple[str, int, bool], set[str]] = {}
+    for document_id, number, stored, token in rows:
+        acl = tokens.setdefault((document_id, number, bool(stored)), set())
+        acl.update(() if token is None else (token,))
+    return [Recorded(name, at, frozenset(acl), done) for (name, at, done), acl in tokens.items()]
+
+
+def followed(
+    rows: Sequence[Recorded], acls: Mapping[str, Collection[str]]
+) -> dict[int, frozenset[str]]:
     """Return the changed acls of jobs by job number, given the new acls of their documents.
 
     The job of the stored version gets the document's acl. Other jobs belong to versions that are
     not stored, so their acls only lose tokens and never gain any.
 
     Args:
-        rows: Rows of `sql.RECORDED`.
+        rows: The jobs' acls, newest first.
         acls: New acl by document id.
     """
-    changed: dict[int, list[str]] = {}
-    found: set[str] = set()
-    for document_id, number, text, stored in rows:
-        had, now = set(json.loads(text)), set(acls[document_id])
-        acl = now if stored and document_id not in found else had & now
-        found |= {document_id} if stored else set()
-        if acl != had:
-            changed[number] = sorted(acl)
+    changed: dict[int, frozenset[str]] = {}
+    done: set[str] = set()
+    for row in rows:
+        now = frozenset(acls[row.document_id])
+        acl = now if row.stored and row.document_id not in done else row.acl & now
+        done |= {row.document_id} if row.stored else set()
+        if acl != row.acl:
+            changed[row.number] = acl
     return changed
-
-
-def place_of(vector_db: VectorDB) -> tuple[str, str, float]:
-    """Return the bindings of `sql.OF_VECTOR_DB`."""
-    return vector_db.tenant, vector_db.identifier, vector_db.created_at
 
 
 class Next(NamedTuple):
@@ -260,13 +322,18 @@ class Next(NamedTuple):
     place: tuple[Any, ...]
 
 
-def next_job(table: apsw.Connection, now: float) -> Next | None:
+def next_job(table: Connection, now: float) -> Next | None:
     """Return the next job; jobs with earlier attempts come last."""
-    row = table.execute(sql.NEXT, (TOGETHER_BYTES, now)).fetchone()
+    size = case((DOCUMENTS.c.text_bytes <= TOGETHER_BYTES, DOCUMENTS.c.text_bytes))
+    place = J.tenant, J.vector_db_id, J.vector_db_created_at, J.principal, J.chunking
+    query = select(J.number, J.attempts, size, *place)
+    query = query.outerjoin_from(JOBS, DOCUMENTS, DOCUMENTS.c.job == J.number)
+    query = query.where(J.status == "queued", J.not_before <= now, ~_IS_RUNNING_ELSEWHERE)
+    row = table.execute(query.order_by(J.attempts, J.number).limit(1)).first()
     return None if row is None else Next(row[0], row[1], row[2], tuple(row[3:]))
 
 
-def next_jobs(table: apsw.Connection, now: float) -> Iterator[int]:
+def next_jobs(table: Connection, now: float) -> Iterator[int]:
     """Yield the numbers of the next jobs, one job or several to process together.
 
     Short texts for the same vector DB by the same principal with the same chunk sizes are processed

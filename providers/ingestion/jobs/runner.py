@@ -24,11 +24,13 @@ from corral.api.rag import URL, RAGDocument
 from corral.providers.base.config import IngestionSettings
 from corral.providers.base.owner import Owner
 from corral.providers.files.store import FileStore
+from corral.providers.ingestion.chunk_buffer import PackedChunks
 from corral.providers.ingestion.ingest import Ingester, Splitting
-from corral.providers.ingestion.jobs.chunk_buffer import PackedChunks
 from corral.providers.ingestion.jobs.jobs import ErrorCode, Job, Progress, Step
 from corral.providers.ingestion.jobs.queue import MAX_ATTEMPTS, JobQueue, NoLongerOurs
 from corral.providers.ingestion.read.parsing import ParsedDocument
+from corral.providers.state.leases import Leases
+from corral.providers.state.state import State
 
 REPORT_EVERY_SECONDS = 0.3
 FLOAT_BYTES = 4
@@ -65,12 +67,19 @@ class JobRunner:
         ingester: Reads, splits, embeds and stores documents.
         owner: Name of the owner; it runs only jobs claimed by this owner.
         retry_seconds: Pause before the first retry of a job.
+        leases: The lease of the owner; it stores no document without one.
     """
 
     def __init__(
-        self, queue: JobQueue, ingester: Ingester, owner: str, retry_seconds: float
+        self,
+        queue: JobQueue,
+        ingester: Ingester,
+        owner: str,
+        retry_seconds: float,
+        leases: Leases,
     ) -> None:
         self._queue, self._ingester, self._owner = queue, ingester, owner
+        self._leases = leases
         self._retry_seconds = retry_seconds
 
     async def do(self, jobs: Sequence[Job], library: FileLibrary) -> list[Job]:
@@ -154,6 +163,10 @@ class JobRunner:
         chunks = states[0].chunks if len(states) == 1 else [c for s in states for c in s.chunks]
         names = [state.job.document_id for state in states]
         rows = [part for state in states for part in state.take_rows()]
+        while not self._leases.is_current(self._owner):  # it was frozen since the last report
+            await self._leases.renew(self._owner)
+            steps = [state.step(time.time()) for state in states]
+            await self._queue.report(self._owner, steps, storing=True)
         await self._ingester.store(index, chunks, rows, names)
         row = index.vector_db.embedding_dimension * FLOAT_BYTES
         steps = [state.step(time.time(), row) for state in states]
@@ -211,12 +224,14 @@ class JobRunner:
 class Workers:
     """Runs jobs concurrently until it is closed.
 
-    Jobs are in a table that all processes of a data folder share. Each job has one owner at a time;
-    the jobs of a killed owner are taken over.
+    Jobs are in a table that all processes of an installation share. Each job has one owner at a
+    time. The jobs of an owner that was killed on this machine are taken over at once; the jobs of
+    any other that is dead or frozen, once its lease has expired.
 
     Args:
         library: Vector DBs, models and files; a `Stack`.
-        home: The data folder.
+        home: The data folder, for the locks of its processes.
+        state: The tables.
         settings: Number of workers.
         ingester: Reads, splits, embeds and stores documents.
 
@@ -228,15 +243,17 @@ class Workers:
         self,
         library: FileLibrary,
         home: Path,
+        state: State,
         settings: IngestionSettings,
         ingester: Ingester,
     ) -> None:
         self.ingester = ingester
-        self.queue = JobQueue(home)
+        self.queue = JobQueue(state)
         self.following = asyncio.Lock()
         self._library = library
         self._settings = settings
         self._owner = Owner(home / "workers")
+        self._leases = Leases(state)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unrelabeled: list[tuple[Job, Mapping[str, Any]]] = []  # as `unnoted` in `_work`
         self._news = asyncio.Event()
@@ -267,8 +284,9 @@ class Workers:
         if self._tasks:
             return
         runner = JobRunner(
-            self.queue, self.ingester, self._owner.name, self._settings.retry_seconds
+            self.queue, self.ingester, self._owner.name, self._settings.retry_seconds, self._leases
         )
+        await self._leases.renew(self._owner.name)
         loops = [self._work(runner) for _ in range(self._settings.workers)]
         self._tasks = {asyncio.create_task(loop) for loop in [*loops, self._keep_up()]}
         await asyncio.to_thread(self._owner.enter)
@@ -282,8 +300,8 @@ class Workers:
             await asyncio.wait(tasks)
             with suppress(CorralError):  # another process takes the jobs over
                 await self.queue.release(self._owner.name)
+                await self._leases.end(self._owner.name)
             await asyncio.to_thread(self._owner.leave)
-        await self.queue.close()
 
     async def _work(self, runner: JobRunner) -> None:
         jobs: list[Job] = []
@@ -318,6 +336,7 @@ class Workers:
                     with suppress(NoLongerOurs):
                         await self.queue.relabeled(job, self._owner.name, attributes)
                     self._unrelabeled.pop(0)
+                await self._leases.renew(self._owner.name)
                 await self._take_over()
                 if time.monotonic() - swept > SWEEP_EVERY_SECONDS:
                     swept = time.monotonic()
@@ -327,11 +346,19 @@ class Workers:
             await asyncio.sleep(TAKE_OVER_EVERY_SECONDS)
 
     async def _take_over(self) -> None:
-        for owner in await self.queue.reader.owners():
-            if await asyncio.to_thread(self._owner.is_dead, owner):
+        """Queue the jobs of workers that were killed, or that are frozen on any machine."""
+        others = await self.queue.reader.owners() - {self._owner.name}
+        expired = await self._leases.expired(others)
+        for owner in others:
+            if owner in expired or await asyncio.to_thread(self._was_killed, owner):
                 if await self.queue.take_over(owner):
                     self._news.set()
+                await self._leases.end(owner)
                 await asyncio.to_thread(self._owner.forget, owner)
+
+    def _was_killed(self, owner: str) -> bool:
+        """Return True if a worker of this machine has ended; only its lease tells of others."""
+        return self._owner.is_here(owner) and self._owner.is_dead(owner)
 
     async def sweep(self) -> int:
         """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number."""

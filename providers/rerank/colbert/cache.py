@@ -46,7 +46,7 @@ class TokenCache:
     """
 
     def __init__(self, home: Path, max_bytes: int) -> None:
-        self._file = Database(home / FILE, TABLES, remedy=REMEDY, durable=False)
+        self._file = Database(home / FILE, TABLES, remedy=REMEDY)
         self._max_bytes = max_bytes
 
     async def read(self, keys: Sequence[bytes], dimension: int) -> dict[bytes, TokenEmbeddings]:

@@ -11,27 +11,14 @@ import apsw
 import pytest
 
 from corral.api.errors import ConfigError
-from corral.providers.base import keys
 from corral.providers.base.database import Database, Schema
 from corral.providers.base.schema_version import upgrade
-from corral.providers.conversations import table as conversations
-from corral.providers.files import store
 from corral.providers.ingestion import cache
-from corral.providers.ingestion.jobs.queue import JobQueue
-from corral.providers.ingestion.jobs.reader import Scope
-from corral.providers.ingestion.jobs.sql import TABLES
-from corral.providers.stack import vector_db_table, vector_store_table
 from corral.providers.vector_io.store import schema as chunk_file
 
 ROOT = Path(__file__).parents[3]
 SCHEMAS = {
-    "conversations.db": conversations.TABLES,
     "embeddings.db": cache.TABLES,
-    "files.db": store.TABLES,
-    "jobs.db": TABLES,
-    "keys.db": keys.TABLES,
-    "registry.db": vector_db_table.TABLES,
-    "vector_stores.db": vector_store_table.TABLES,
 }
 """The tables of every file that a `Database` opens; tests/server/test_newer_files.py finds them."""
 
@@ -48,20 +35,14 @@ SHEEP = Schema(
 """Tables of three versions, as a later release will have them."""
 
 RECORDED = {
-    "conversations.db": ["1415a2fc85db"],
     "embeddings.db": ["d6e5a9af4572"],
-    "files.db": ["14525a81b890"],
-    "jobs.db": ["4d369282dba6"],
-    "keys.db": ["36a9872e67d4"],
-    "registry.db": ["a9d71ab6501f"],
-    "vector_stores.db": ["83c1a37f6057"],
     "chunks": ["6e71a72e859c"],
 }
 """A digest of the tables of each version, the oldest first."""
 
 OPENERS = {
     "providers/base/database.py",
-    "providers/stack/vector_db_table.py",  # reads the id of an installation, of whatever version
+    "providers/state/sqlite.py",  # for State, which checks the revision
     "providers/vector_io/store/connections.py",
     "providers/vector_io/store/schema.py",  # in memory, of no version
 }
@@ -148,23 +129,22 @@ async def test_a_file_of_an_older_version_is_upgraded_by_a_reader(
         assert version_of(connection) == SHEEP.version == 3
 
 
-@pytest.mark.parametrize("version", [0, 1])
-async def test_tables_of_no_version_are_refused(tmp_path: Path, version: int) -> None:
+async def test_tables_of_no_version_are_refused(tmp_path: Path) -> None:
     """A file whose table lacks a column is refused by name, and stays as it is.
 
     If this fails: a column that was added without an upgrade fails with each read, as "SQLError".
     """
-    path = tmp_path / "jobs.db"
-    made(path, TABLES, 1)
+    path = tmp_path / "sheep.db"
+    made(path, SHEEP, 3)
     with closing(apsw.Connection(str(path))) as connection:
-        connection.execute(f"ALTER TABLE jobs DROP COLUMN acl; PRAGMA user_version={version}")
+        connection.execute("ALTER TABLE sheep DROP COLUMN wool")
     before = path.read_bytes()
-    jobs = JobQueue(tmp_path)
-    with pytest.raises(ConfigError, match=r"jobs\.db has schema version 1.*jobs\.acl") as refused:
-        await jobs.reader.find(Scope(""))
-    assert "Move it away" in str(refused.value.hint)
+    file = Database(path, SHEEP, remedy="Move it away.")
+    with pytest.raises(ConfigError, match=r"sheep\.db has schema version 3.*wool") as refused:
+        await file.read("SELECT 1")
     assert path.read_bytes()[100:] == before[100:]  # behind the header, which records WAL mode
-    await jobs.close()
+    assert "Move it away" in str(refused.value.hint)
+    await file.close()
 
 
 async def test_a_file_that_was_raised_meanwhile_is_not_lowered() -> None:

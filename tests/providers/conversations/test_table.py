@@ -11,6 +11,7 @@ import pytest
 from corral.api.errors import Conflict, NotFound
 from corral.api.principal import Principal
 from corral.providers.conversations.table import LOCK_SECONDS, ConversationTable
+from corral.providers.state.state import State
 
 ANN = Principal("farm", "ann", key_id="k1")
 DAY = 86_400.0
@@ -33,11 +34,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def table(tmp_path: Path, clock: Clock) -> AsyncIterator[ConversationTable]:
-    """An empty table."""
-    made = ConversationTable(tmp_path, clock)
-    yield made
-    await made.close()
+async def table(tmp_path: Path, clock: Clock, state_url: str) -> AsyncIterator[ConversationTable]:
+    """An empty table, in each database."""
+    state = State(tmp_path, state_url)
+    yield ConversationTable(state, clock)
+    await state.close()
 
 
 def item(name: str) -> dict[str, Any]:

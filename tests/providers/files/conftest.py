@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,6 +14,7 @@ import pytest
 
 from corral.providers.base.config import FileSettings
 from corral.providers.files.store import FileStore
+from corral.providers.state.state import State
 
 from ...object_storage import ObjectStorage
 
@@ -28,7 +29,7 @@ async def installation() -> str:
 
 
 class Place(ABC):
-    """A place of blobs.
+    """A place of blobs, with the table of their files.
 
     Attributes:
         settings: The settings of `files` for it.
@@ -36,13 +37,14 @@ class Place(ABC):
 
     settings: dict[str, Any]
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, state_url: str) -> None:
+        self.home, self.state_url = home, state_url
+        self.state = State(home, state_url)
 
     def open(self, *, max_bytes: int = MOST, **options: Any) -> FileStore:
         """Return the files of a data folder with their blobs in this place."""
         settings = FileSettings.model_validate({"max_mib": max_bytes / MIB, **self.settings})
-        return FileStore.open(self.home, settings, installation, **options)
+        return FileStore.open(self.home, self.state, settings, installation, **options)
 
     @abstractmethod
     def names(self) -> set[str]:
@@ -79,8 +81,8 @@ class FolderPlace(Place):
 class BucketPlace(Place):
     """A new bucket of the server."""
 
-    def __init__(self, home: Path, storage: ObjectStorage) -> None:
-        super().__init__(home)
+    def __init__(self, home: Path, state_url: str, storage: ObjectStorage) -> None:
+        super().__init__(home, state_url)
         self.storage, self._bucket = storage, uuid4().hex
         self.settings = storage.bucket(self._bucket)
 
@@ -99,15 +101,21 @@ def storage() -> Iterator[ObjectStorage]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> FolderPlace:
-    """Return the folder of a data folder."""
-    return FolderPlace(tmp_path)
+async def folder(tmp_path: Path, state_url: str) -> AsyncIterator[FolderPlace]:
+    """Yield the folder of a data folder."""
+    place = FolderPlace(tmp_path, state_url)
+    yield place
+    await place.state.close()
 
 
 @pytest.fixture
-def bucket(tmp_path: Path, storage: ObjectStorage) -> BucketPlace:
-    """Return a new bucket."""
-    return BucketPlace(tmp_path, storage)
+async def bucket(
+    tmp_path: Path, state_url: str, storage: ObjectStorage
+) -> AsyncIterator[BucketPlace]:
+    """Yield a new bucket."""
+    place = BucketPlace(tmp_path, state_url, storage)
+    yield place
+    await place.state.close()
 
 
 @pytest.fixture(params=["folder", "bucket"])

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from corral.api.errors import ConfigError, MissingDependency, NotFound, ProviderError, Unavailable
 from corral.providers.base.config import FileSettings
 from corral.providers.files.store import FileStore
+from corral.providers.state.state import State
 
 from ...object_storage import SECRET
 from .conftest import MIB, BucketPlace, Place
@@ -36,7 +37,6 @@ async def test_a_large_file_comes_back_as_it_was(place: Place, tmp_path: Path) -
     async with store.local(file) as path:
         assert path.read_bytes() == LARGE
     assert place.names() == {file.sha256}
-    await store.close()
 
 
 async def test_damaged_content_never_comes_whole(place: Place) -> None:
@@ -55,7 +55,6 @@ async def test_damaged_content_never_comes_whole(place: Place) -> None:
         with pytest.raises(ProviderError, match="checksum"):
             async with store.local(file):
                 pass
-    await store.close()
 
 
 async def test_content_that_is_gone_is_an_error(place: Place) -> None:
@@ -68,8 +67,6 @@ async def test_content_that_is_gone_is_an_error(place: Place) -> None:
     with pytest.raises(NotFound):
         async with store.local(file):
             pass
-    await store.close()
-    await other.close()
 
 
 async def test_an_upload_is_never_whole_in_memory(bucket: BucketPlace) -> None:
@@ -88,7 +85,6 @@ async def test_an_upload_is_never_whole_in_memory(bucket: BucketPlace) -> None:
         assert tracemalloc.get_traced_memory()[1] < 32 * MIB
     finally:
         tracemalloc.stop()
-    await store.close()
 
 
 async def test_a_service_that_is_away_is_unavailable_and_then_whole_again(
@@ -118,8 +114,6 @@ async def test_a_service_that_is_away_is_unavailable_and_then_whole_again(
     after = await add(store, b"other")
     assert await content_of(store, after) == b"other"
     assert {name for name in bucket.names() if len(name) == 64} == {after.sha256}
-    await store.close()
-    await hasty.close()
 
 
 async def test_installations_share_a_bucket(bucket: BucketPlace, tmp_path: Path) -> None:
@@ -134,13 +128,12 @@ async def test_installations_share_a_bucket(bucket: BucketPlace, tmp_path: Path)
     store = bucket.open()
     file = await add(store)
     settings = FileSettings.model_validate(bucket.settings)
-    other = FileStore.open(tmp_path / "other", settings, theirs)
+    state = State(tmp_path / "other")
+    other = FileStore.open(tmp_path / "other", state, settings, theirs)
     same = await other.add(pieces(b"text"), filename="x", purpose="assistants")
     await other.delete(same.file_id)
     await other.expire()
     assert await content_of(store, file) == b"text"
-    await store.close()
-    await other.close()
 
 
 async def test_a_missing_bucket_is_named(bucket: BucketPlace) -> None:
@@ -150,7 +143,6 @@ async def test_a_missing_bucket_is_named(bucket: BucketPlace) -> None:
     with pytest.raises(ProviderError, match="no such bucket") as raised:
         await add(store)
     assert not raised.value.retryable
-    await store.close()
 
 
 @pytest.mark.parametrize(

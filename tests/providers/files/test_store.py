@@ -12,15 +12,14 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import apsw
 import pytest
 
-from corral.api.errors import ConfigError, InvalidRequest, ProviderError, TooLarge
-from corral.providers.base.config import FileSettings, RunConfig
+from corral.api.errors import InvalidRequest, ProviderError, TooLarge
+from corral.providers.base.config import RunConfig
 from corral.providers.files.store import FileStore, StoredFile
 from corral.providers.stack.stack import Stack
 
-from .conftest import MOST, FolderPlace, Place, installation
+from .conftest import MOST, FolderPlace, Place
 
 
 class Clock:
@@ -45,11 +44,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-async def store(place: Place, clock: Clock) -> AsyncIterator[FileStore]:
-    """Yield an empty store in each place."""
-    opened = place.open(clock=clock)
-    yield opened
-    await opened.close()
+def store(place: Place, clock: Clock) -> FileStore:
+    """Return an empty store, with its blobs in each place and its table in each database."""
+    return place.open(clock=clock)
 
 
 async def add(store: FileStore, data: bytes = b"text", **given: object) -> StoredFile:
@@ -161,13 +158,13 @@ async def test_a_killed_upload_leaves_nothing_behind(folder: FolderPlace) -> Non
     folder.age("partial")
     await store.expire()
     assert folder.names() == {whole.sha256}
-    await store.close()
 
 
 UPLOADS = """
 import asyncio, json, pathlib, sys
 from corral.providers.base.config import FileSettings
 from corral.providers.files.store import FileStore
+from corral.providers.state.state import State
 
 async def pieces(n):
     yield f"file {n % 3}".encode() * 1000
@@ -175,9 +172,9 @@ async def pieces(n):
 async def installation():
     return "a" * 32
 
-async def main(home, settings):
-    files = FileSettings(**json.loads(settings))
-    store = FileStore.open(pathlib.Path(home), files, installation)
+async def main(home, url, settings):
+    folder, files = pathlib.Path(home), FileSettings(**json.loads(settings))
+    store = FileStore.open(folder, State(folder, url), files, installation)
     for n in range(100_000):
         file = await store.add(pieces(n), filename=str(n), purpose="assistants")
         if n % 2:
@@ -191,7 +188,8 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.fixture
 def uploading(place: Place) -> Iterator[subprocess.Popen[bytes]]:
     """Yield a process that adds and deletes files of the same few contents without end."""
-    command = [sys.executable, "-c", UPLOADS, str(place.home), json.dumps(place.settings)]
+    where = [str(place.home), place.state_url, json.dumps(place.settings)]
+    command = [sys.executable, "-c", UPLOADS, *where]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     yield process
     process.kill()
@@ -221,36 +219,13 @@ async def test_every_row_has_its_bytes_whatever_is_killed(
         assert len(await content_of(store, file)) == file.bytes
     blobs = {name for name in place.names() if len(name) == 64}
     assert blobs == {file.sha256 for file in files}
-    await store.close()
-
-
-async def test_a_damaged_table_says_what_to_do(tmp_path: Path) -> None:
-    """A files.db that is no database is an error with its path, at the first use and not before."""
-    (tmp_path / "files.db").write_bytes(b"no database " * 100)
-    store = FileStore.open(tmp_path, FileSettings(), installation)
-    with pytest.raises(ConfigError, match=r"files\.db is damaged.*backup"):
-        await store.page()
-    await store.close()
 
 
 async def test_a_stack_has_files_and_makes_none_until_used(tmp_path: Path) -> None:
     """`Stack.files` takes `files.max_mib`; opening a stack writes no file of its own for it."""
     config = RunConfig.model_validate({"files": {"max_mib": 0.25}})
     stack = Stack(config, tmp_path)
-    assert not (tmp_path / "files.db").exists()
     assert not (tmp_path / "blobs").exists()
     with pytest.raises(TooLarge, match=r"larger than 0\.25 MiB.*files\.max_mib"):
         await add(stack.files, bytes(2**18 + 1))
     await stack.close()
-
-
-async def test_another_process_that_writes_holds_up_writers_only(tmp_path: Path) -> None:
-    """Reads go on while another connection holds the table's lock."""
-    store = FileStore.open(tmp_path, FileSettings(), installation)
-    file = await add(store)
-    other = apsw.Connection(str(tmp_path / "files.db"))
-    other.execute("BEGIN IMMEDIATE")
-    assert await store.get(file.file_id) == file
-    other.execute("COMMIT")
-    other.close()
-    await store.close()

@@ -9,7 +9,7 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
-from corral.providers.ingestion.jobs.chunk_buffer import LOOSE, PackedChunks
+from corral.providers.ingestion.chunk_buffer import LOOSE, PackedChunks
 from corral.providers.ingestion.read.parsing import ParsedDocument
 from corral.providers.ingestion.split.chunking import chunks_of
 

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, patch
 
-import apsw
 import pytest
+from sqlalchemy import delete
 
 from corral.api.principal import Principal, Role
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode
-from corral.providers.base.database import Database
 from corral.providers.base.owner import Owner
 from corral.providers.ingestion.jobs.jobs import (
     Job,
@@ -25,6 +24,9 @@ from corral.providers.ingestion.jobs.jobs import (
 )
 from corral.providers.ingestion.jobs.queue import JobQueue, NoLongerOurs
 from corral.providers.ingestion.jobs.reader import TOGETHER_BYTES, Scope
+from corral.providers.state.leases import LEASE_SECONDS, Leases
+from corral.providers.state.state import Area, State
+from corral.providers.state.tables import JOBS
 
 from .jobs_stack import Watched, finished, of_text, opened, stored, until_running
 
@@ -37,28 +39,23 @@ async def test_what_is_acknowledged_waits_for_the_disk(
     If this fails: a loss of power forgets what was acknowledged, or each document waits for the
     disk once more to no use.
     """
-    full, seen = 2, set()  # as SQLite numbers them
+    seen: set[tuple[str, bool]] = set()
+    write = Area.write
 
-    def watch(name: str) -> None:
-        method = getattr(JobQueue, name)
+    async def watched(area: Area, work: Any, *, durable: bool = True) -> Any:
+        seen.add((work.__qualname__, durable))
+        return await write(area, work, durable=durable)
 
-        def watched(self: JobQueue, table: apsw.Connection, *given: Any, **more: Any) -> Any:
-            change = next((str(each) for each in given if "storing" in str(each)), "")
-            waits = table.pragma("synchronous") == full
-            seen.add((name, "storing = 1" in change, waits))
-            return method(self, table, *given, **more)
-
-        monkeypatch.setattr(JobQueue, name, watched)
-
-    for name in ("_insert", "_update_own"):
-        watch(name)
+    monkeypatch.setattr(Area, "write", watched)
     async with opened(tmp_path) as stack:
         asked = [of_text("a", "Hay."), of_text("b", "Grass.")]
         await finished(stack, await stack.ingestion.submit(asked))
-    assert seen == {
-        ("_insert", False, True),
-        ("_update_own", True, False),
-        ("_update_own", False, True),
+    assert {(name.split(".")[1], durable) for name, durable in seen if "JobQueue" in name} == {
+        ("add", True),
+        ("claim", True),
+        ("report", False),
+        ("complete", True),
+        ("release", True),
     }
 
 
@@ -80,21 +77,25 @@ async def test_the_newest_version_wins(tmp_path: Path, embedder: Watched) -> Non
 
 
 @pytest.mark.parametrize("end", ["killed", "stopped", "failed"])
-async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, end: str) -> None:
+async def test_an_older_version_is_never_stored_after_a_newer(
+    tmp_path: Path, end: str, state_url: str
+) -> None:
     """A job whose owner ends while it stores is not done again once a newer version waits.
 
     If this fails: the newer version is stored first, and the older one then takes its place.
     """
     async with opened(tmp_path / "stack") as stack:
         vector_db = await stack.vector_db("db")
-    table, one = JobQueue(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
+    state = State(tmp_path, state_url)
+    table, one = JobQueue(state, lambda: 1e9), Principal("", role=Role.ADMIN)
 
     async def submit(text: str) -> Job:
         new = Submission(of_text("t", text), vector_db, "", one)
         return (await table.add([new], None, same_origin=False))[0]
 
-    old = await submit("old")
-    assert await table.claim("owner") is not None
+    await submit("old")
+    old = await table.claim("owner")
+    assert old is not None
     await table.report("owner", [Step(old, Progress(chunks=3), headway=True)], storing=True)
     assert (await table.reader.get(Scope(job_id=old.job_id), "job")).progress.chunks == 3
     new = await submit("new")
@@ -109,14 +110,14 @@ async def test_an_older_version_is_never_stored_after_a_newer(tmp_path: Path, en
     claimed = await table.claim("other")
     assert claimed is not None
     assert claimed.job_id == new.job_id
-    await table.complete("other", [Step(new, claimed.progress)])
+    await table.complete("other", [Step(claimed, claimed.progress)])
     assert await table.claim("other") is None
     assert (await table.reader.get(Scope(job_id=old.job_id), "job")).status is JobStatus.CANCELLED
-    await table.close()
+    await state.close()
 
 
 async def test_a_job_that_is_removed_at_once_was_submitted_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state_url: str
 ) -> None:
     """Jobs are returned as their own write made them, whatever another process does next.
 
@@ -124,25 +125,28 @@ async def test_a_job_that_is_removed_at_once_was_submitted_all_the_same(
     """
     async with opened(tmp_path / "stack") as stack:
         vector_db = await stack.vector_db("db")
-    table, one = JobQueue(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
-    write = Database.write
+    state = State(tmp_path, state_url)
+    table, one = JobQueue(state, lambda: 1e9), Principal("", role=Role.ADMIN)
+    write = Area.write
 
-    async def raced(file: Database, *arguments: Any, **options: Any) -> Any:
-        done = await write(file, *arguments, **options)
-        await write(file, lambda connection: connection.execute("DELETE FROM jobs"))
+    async def raced(area: Area, *arguments: Any, **options: Any) -> Any:
+        done = await write(area, *arguments, **options)
+        await write(area, lambda connection: connection.execute(delete(JOBS)))
         return done
 
-    monkeypatch.setattr(Database, "write", raced)
+    monkeypatch.setattr(Area, "write", raced)
     news = [Submission(of_text(name, name), vector_db, "", one) for name in "ab"]
     found = await table.add(news, None, same_origin=False)
     assert [(job.document_id, job.status) for job in found] == [
         ("a", JobStatus.QUEUED),
         ("b", JobStatus.QUEUED),
     ]
-    await table.close()
+    await state.close()
 
 
-async def test_the_next_jobs_are_claimed_with_the_end_of_one(tmp_path: Path) -> None:
+async def test_the_next_jobs_are_claimed_with_the_end_of_one(
+    tmp_path: Path, state_url: str
+) -> None:
     """Who has stored a document gets the next jobs in the same write; who lost its job gets none.
 
     If this fails: each document waits for the disk once more, or a job is claimed by somebody who
@@ -150,7 +154,8 @@ async def test_the_next_jobs_are_claimed_with_the_end_of_one(tmp_path: Path) -> 
     """
     async with opened(tmp_path / "stack") as stack:
         vector_db = await stack.vector_db("db")
-    table, one = JobQueue(tmp_path, lambda: 1e9), Principal("", role=Role.ADMIN)
+    state = State(tmp_path, state_url)
+    table, one = JobQueue(state, lambda: 1e9), Principal("", role=Role.ADMIN)
     news = [Submission(of_text(name, name), vector_db, "", one) for name in "abc"]
     jobs = await table.add(news, None, same_origin=False)
     first = await table.claim("owner")
@@ -164,10 +169,60 @@ async def test_the_next_jobs_are_claimed_with_the_end_of_one(tmp_path: Path) -> 
             await table.complete("owner", [Step(each, Progress())], claim_next=True)
     counts = await table.reader.counts(Scope())
     assert counts == {JobStatus.COMPLETED: 1, JobStatus.QUEUED: 2}
-    await table.close()
+    await state.close()
 
 
-async def test_what_is_done_together(tmp_path: Path) -> None:
+async def test_a_frozen_worker_writes_nothing(tmp_path: Path, state_url: str) -> None:
+    """A worker that was frozen while its job was taken over cannot write, even as its owner again.
+
+    If this fails: a machine that wakes up stores or ends a job that another has done since.
+    """
+    async with opened(tmp_path / "stack") as stack:
+        vector_db = await stack.vector_db("db")
+    state = State(tmp_path, state_url)
+    table, one = JobQueue(state, lambda: 1e9), Principal("", role=Role.ADMIN)
+    await table.add([Submission(of_text("a", "a"), vector_db, "", one)], None, same_origin=False)
+    frozen = await table.claim("owner")
+    assert frozen is not None
+    assert await table.take_over("owner") == 1
+    again = await table.claim("owner")
+    assert again is not None
+    for work in (
+        lambda: table.report("owner", [Step(frozen, Progress())], storing=True),
+        lambda: table.complete("owner", [Step(frozen, Progress())]),
+        lambda: table.fail(frozen, "owner", "server_error", "late"),
+        lambda: table.postpone(frozen, "owner", "late", 0),
+    ):
+        with pytest.raises(NoLongerOurs):
+            await work()
+    await table.complete("owner", [Step(again, Progress())])
+    await state.close()
+
+
+async def test_a_lease_expires_by_the_clock_of_the_observer(tmp_path: Path, state_url: str) -> None:
+    """A worker without a beat for the length of a lease is dead, whatever its clock says.
+
+    If this fails: two machines with different clocks take each other's work, or none does.
+    """
+    now = [0.0]
+    state = State(tmp_path, state_url)
+    worker, observer = Leases(state, lambda: 1e6), Leases(state, lambda: now[0])
+    assert not worker.is_current("w")
+    await worker.renew("w")
+    assert worker.is_current("w")
+    assert await observer.expired({"w", "unknown"}) == set()
+    now[0] = LEASE_SECONDS - 1
+    await worker.renew("w")
+    assert await observer.expired({"w", "unknown"}) == set()
+    now[0] = LEASE_SECONDS
+    assert await observer.expired({"w", "unknown"}) == {"unknown"}
+    now[0] = 2 * LEASE_SECONDS - 1
+    assert await observer.expired({"w"}) == {"w"}
+    await observer.end("w")
+    await state.close()
+
+
+async def test_what_is_done_together(tmp_path: Path, state_url: str) -> None:
     """Short texts for one vector DB by one principal, in one size, are; all others are alone.
 
     If this fails: a document is stored with the rights, the sizes or in the vector DB of another,
@@ -175,7 +230,8 @@ async def test_what_is_done_together(tmp_path: Path) -> None:
     """
     async with opened(tmp_path / "stack") as stack:
         db = await stack.vector_db("db")
-    table = JobQueue(tmp_path, lambda: 1e9)
+    state = State(tmp_path, state_url)
+    table = JobQueue(state, lambda: 1e9)
     one, other = (Principal("", user, role=Role.ADMIN) for user in ("one", "other"))
     elsewhere = db.model_copy(update={"identifier": "elsewhere"})
     sizes = ChunkingConfig(chunk_size_in_tokens=9, overlap_in_tokens=0)
@@ -207,7 +263,7 @@ async def test_what_is_done_together(tmp_path: Path) -> None:
     assert first is not None
     following = await table.complete("owner", [Step(first, Progress())], claim_next=True)
     assert [job.document_id for job in following] == ["o", "p"]
-    await table.close()
+    await state.close()
 
 
 async def test_short_texts_are_embedded_and_stored_together(

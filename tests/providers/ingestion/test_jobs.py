@@ -23,6 +23,7 @@ from corral.providers.ingestion.jobs.reader import Scope
 from corral.providers.ingestion.jobs.runner import REPORT_EVERY_SECONDS
 from corral.providers.ingestion.service import Prepared
 from corral.providers.stack.stack import Stack
+from corral.providers.state.state import State
 
 from .jobs_stack import Watched, finished, of_text, opened, stored, until_running, upload
 
@@ -436,7 +437,8 @@ async def test_a_version_tells_nothing_of_other_tenants(tmp_path: Path) -> None:
     async def versions(home: Path, *, others: bool) -> list[int]:
         async with opened(home) as stack:
             vector_db = await stack.vector_db("db")
-        table, seen = JobQueue(home, lambda: 1e9), list[int]()
+        state = State(home)
+        table, seen = JobQueue(state, lambda: 1e9), list[int]()
 
         async def submit(tenant: str, name: str) -> Job:
             db, one = vector_db.model_copy(update={"tenant": tenant}), Principal(tenant)
@@ -450,7 +452,7 @@ async def test_a_version_tells_nothing_of_other_tenants(tmp_path: Path) -> None:
             await table.cancel(Scope("other"))
         await table.cancel(Scope("acme"))
         seen += [job.version for job in await table.reader.find(Scope("acme"))]
-        await table.close()
+        await state.close()
         return seen
 
     alone = await versions(tmp_path / "alone", others=False)

@@ -344,12 +344,10 @@ async def test_a_registration_says_that_the_models_weights_are_missing(
 async def test_a_registry_of_a_newer_corral_is_refused(tmp_path: Path) -> None:
     """Registrations written by a newer Corral are not touched; the message says what to do."""
     await run(tmp_path, lambda stack: stack.register(registration()))
-    connection = apsw.Connection(str(tmp_path / "registry.db"))
-    connection.execute("PRAGMA user_version=99")
-    with pytest.raises(ConfigError, match=r"version 99.*Upgrade Corral"):
+    with closing(apsw.Connection(str(tmp_path / "state.db"))) as file:
+        file.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(ConfigError, match=r"version 9999.*Upgrade Corral"):
         Stack(CONFIG, tmp_path)
-    assert connection.pragma("user_version") == 99
-    connection.close()
 
 
 async def test_a_registration_of_an_older_version_keeps_its_default_acl(tmp_path: Path) -> None:
@@ -358,7 +356,7 @@ async def test_a_registration_of_an_older_version_keeps_its_default_acl(tmp_path
     If this fails: after an upgrade no vector DB can be used because of one token.
     """
     await run(tmp_path, lambda stack: stack.register(registration()))
-    with closing(apsw.Connection(str(tmp_path / "registry.db"))) as file:
+    with closing(apsw.Connection(str(tmp_path / "state.db"))) as file:
         file.execute(r"UPDATE vector_dbs SET registration = replace(registration, '*', '*\n')")
     (stored,) = await run(tmp_path, lambda stack: stack.vector_dbs())
     assert stored.default_acl == ["tenant:*\n"]

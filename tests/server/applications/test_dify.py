@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from corral.api.principal import Role
-from corral.providers.base.keys import KeyStore
+from corral.providers.state.keys import KeyStore
+from corral.providers.state.state import State
 
 from ..harness import InProcess, Json
 
@@ -167,9 +168,10 @@ def test_wrong_keys(tmp_path: Path) -> None:
     """A malformed Authorization header is 1001, an unknown key 1002, a good one is let in."""
 
     async def create() -> str:
-        keys = KeyStore(tmp_path)
+        state = State(tmp_path)
+        keys = KeyStore(state)
         secret = (await keys.create("dify", role=Role.READER))[1]
-        await keys.close()
+        await state.close()
         return secret
 
     key = asyncio.run(create())

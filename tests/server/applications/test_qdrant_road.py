@@ -14,8 +14,9 @@ from qdrant_client.http.exceptions import UnexpectedResponse
 from qdrant_client.models import CollectionInfo, Distance, VectorParams
 
 from corral.api.principal import Role
-from corral.providers.base.keys import KeyStore
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
+from corral.providers.state.keys import KeyStore
+from corral.providers.state.state import State
 
 from ..harness import InProcess, live_server, run_config
 
@@ -156,9 +157,10 @@ def test_a_key_is_sent_as_qdrants_clients_do(tmp_path: Path) -> None:
     filled(tmp_path)
 
     async def create() -> str:
-        keys = KeyStore(tmp_path)
+        state = State(tmp_path)
+        keys = KeyStore(state)
         secret = (await keys.create("webui", role=Role.READER))[1]
-        await keys.close()
+        await state.close()
         return secret
 
     key = asyncio.run(create())

@@ -256,10 +256,10 @@ def test_a_full_disk_is_told_without_a_number(unbuffered: str) -> None:
 def test_a_damaged_registry_is_named(
     corral: Corral, invoke: Corral, home: Path, damage: str
 ) -> None:
-    """A registry.db that cannot be read is one line with its path, not a 500 or a traceback."""
+    """A state.db that cannot be read is one line with its path, not a 500 or a traceback."""
     for number in range(60):
         assert corral("dbs", "create", f"farm-{number}").exit_code == 0
-    path = home / "registry.db"
+    path = home / "state.db"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if damage == "half" else damage.encode() * 1000)
     for words in (["dbs", "list"], ["serve", "--port", "0"]):

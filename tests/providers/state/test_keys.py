@@ -14,8 +14,10 @@ import pytest
 
 from corral.api.errors import ConfigError, Conflict, NotFound, Unauthenticated
 from corral.api.principal import Role
-from corral.providers.base.keys import KEYS_NAME, KeyStore
 from corral.providers.base.server_config import RateLimits
+from corral.providers.state.keys import KeyStore
+from corral.providers.state.opening import STATE_NAME
+from corral.providers.state.state import State
 
 
 @dataclass
@@ -29,21 +31,25 @@ class Clock:
 
 
 @asynccontextmanager
-async def opened(home: Path, clock: Callable[[], float] | None = None) -> AsyncIterator[KeyStore]:
-    """Yield the keys of a folder and close them."""
-    store = KeyStore(home, clock) if clock else KeyStore(home)
+async def opened(
+    home: Path, clock: Callable[[], float] | None = None, url: str = "sqlite"
+) -> AsyncIterator[KeyStore]:
+    """Yield the keys of a state and close it."""
+    state = State(home, url)
+    store = KeyStore(state, clock) if clock else KeyStore(state)
     try:
         yield store
     finally:
         await store.close()
+        await state.close()
 
 
-async def test_a_key_says_who_holds_it(tmp_path: Path) -> None:
+async def test_a_key_says_who_holds_it(tmp_path: Path, state_url: str) -> None:
     """What was given at its creation comes back, and two keys have nothing in common.
 
     If this fails: a holder gets somebody else's tenant, groups, role or limits.
     """
-    async with opened(tmp_path) as keys:
+    async with opened(tmp_path, url=state_url) as keys:
         limits = RateLimits(requests_per_minute=3)
         made, secret = await keys.create(
             "ann", tenant="acme", groups=frozenset({"hr", "x"}), role=Role.WRITER, limits=limits
@@ -64,7 +70,7 @@ async def test_a_key_of_an_older_version_keeps_its_names(tmp_path: Path) -> None
     async with opened(tmp_path) as keys:
         _, secret = await keys.create("ann", groups=frozenset({"hr"}))
         _, other = await keys.create("bob")
-    with closing(apsw.Connection(str(tmp_path / KEYS_NAME))) as file:
+    with closing(apsw.Connection(str(tmp_path / STATE_NAME))) as file:
         file.execute("""UPDATE keys SET user = 'ann ', groups = '["*"]' WHERE user = 'ann'""")
     async with opened(tmp_path) as keys:
         assert (await keys.holder(secret)).principal.tokens() >= {"user:ann ", "group:*"}
@@ -83,15 +89,15 @@ async def test_the_key_itself_is_kept_nowhere(tmp_path: Path) -> None:
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert kept
     assert secret.rpartition("_")[2].encode() not in kept
-    assert (tmp_path / KEYS_NAME).stat().st_mode & 0o077 == 0
+    assert (tmp_path / STATE_NAME).stat().st_mode & 0o077 == 0
 
 
-async def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
+async def test_what_is_no_key_is_refused(tmp_path: Path, state_url: str) -> None:
     """A wrong secret for a right id, another key's secret, any other text: all the same refusal.
 
     If this fails: an id, which logs show, is enough, or a refusal tells which ids there are.
     """
-    async with opened(tmp_path) as keys:
+    async with opened(tmp_path, url=state_url) as keys:
         _, secret = await keys.create("ann")
         _, other = await keys.create("bob")
         head, key_id, tail = secret.split("_")
@@ -117,12 +123,15 @@ async def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
     assert len(told) == 1
 
 
-async def test_a_revoked_key_is_refused_at_once(tmp_path: Path) -> None:
+async def test_a_revoked_key_is_refused_at_once(tmp_path: Path, state_url: str) -> None:
     """Another process revokes it; a server that has just accepted it refuses the next request.
 
     If this fails: keys are cached, and a leaked one goes on working.
     """
-    async with opened(tmp_path) as server, opened(tmp_path) as operator:
+    async with (
+        opened(tmp_path, url=state_url) as server,
+        opened(tmp_path, url=state_url) as operator,
+    ):
         key, secret = await operator.create("ann")
         assert (await server.holder(secret)).key_id == key.key_id
         await operator.revoke(key.key_id)
@@ -134,10 +143,10 @@ async def test_a_revoked_key_is_refused_at_once(tmp_path: Path) -> None:
             await operator.revoke("0" * 12)
 
 
-async def test_an_expired_key_is_refused(tmp_path: Path) -> None:
+async def test_an_expired_key_is_refused(tmp_path: Path, state_url: str) -> None:
     """It works until its last second and not after."""
     clock = Clock()
-    async with opened(tmp_path, clock) as keys:
+    async with opened(tmp_path, clock, state_url) as keys:
         _, secret = await keys.create("ann", expires_in_seconds=60)
         clock.now += 59.9
         await keys.holder(secret)
@@ -146,10 +155,10 @@ async def test_an_expired_key_is_refused(tmp_path: Path) -> None:
             await keys.holder(secret)
 
 
-async def test_the_last_use_is_noted(tmp_path: Path) -> None:
+async def test_the_last_use_is_noted(tmp_path: Path, state_url: str) -> None:
     """To the minute, so that a busy key costs no write for each request."""
     clock = Clock()
-    async with opened(tmp_path, clock) as keys:
+    async with opened(tmp_path, clock, state_url) as keys:
         _, secret = await keys.create("ann")
         assert [key.last_used_at for key in await keys.all()] == [None]
         for seconds in (0, 30, 31):
@@ -168,21 +177,20 @@ async def test_keys_exist_for_good(tmp_path: Path) -> None:
     """
     async with opened(tmp_path) as keys:
         assert not await keys.exist()
-        assert not (tmp_path / KEYS_NAME).exists()
         key, _ = await keys.create("ann")
         await keys.revoke(key.key_id)
         assert await keys.exist()
     async with opened(tmp_path) as again:
         assert await again.exist()
-        (tmp_path / KEYS_NAME).unlink()
+        (tmp_path / STATE_NAME).unlink()
         assert await again.exist()
 
 
 async def test_a_damaged_file_lets_nobody_in(tmp_path: Path) -> None:
     """It is an error that says what to do, and no reason to take nobody's word for anything."""
-    (tmp_path / KEYS_NAME).write_bytes(b"no database" * 1000)
+    (tmp_path / STATE_NAME).write_bytes(b"no database" * 1000)
     async with opened(tmp_path) as keys:
-        with pytest.raises(ConfigError, match="create new keys"):
+        with pytest.raises(ConfigError, match=r"state\.db is damaged"):
             await keys.exist()
 
 

@@ -1,0 +1,218 @@
+"""How a state is opened: connections, revisions and errors of both databases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+from zlib import crc32
+
+import apsw
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    event,
+    func,
+    insert,
+    inspect,
+    make_url,
+    select,
+)
+from sqlalchemy.exc import ArgumentError
+
+from corral.api.errors import ConfigError, MissingDependency, ProviderError, Unavailable
+from corral.providers.base.wal import use_wal
+from corral.providers.state.sqlite import DRIVER
+from corral.providers.state.tables import HEAD, INSTALLATION, KEYS, VECTOR_DBS
+
+STATE_NAME = "state.db"
+SCHEMA = "corral"
+"""PostgreSQL's schema of the tables; the database may have other tables beside it."""
+
+REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
+WAIT_SECONDS = 5.0
+"""Maximum wait for another writer."""
+FROZEN_SECONDS = 3.0
+"""Time after which PostgreSQL ends a transaction whose process sends nothing."""
+
+MIGRATIONS = Path(__file__).with_name("migrations")
+
+_LOCKED = {"LockNotAvailable", "IdleInTransactionSessionTimeout", "DeadlockDetected"}
+_GONE = {"AdminShutdown", "CrashShutdown", "CannotConnectNow", "TooManyConnections"}
+
+
+class Place:
+    """Where a state is.
+
+    Args:
+        home: The data folder, with the SQLite file.
+        url: "sqlite", or the URL of a PostgreSQL database.
+
+    Attributes:
+        name: For messages, without a password.
+    """
+
+    def __init__(self, home: Path, url: str) -> None:
+        self.is_sqlite = url == "sqlite"
+        self.path = home / STATE_NAME
+        self.name = STATE_NAME if self.is_sqlite else f"PostgreSQL at {_address(url)}"
+        self._url = url
+
+    def connected(self, **options: Any) -> Engine:
+        """Return an engine of SQLAlchemy, which connects at its first use."""
+        options |= {"max_overflow": -1, "skip_autocommit_rollback": True, "hide_parameters": True}
+        if self.is_sqlite:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.touch(mode=0o600)
+            file = make_url(DRIVER).set(database=str(self.path))
+            engine = create_engine(file, **options)
+            event.listen(engine, "connect", _set_timeout)
+            return engine
+        try:
+            import psycopg  # noqa: F401, PLC0415 - needed only if the state is in PostgreSQL
+        except ImportError:
+            command = "pip install 'corral-rag[pgvector]'"
+            raise MissingDependency("state: postgresql", "psycopg", command) from None
+        settings = {
+            "search_path": SCHEMA,
+            "lock_timeout": f"{WAIT_SECONDS:g}s",
+            # The lock of a frozen process must not block all others.
+            "idle_in_transaction_session_timeout": f"{FROZEN_SECONDS:g}s",
+        }
+        return create_engine(
+            make_url(self._url).set(drivername="postgresql+psycopg"),
+            connect_args={
+                "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
+                "connect_timeout": int(WAIT_SECONDS),
+            },
+            **options,
+        )
+
+    def prepare(self, engine: Engine) -> None:
+        """Make the tables, or check that they are the newest; see `State`."""
+        revision = revision_of(engine)
+        if revision == HEAD:
+            if self.is_sqlite:
+                self._check_file(engine)
+            return
+        if revision and not self.is_sqlite:
+            _check_known(revision, self.name)
+            raise ConfigError(
+                f"{self.name} has schema version {revision}; this Corral needs {HEAD}.",
+                hint="Stop the servers of the older version, then upgrade the state.",
+                field="state",
+            )
+        self.upgrade(engine)
+
+    def upgrade(self, engine: Engine) -> None:
+        """Run the revisions that a database lacks; of concurrent processes, one does."""
+        with engine.connect() as connection:
+            if self.is_sqlite:
+                _check_known(revision_of(engine), self.name)
+                use_wal(driver_of(connection), WAIT_SECONDS)
+            with connection.begin():
+                if not self.is_sqlite:
+                    lock(connection, "upgrade")
+                    connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+                revision = revision_of(connection)
+                _check_known(revision, self.name)
+                if revision != HEAD:
+                    _run_revisions(connection)
+                if not connection.execute(select(INSTALLATION)).all():
+                    connection.execute(insert(INSTALLATION).values(id=uuid4().hex))
+
+    def translated(self, error: BaseException) -> ProviderError | ConfigError:
+        """Return the error of a driver as one of ours."""
+        name = type(error).__name__
+        if isinstance(error, (apsw.BusyError, apsw.LockedError)) or name in _LOCKED:
+            return Unavailable(
+                f"{self.name} is locked by another process.",
+                hint="Try again; another process that uses this data may be stuck.",
+            )
+        if isinstance(error, (apsw.NotADBError, apsw.CorruptError, apsw.CantOpenError)):
+            return ConfigError(
+                f"{self.path} is damaged or cannot be opened ({name}).",
+                hint=REMEDY,
+                field=self.path.name,
+            )
+        if not self.is_sqlite and (name in _GONE or name == "OperationalError"):
+            return Unavailable(
+                f"{self.name} cannot be reached ({name}).",
+                hint="Is it running? Check `state` in run.yaml.",
+            )
+        return ProviderError(f"{self.name} cannot be read or written ({name}).")
+
+    def _check_file(self, engine: Engine) -> None:
+        """Check the tables that each request needs; all of a large file would take seconds."""
+        with engine.connect() as connection:
+            for table in (VECTOR_DBS, KEYS):
+                found = driver_of(connection).pragma("quick_check", table.name)
+                if found != "ok":
+                    raise apsw.CorruptError
+
+
+def driver_of(connection: Connection) -> apsw.Connection:
+    """Return SQLite's connection."""
+    held: Any = connection.connection.dbapi_connection
+    found: apsw.Connection = held.apsw
+    return found
+
+
+def lock(connection: Connection, area: str) -> None:
+    """Wait until this transaction is the only one in an area of PostgreSQL."""
+    connection.execute(select(func.pg_advisory_xact_lock(crc32(f"{SCHEMA} {area}".encode()))))
+
+
+def revision_of(bind: Engine | Connection) -> str:
+    """Return the revision of a database; "" without tables."""
+    if isinstance(bind, Engine):
+        with bind.connect() as connection:
+            return revision_of(connection)
+    if not inspect(bind).has_table("alembic_version"):
+        return ""
+    found = bind.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    return str(found or "")
+
+
+def _set_timeout(connection: Any, _: object) -> None:
+    connection.apsw.set_busy_timeout(int(WAIT_SECONDS * 1000))
+
+
+def _address(url: str) -> str:
+    """Return host and database of a URL."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ConfigError(
+            "state is neither sqlite nor the URL of a PostgreSQL database.",
+            hint="Write it as postgresql://USER:PASSWORD@HOST:5432/DATABASE.",
+            field="state",
+        ) from None
+    return f"{parsed.host or 'localhost'}/{parsed.database or ''}"
+
+
+def _check_known(revision: str, place: str) -> None:
+    """Raise ConfigError if a newer Corral made the tables."""
+    if revision and revision > HEAD:
+        raise ConfigError(
+            f"{place} has schema version {revision}; this Corral reads up to {HEAD}.",
+            hint="Upgrade Corral, or use another data folder.",
+            field="state",
+        )
+
+
+def _run_revisions(connection: Connection) -> None:
+    # Alembic takes longer to import than all other checks of the start together.
+    from alembic.config import Config  # noqa: PLC0415
+    from alembic.runtime.environment import EnvironmentContext  # noqa: PLC0415
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
+
+    scripts = ScriptDirectory(str(MIGRATIONS))
+
+    def missing(revision: Any, _: object) -> Any:
+        return scripts._upgrade_revs(HEAD, revision)  # the public way, as in alembic.command
+
+    with EnvironmentContext(Config(), scripts, fn=missing, destination_rev=HEAD) as environment:
+        environment.configure(connection=connection)
+        environment.run_migrations()
