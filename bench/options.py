@@ -21,7 +21,7 @@ def names(flag: str, one: str, text: str, default: str = "") -> Callable[[Comman
 
 
 def numbers(flag: str, text: str, default: str = "") -> Callable[[Command], Command]:
-    """Return an option that takes numbers joined by commas, and refuses what is none."""
+    """Return an option that takes numbers joined by commas, and refuses other text."""
     return _joined(flag, "NUMBER", text, default, int)
 
 

@@ -168,7 +168,7 @@ class Run:
     """A run under way: its report so far, its clock, and a row for whatever fails.
 
     Args:
-        plan: What is measured.
+        plan: The plan of the run.
         advance: Told of the work that is done.
         about: Fields of the report.
     """
@@ -251,7 +251,7 @@ class Finished(Generic[_M]):
 
     Args:
         plan: Of the run.
-        kind: What a part is.
+        kind: The name of a part, such as a backend.
     """
 
     def __init__(self, plan: Plan, kind: type[_M]) -> None:

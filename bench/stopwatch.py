@@ -39,7 +39,7 @@ class Stopwatch:
             return await work(*given, **named)
 
     def ms(self, share: float = 0.5) -> float:
-        """Return a percentile in milliseconds: the median, or that of a share."""
+        """Return a percentile in milliseconds; by default the median."""
         return float(np.quantile(self.seconds, share)) * 1000
 
 

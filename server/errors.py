@@ -74,7 +74,7 @@ class ErrorDetails(BaseModel):
 
 
 class Error(BaseModel):
-    """What is wrong and what to do about it."""
+    """An error, with its cause and a remedy."""
 
     message: str = Field(description="What is wrong, what was found and what to do.")
     type: Literal["invalid_request_error", "server_error"]

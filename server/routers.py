@@ -61,7 +61,7 @@ class Application:
         refusal: Makes the body of a 4xx or 5xx under `paths`; None: Corral's common form.
         with_key: Returns a request with its key as a bearer token, where the gate looks for it;
             raises `Unauthenticated`. Default: takes the `api-key` header, too.
-        description: What the HTTP reference says about the router's first tag.
+        description: Text of the HTTP reference for the router's first tag.
         root_replies: By the beginning of a User-Agent, the reply to `GET /`.
     """
 
@@ -170,7 +170,7 @@ class ApplicationForms:
     It also rewrites what the gate, a limit or a missing route answers.
 
     Args:
-        app: What is inside.
+        app: The inner application.
         applications: Those whose `paths` to watch.
         settings: `server` of the configuration.
     """

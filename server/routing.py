@@ -148,7 +148,7 @@ class NotFoundRoute(ContractRoute):
 
 
 class InsertRoute(ContractRoute):
-    """A route that stores something, of which few work at once: the others wait for a slot.
+    """A route that stores data; few run at once, and the others wait for a slot.
 
     Each vector DB provider has `server.limits.max_concurrent_inserts` slots of its own, so that a
     backend that hangs does not block writes to the others. So many bodies for each provider are

@@ -31,7 +31,7 @@ class EmbeddedSet:
     """A judged set, ready to be stored and asked.
 
     Attributes:
-        contents: What is stored for each document, in their order.
+        contents: The stored text of each document, in their order.
         documents: Their embeddings, shape (n, dimension), float32, length 1.
         queries: Those of the queries, in their order.
     """

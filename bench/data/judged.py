@@ -27,7 +27,7 @@ class JudgedSet:
     """Documents, queries and relevance judgements.
 
     Attributes:
-        name: The folder's name, or that of the public set.
+        name: The name of the folder or of the public set.
         documents: Text by document id.
         queries: Text by query id; only queries with a judgement.
         qrels: Relevance by query id and document id; above 0 is relevant, more is better.

@@ -53,7 +53,7 @@ class QualityPlan(Plan):
     """A whole run.
 
     Attributes:
-        sets: What is measured on.
+        sets: The judged sets to measure on.
         fusions: Of hybrid mode.
         model: The embedding model, one that `config` serves.
         baseline: Label of the cell that the others are compared with; None takes the first.

@@ -32,7 +32,7 @@ TIMED = 100
 """Maximum number of questions to time."""
 WAYS = ("block", "random")
 BOUND_RATIO, BOUND_MS = 1.3, 2.0
-"""A search of all parts may take 1.3 times that of the slowest part, plus 2 ms."""
+"""A search of all parts may take 1.3 times as long as the slowest part, plus 2 ms."""
 
 
 @dataclass(frozen=True, slots=True)

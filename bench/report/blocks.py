@@ -17,7 +17,7 @@ class Cell:
 
     Attributes:
         text: A name or a figure.
-        note: What is smaller beside it: an interval, a fusion, a reason.
+        note: Small text beside it: an interval, a fusion, a reason.
         style: A class of the page's style sheet: a mode, a verdict.
         drawing: Shown under the text, on the page only.
         more: Opens under the text, on the page only.
@@ -45,7 +45,7 @@ class Column:
     Attributes:
         figures: True if it is right-aligned.
         wraps: True if its texts may take several lines.
-        brief: What a terminal shows of its cells: all, the text without the note, or nothing.
+        brief: The part of its cells in a terminal: all, the text without the note, or nothing.
     """
 
     name: str
@@ -140,7 +140,7 @@ class Folded:
     """One line that opens.
 
     Attributes:
-        name: What the line is about, in bold.
+        name: The subject of the line, in bold.
         summary: The rest of the line.
         agrees: True if the line says it all: Markdown and the terminal leave the blocks out.
     """

@@ -158,10 +158,10 @@ class Plotted:
     """A chart with axes.
 
     Attributes:
-        name: What a screen reader says first.
+        name: The first text for a screen reader.
         said: What there is to see, in a sentence.
         titles: Of the axes, x and y.
-        layers: What is painted over the grid, in this order.
+        layers: The layers over the grid, in this order.
         references: Dashed lines at a value of y, each named at its right end.
     """
 

@@ -205,7 +205,7 @@ def _brief(metric: str) -> Brief:
 
 
 def _metric(row: QualityRow, metric: str, scale: Scale | None, level: float | None) -> Cell:
-    """Return a mean with its interval; that of the metric that decides is drawn, too."""
+    """Return a mean with its interval, which is drawn, too, for the deciding metric."""
     found = row.metrics.get(metric)
     cell = wording.estimate(found)
     if metric != NDCG or found is None or scale is None:

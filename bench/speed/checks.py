@@ -31,7 +31,7 @@ class SpeedChecks:
     """The truth about the first questions of some corpus.
 
     Args:
-        corpus: What is stored and asked.
+        corpus: The stored chunks, and the questions.
         k: Hits asked for.
     """
 

@@ -53,7 +53,7 @@ class Load:
     seconds: float = 1.0
 
     def search(self, question: Question) -> Search:
-        """Return a question as a system is asked it."""
+        """Return a question in the form for a system."""
         return Search(self.mode, question.text, question.embedding, self.k, self.below)
 
 

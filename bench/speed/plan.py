@@ -38,7 +38,7 @@ class SpeedPlan(Plan):
     """A whole run; the baseline is among its backends.
 
     Attributes:
-        sources: What is measured on, each as a whole, or not at all.
+        sources: The data to measure on; each source is measured in full, or not at all.
         selectivities: Shares of the chunks that pass a filter; None is no filter.
         concurrencies: Questions under way at once.
         baseline: Name of the backend that ratios are made to.

@@ -65,7 +65,7 @@ class Workload:
 
     Args:
         plan: The run that this is a part of.
-        corpus: What is measured on.
+        corpus: The data to measure on.
         ends: On the clock of `time.monotonic`; nothing is begun after it.
         advance: For the work that is done, `plan.work` in all.
     """

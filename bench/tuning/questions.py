@@ -41,7 +41,7 @@ class Questions:
         texts: By question id.
         relevant: By question id, relevance (> 0) by chunk id or document id.
         generated: True if the questions were made from the chunks.
-        note: What a report says about them; "" for nothing.
+        note: A remark for the report; "" for none.
     """
 
     texts: dict[str, str]
@@ -53,7 +53,7 @@ class Questions:
 def read_questions(path: Path) -> Questions:
     """Read JSON lines: `{"query": "...", "relevant": ["id", ...]}`, or relevance by id.
 
-    An id is that of a chunk or of a document. `_id` names a question, otherwise its line does.
+    An id names a chunk or a document. `_id` names a question, otherwise its line does.
 
     Raises:
         InvalidRequest: A line is malformed (file and line), or there are fewer than 10 questions.

@@ -233,6 +233,6 @@ async def _stored(plan: TunePlan, data: str) -> AsyncIterator[Opened]:
 
 
 def _articles(judged: JudgedSet, plan: TunePlan) -> list[str]:
-    """Return the document id of each text: its own name, or that of its article's first text."""
+    """Return the document id of each text: its own name, or its article's first text's name."""
     names = list(judged.documents)
     return [names[n - n % plan.article] for n in range(len(names))]

@@ -42,7 +42,7 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
 
     Args:
         answers: The legs of every question.
-        questions: What is right.
+        questions: The relevant chunks of each question.
         seed: Of halves, intervals and tests.
     """
     train, held_out = halves(list(questions.texts), seed)

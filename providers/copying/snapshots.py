@@ -26,7 +26,7 @@ class Imported:
 
     Attributes:
         chunks: Number of chunks.
-        notes: What the caller has to know.
+        notes: Remarks for the caller.
     """
 
     vector_db: VectorDB
@@ -58,7 +58,7 @@ async def restore(
 ) -> Imported:
     """Register a vector DB and fill it from a snapshot, all or nothing.
 
-    The whole file is checked before anything is made, and nobody sees the vector DB before it holds
+    The whole file is checked before anything is made, and the vector DB is visible once it holds
     every chunk.
 
     Args:

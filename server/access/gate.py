@@ -54,7 +54,7 @@ class Gate:
     principal, not even with a key. A websocket is closed: there is none.
 
     Args:
-        app: What is behind it.
+        app: The application behind it.
         routes: The routes of the app, the public ones among them.
     """
 

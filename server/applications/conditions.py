@@ -43,7 +43,7 @@ class Condition(BaseModel):
 
 
 class Conditions(NullsAreDefaults):
-    """Conditions, all or any of which must hold."""
+    """Conditions; all or any must hold."""
 
     model_config = ConfigDict(extra="ignore")
 

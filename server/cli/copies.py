@@ -169,7 +169,7 @@ async def _export(client: Client, db: str, file: Path, as_json: bool) -> None:
     with _written(file) as (part, out):
         with progress(total, total, work="Exporting", things="chunks") as advance:
             size = 0
-            # The size of a chunk is not known before; that of its embedding is most of it.
+            # The size of a chunk is unknown until it is written; the embedding is most of it.
             about = 4 * int(counted.get("embedding_dimension") or 1) + 1200
             async for piece in client.export(db):
                 out.write(piece)

@@ -46,7 +46,7 @@ def refusal(response: httpx.Response) -> CommandError:
 
 
 def _said(response: httpx.Response) -> tuple[str, str]:
-    """Return message and hint of an error reply, in our shape or in that of a like server."""
+    """Return message and hint of an error reply, from Corral or from a similar server."""
     try:
         body = response.json()
     except ValueError:

@@ -25,7 +25,7 @@ class _Work:
         bars: The bars of a terminal; None for lines.
         number: Number of things.
         size: Their total size, for the estimate.
-        work: What is done.
+        work: Name of the work.
         things: With what.
         seconds_between_lines: Without bars.
     """
@@ -86,7 +86,7 @@ class IngestProgress(_Work):
         super().__init__(screen, bars, number, size, "Ingesting", "documents")
 
     def at_work(self, source: str, size: int, progress: JSON) -> None:
-        """Show how far a file is; `progress` is that of its job."""
+        """Show the progress of a file; `progress` is its job's."""
         total = progress["characters_total"]
         done = size * progress["characters"] / total if total else 0.0
         self._working[source] = (done, progress["embedded"])
@@ -139,7 +139,7 @@ def progress(
     Args:
         number: Number of things.
         size: Their total size, for the estimate.
-        work: What is done.
+        work: Name of the work.
         things: With what.
         seconds_between_lines: Interval of progress lines without a terminal.
     """
@@ -190,7 +190,7 @@ async def through(
     Args:
         step: Takes one step: with `after` and `limit`.
         batch: Chunks of a step; None for a share of all.
-        work: What is done, for the bar.
+        work: Name of the work, for the bar.
     """
     from corral.providers.stack.copy_steps import WRITTEN_AT_ONCE, batch_size
 

@@ -127,7 +127,7 @@ async def invoke(
 
 
 def _with_pages(result: RAGQueryResult, base_url: str) -> RAGQueryResult:
-    """Return a context with a URL in each citation: the document's own, else that of its page."""
+    """Return a context with a URL in each citation: the document's own, or its page's."""
     if "citations" not in result.metadata:
         return result
     cited = [

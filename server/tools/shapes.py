@@ -27,7 +27,7 @@ Filters = Annotated[
 
 
 class SearchArguments(NullsAreDefaults):
-    """What `search` takes."""
+    """Arguments of `search`."""
 
     query: str = Field(min_length=1, description="A question or words, in any language.")
     vector_db_ids: Scope
@@ -54,7 +54,7 @@ class SearchAnswer(BaseModel):
 
 
 class FetchArguments(NullsAreDefaults):
-    """What `fetch` takes."""
+    """Arguments of `fetch`."""
 
     id: str = Field(min_length=1, description="An id that search returned.")
     offset: int = Field(
@@ -75,7 +75,7 @@ class FetchAnswer(BaseModel):
 
 
 class QuestionArguments(NullsAreDefaults):
-    """What `rag_query` takes."""
+    """Arguments of `rag_query`."""
 
     question: str = Field(min_length=1, description="A question or words, in any language.")
     vector_db_ids: Scope
@@ -120,7 +120,7 @@ class NoArguments(NullsAreDefaults):
 
 
 class NameArguments(NullsAreDefaults):
-    """What `get_vector_db` takes."""
+    """Arguments of `get_vector_db`."""
 
     vector_db_id: Identifier = Field(description="One that list_vector_dbs names.")
 

@@ -26,20 +26,20 @@ class NewDocument(NullsAreDefaults):
 
 
 class InsertArguments(NullsAreDefaults):
-    """What `insert` takes."""
+    """Arguments of `insert`."""
 
     vector_db_id: Target
     documents: list[NewDocument] = Field(min_length=1)
 
 
 class InsertAnswer(BaseModel):
-    """What is stored now."""
+    """The result of an insert."""
 
     chunks: dict[str, int] = Field(description="Number of chunks by document_id.")
 
 
 class DeleteArguments(NullsAreDefaults):
-    """What `delete` takes."""
+    """Arguments of `delete`."""
 
     vector_db_id: Target
     document_id: Identifier

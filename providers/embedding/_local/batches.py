@@ -25,7 +25,7 @@ class LocalModel(TextTokenizer, Protocol):
 
     Attributes:
         traits: As of `Embedder`.
-        query, passage: What is put before a question and before a document.
+        query, passage: Prefixes of a question and of a document.
         max_tokens: Tokens of a text that it reads, marks and prefix included.
     """
 

@@ -35,7 +35,7 @@ BLOCK = 32
 """States that are rotated together; the dimension of every model is a multiple of it."""
 
 NORMALIZED = (f"{TOGETHER}.weight", "intermediate.dense.weight")
-"""Matrices that read normalized states, a few columns of which are many times the others."""
+"""Matrices that read normalized states, which have a few columns with very large values."""
 
 
 def at_precision(precision: Precision, weights: Weights) -> Weights:

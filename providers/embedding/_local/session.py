@@ -35,7 +35,7 @@ class Session:
     ) -> NDArray[np.float32]:
         """Return an output of the graph; `one_thread` leaves the others to other computations."""
         threads = 1 if one_thread else self._threads
-        if threads not in self._sessions:  # no question waits while that of documents is opened
+        if threads not in self._sessions:  # Questions do not wait for the session of documents.
             with self._opening:
                 if threads not in self._sessions:
                     self._sessions[threads] = self._opened(threads)

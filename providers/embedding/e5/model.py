@@ -115,7 +115,7 @@ class Model:
     ) -> NDArray[np.float32]:
         """Return the embeddings of a batch, shape (n, 384), L2 norm 1; in a lane, in one thread.
 
-        Rows are padded to the longest, so the time is that of n times the longest.
+        Rows are padded to the longest, so all of them take as long as the longest.
         """
         found = self.mean(token_ids, in_lane=in_lane)
         return found if self._common is None else without_common_part(found, self._common)

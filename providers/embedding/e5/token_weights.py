@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 COMMON = 1e-3
-"""a: a token as likely as this counts half. The paper's own, section 4.1."""
+"""The paper's constant a, section 4.1: a token of this probability has the weight 0.5."""
 
 
 def token_weights(pieces: Sequence[tuple[str, float]], marks: int) -> NDArray[np.float32]:

@@ -57,7 +57,7 @@ class ModelFile:
         pieces: Text and score of each piece of the vocabulary, by token id.
         characters: What replaces a character before the text is split.
         words: The table of token embeddings, in 4 bits, shape (tokens, 12).
-        positions: What is added by position, that of the one segment included; shape (512, 384).
+        positions: Position embeddings, with the segment embedding added; shape (512, 384).
         weights: The other tensors in float32, under BERT's names.
     """
 

@@ -76,7 +76,7 @@ class Model(WholeTexts):
     ) -> NDArray[np.float32]:
         """Return the embeddings of a batch, shape (n, 384), L2 norm 1; in a lane, in one thread.
 
-        Rows are padded to the longest, so the time is that of n times the longest.
+        Rows are padded to the longest, so all of them take as long as the longest.
         """
         ids, mask = padded(token_ids)
         feed = {IDS: ids, MASK: mask.astype(np.int32)}

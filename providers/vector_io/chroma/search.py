@@ -363,7 +363,7 @@ def _above(
 
 
 def _ties(distances: NDArray[np.float64], k: int) -> bool:
-    """Return True if the last distance is that of the k-th: more may tie with it."""
+    """Return True if the last distance equals the k-th: more may tie with it."""
     kth, last = float(distances[k - 1]), float(distances[-1])
     return abs(kth - last) <= TIE * max(abs(kth), 1.0)
 

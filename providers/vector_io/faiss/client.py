@@ -81,7 +81,7 @@ class ApproximateIndex(ABC):
             k: At least 1.
             usable: Which places may be returned, shape (n,); None for all.
         """
-        faiss.omp_set_num_threads(1)  # holds for the calling thread, of which there are many
+        faiss.omp_set_num_threads(1)  # The setting holds for the calling thread only.
         passing = len(self) if usable is None else int(usable.sum())
         wanted = min(passing, k + SPARE)
         if not wanted:
@@ -205,7 +205,7 @@ def empty_ivf(sample: NDArray[np.float32], lists: int, metric: Metric, config: F
 
 
 def _ties(scores: NDArray[np.float32], k: int) -> bool:
-    """Return True if the last score is that of the k-th: more may tie with it."""
+    """Return True if the last score equals the k-th: more may tie with it."""
     kth, last = float(scores.flat[k - 1]), float(scores.flat[-1])
     return abs(kth - last) <= TIE * abs(kth)
 

@@ -26,7 +26,7 @@ FORMAT = 1
 CRC_BYTES = 4
 READ_BYTES = 2**20
 STALE_SECONDS = 3600.0
-"""Age at which a half-written file is that of a killed process."""
+"""Age at which a half-written file must be from a killed process."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class BaseFile:
     and the CRC-32 of all that.
 
     Args:
-        settings: What the base depends on; a file with other settings is not used.
+        settings: The settings of the base; a file with other settings is not used.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], config: FaissConfig) -> None:

@@ -208,7 +208,7 @@ class Keywords:
 class Counts:
     """The numbers that BM25 needs, in memory. Not safe to use from two threads at once.
 
-    They are read from all rows once, follow this process's own writes, and are read anew when
+    They are read from all rows once, follow this process's own writes, and are read again when
     another process has written. Nothing of them is stored, so nothing stored can be wrong.
 
     Args:

@@ -207,7 +207,7 @@ class RowMaker:
 
 
 def size_of(row: Mapping[str, Any]) -> int:
-    """Return about how many bytes a row takes in a request."""
+    """Return the approximate size of a row in a request, in bytes."""
     total = 0
     for name, value in row.items():
         total += len(name)

@@ -120,7 +120,7 @@ class QdrantEngine(Engine):
         narrowed = None if filters is None else native.translate(filters)
         fields = ["chunk_id", *needed(filters)]
         query = searched(self.vector_db, embedding)
-        # What is stored under cosine has length 1: its inner product is the cosine.
+        # Embeddings under cosine are stored with length 1: the inner product is the cosine.
         by_distance = self.vector_db.metric is Metric.L2 and not self.vector_db.normalize
         metric = Metric.L2 if by_distance else Metric.DOT
         scorer = VectorScorer(self.vector_db, query, k, metric)

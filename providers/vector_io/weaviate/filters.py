@@ -44,7 +44,7 @@ def everything() -> FilterReturn:
 
 
 def of_ids(ids: Iterable[str]) -> FilterReturn:
-    """Return the filter that the objects with these ids pass, of which there is one at least."""
+    """Return the filter that the objects with these ids, at least one, pass."""
     return Native.by_id().contains_any(list(ids))
 
 

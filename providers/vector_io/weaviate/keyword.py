@@ -41,7 +41,7 @@ MOST_COUNTS = 16
 """Terms that are counted at the same time."""
 
 COUNTED_TOGETHER = 100
-"""Terms of a long query of which Weaviate is first asked whether any chunk holds one."""
+"""Terms of a long query that Weaviate first checks for any chunk."""
 
 _SLACK = 1.05
 """The largest ratio there is to the largest one seen, if all field weights are whole numbers."""

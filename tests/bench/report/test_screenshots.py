@@ -19,8 +19,8 @@ from .example_report import example_report
 from .headless import Browser
 from .hostile import hostile
 
-WINDOWS = ((400, "light"), (400, "dark"), (1280, "light"), (1280, "dark"), (1600, "light"))
-"""Width in pixels, and color scheme."""
+WINDOWS = ((400, "dark"), (1280, "light"), (1600, "light"))
+"""Width in pixels, and color scheme: one decides the layout, the other the colors."""
 
 CHARTS = """
 [...document.querySelectorAll("svg[role=img], table.heat")]
@@ -123,7 +123,7 @@ def test_nothing_is_clipped_on_a_screen(browser: Browser, page: Path) -> None:
     assert browser.evaluate(CLIPPED) == []
 
 
-@pytest.mark.parametrize(("width", "scheme"), WINDOWS[:4])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1280, "dark")])
 def test_documents_open_within_the_page(
     browser: Browser, page: Path, width: int, scheme: str
 ) -> None:

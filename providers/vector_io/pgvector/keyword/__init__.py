@@ -25,7 +25,7 @@ class KeywordSearch(ABC):
     """A search of the keyword index, in one statement unless a subclass needs more.
 
     Attributes:
-        greatest: As `KeywordLeg` says, known once it has begun; None if it is unknown.
+        greatest: See `KeywordLeg`; set once the search has begun, None if unknown.
         kept: True if all its statements are kept, and their best plans suit any values.
     """
 
@@ -55,7 +55,7 @@ class KeywordSearch(ABC):
         """Return the terms that each row holds.
 
         Args:
-            rows: What the last statement found.
+            rows: The rows of the last statement.
             told: What it said of their terms.
         """
         return [tuple(one or ()) for one in told]

@@ -33,7 +33,7 @@ MOST_HALF = 4000
 
 LOAD = 100
 """Chunks in one call from which on it belongs to a load: they enter the HNSW index when that is
-built anew, which costs half of entering it one by one, and keeps the load from waiting for it."""
+rebuilt, which costs half of entering it one by one, and keeps the load from waiting for it."""
 
 _CLASSES: dict[Operator, LiteralString] = {
     "<=>": "vector_cosine_ops",
@@ -101,7 +101,7 @@ class HnswIndex:
 
     Attributes:
         key: As given.
-        below: Rows below it are in the index. Where another process has built it anew, the true
+        below: Rows below it are in the index. If another process has rebuilt it, the true
             number is larger: then a search compares more rows one by one than it must.
         holds_all: True if it last held all chunks, and more than are compared exactly.
         renewal: The build that waits for the end of a load.

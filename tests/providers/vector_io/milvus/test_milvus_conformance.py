@@ -44,8 +44,11 @@ class TestRemoteMilvus(IndexConformance):
     # Above the hooks, or the hook that the groups `differential` and `filter` call as well.
     same_as = (
         TestMilvus,
-        ("keyword", "hybrid", "score", "confidence", "refusal", "document", "enumeration"),
-    )
+        (
+            "keyword", "hybrid", "score", "confidence", "refusal", "document", "enumeration",
+            "acl",
+        ),
+    )  # fmt: skip
     capabilities = REMOTE_SPEC.capabilities
     providers: ClassVar[dict[Path, MilvusProvider]] = {}
 

@@ -13,11 +13,11 @@ from corral.providers.vector_io.sqlite.provider import create
 from corral.providers.vector_io.store.provider import file_name
 
 ROWS: tuple[str, ...] = (
-    "keyword", "fuzzy", "hybrid", "confidence", "refusal", "document", "enumeration",
+    "keyword", "fuzzy", "hybrid", "confidence", "refusal", "document", "enumeration", "acl",
     "hostile text",
 )  # fmt: skip
 """Groups that the chunk store answers, wherever its embeddings are searched."""
-EXACT: tuple[str, ...] = (*ROWS, "score", "filter", "differential", "acl", "limit", "write")
+EXACT: tuple[str, ...] = (*ROWS, "score", "filter", "differential", "limit", "write")
 """Groups in which a searcher that compares all embeddings runs the same code, too."""
 
 
@@ -39,6 +39,9 @@ class TestSqliteWithoutMemory(TestSqlite):
 
     same_as = (
         TestSqlite,
-        ("fuzzy", "hybrid", "confidence", "refusal", "document", "enumeration"),
-    )
+        (
+            "fuzzy", "hybrid", "confidence", "refusal", "document", "enumeration", "acl",
+            "hostile text", "isolation",
+        ),
+    )  # fmt: skip
     config = SqliteConfig(vector_memory_mib=0, keyword_memory_mib=0)
