@@ -273,7 +273,7 @@ class FileStore:
         query = f"SELECT {_COLUMNS} FROM files WHERE expires_at <= ?"  # noqa: S608 - our own columns
         rows = await self._table.read(query, int(self._clock()))
         count = await self._delete([StoredFile(*row) for row in rows])
-        await self._blobs.drop_stale_uploads()
+        await self._blobs.drop_stale_uploads(self._clock())
         await self._drop_unnamed(await self._unnamed())
         return count
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,10 +69,6 @@ class FolderPlace(Place):
         path = self.home / "blobs" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-
-    def age(self, name: str) -> None:
-        """Let an upload be from long ago."""
-        os.utime(self.home / "blobs" / "uploads" / name, (0, 0))
 
 
 class BucketPlace(Place):

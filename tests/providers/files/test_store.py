@@ -9,6 +9,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from corral.providers.base.config import FileSettings, RunConfig
 from corral.providers.files.store import FileStore, StoredFile
 from corral.providers.stack.stack import Stack
 
-from .conftest import MOST, FolderPlace, Place, installation
+from .conftest import MOST, Place, installation
 
 
 class Clock:
@@ -147,20 +148,22 @@ async def test_pages_cover_all_files_once(store: FileStore) -> None:
         await store.page(after="file-x")
 
 
-async def test_a_killed_upload_leaves_nothing_behind(folder: FolderPlace) -> None:
+async def test_a_killed_upload_leaves_nothing_behind(place: Place) -> None:
     """The sweep deletes what a killed process left: its partial upload, and a nameless blob.
 
     If this fails: each crash costs disk space forever.
     """
-    store = folder.open()
+    clock = Clock()
+    clock.now = time.time()
+    store = place.open(clock=clock)
     whole = await add(store)
-    folder.put("uploads/partial", b"x")
-    folder.put(f"00/{'0' * 64}", b"x")
+    place.put("uploads/partial", b"x")
+    place.put(f"00/{'0' * 64}", b"x")
     await store.expire()
-    assert folder.names() == {whole.sha256, "partial"}  # it may be of a living process
-    folder.age("partial")
+    assert place.names() == {whole.sha256, "partial"}  # it may be of a living process
+    clock.now += 7200
     await store.expire()
-    assert folder.names() == {whole.sha256}
+    assert place.names() == {whole.sha256}
     await store.close()
 
 
