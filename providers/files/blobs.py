@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import os
 import tempfile
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import (
@@ -123,8 +122,12 @@ class Blobs(ABC):
         """Return the SHA-256 of every blob."""
 
     @abstractmethod
-    async def drop_stale_uploads(self) -> None:
-        """Delete what dead processes have left of their uploads."""
+    async def drop_stale_uploads(self, now: float) -> None:
+        """Delete what dead processes have left of their uploads.
+
+        Args:
+            now: Unix seconds.
+        """
 
     @abstractmethod
     async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
@@ -192,9 +195,9 @@ class BlobFolder(Blobs):
         pattern = "[0-9a-f][0-9a-f]/*"
         return await asyncio.to_thread(lambda: {path.name for path in self._folder.glob(pattern)})
 
-    async def drop_stale_uploads(self) -> None:
+    async def drop_stale_uploads(self, now: float) -> None:
         """Delete what dead processes have left of their uploads."""
-        await asyncio.to_thread(self._drop_stale)
+        await asyncio.to_thread(self._drop_older, now - STALE_SECONDS)
 
     async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
         """Open a blob; see the contract."""
@@ -236,8 +239,7 @@ class BlobFolder(Blobs):
             await asyncio.to_thread(os.fsync, file.fileno())
         return incoming.stored_as(path.name)
 
-    def _drop_stale(self) -> None:
-        oldest = time.time() - STALE_SECONDS
+    def _drop_older(self, oldest: float) -> None:
         for path in (self._folder / UPLOADS).glob("*"):
             with suppress(FileNotFoundError):  # its upload has ended in the meantime
                 if path.stat().st_mtime < oldest:

@@ -130,11 +130,11 @@ class Bucket(Blobs):
         uploads = self._upload("")
         return {name async for path, name, _ in self._objects("") if not path.startswith(uploads)}
 
-    async def drop_stale_uploads(self) -> None:
+    async def drop_stale_uploads(self, now: float) -> None:
         """Delete what dead processes have left of their uploads."""
         import obstore  # noqa: PLC0415 - an extra
 
-        oldest = datetime.now(UTC) - timedelta(seconds=STALE_SECONDS)
+        oldest = datetime.fromtimestamp(now - STALE_SECONDS, UTC)
         stale = [p async for p, _, written in self._objects(UPLOADS) if written < oldest]
         if stale:
             with _translated(), suppress(FileNotFoundError):

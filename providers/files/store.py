@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -89,7 +89,6 @@ class FileStore:
         home: Path,
         state: State,
         settings: FileSettings,
-        installation: Callable[[], Awaitable[str]],
         *,
         clock: Callable[[], float] = time.time,
     ) -> FileStore:
@@ -102,7 +101,6 @@ class FileStore:
             home: The data folder.
             state: The tables.
             settings: Maximum size of a file, and where the bytes are.
-            installation: Returns the id of the installation.
             clock: Returns the time in Unix seconds.
 
         Raises:
@@ -111,7 +109,7 @@ class FileStore:
         if settings.url is None:
             blobs: Blobs = BlobFolder(home / "blobs", int(settings.max_mib * MIB))
         else:
-            blobs = Bucket(settings, installation)
+            blobs = Bucket(settings, state.installation)
         return cls(state.area("files"), blobs, Places(), clock)
 
     def of(self, principal: Principal) -> FileStore:
@@ -259,7 +257,7 @@ class FileStore:
         query = select(*_COLUMNS).where(_FILES.expires_at <= int(self._clock()))
         rows = await self._table.read(query)
         count = await self._delete([StoredFile(*row) for row in rows])
-        await self._blobs.drop_stale_uploads()
+        await self._blobs.drop_stale_uploads(self._clock())
         await self._drop_unnamed(await self._unnamed())
         return count
 

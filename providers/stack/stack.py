@@ -87,9 +87,7 @@ class Stack(ConfiguredProviders):
             self._vector_dbs = VectorDBTable(self.state)
             self._making = Making(self.state, home / "making")
             here = host_id(home) if config.shares_state else ""
-            self.files = FileStore.open(
-                home, self.state, config.files, self.installation, clock=clock
-            )
+            self.files = FileStore.open(home, self.state, config.files, clock=clock)
             self.stores = VectorStoreTable(self.state, clock)
             self._conversations = ConversationTable(self.state, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,12 +19,6 @@ from ...object_storage import ObjectStorage
 
 MIB = 2**20
 MOST = 5_000_000
-INSTALLATION = "a" * 32
-
-
-async def installation() -> str:
-    """Return the id of the installation of the tests."""
-    return INSTALLATION
 
 
 class Place(ABC):
@@ -44,7 +37,7 @@ class Place(ABC):
     def open(self, *, max_bytes: int = MOST, **options: Any) -> FileStore:
         """Return the files of a data folder with their blobs in this place."""
         settings = FileSettings.model_validate({"max_mib": max_bytes / MIB, **self.settings})
-        return FileStore.open(self.home, self.state, settings, installation, **options)
+        return FileStore.open(self.home, self.state, settings, **options)
 
     @abstractmethod
     def names(self) -> set[str]:
@@ -73,10 +66,6 @@ class FolderPlace(Place):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
-    def age(self, name: str) -> None:
-        """Let an upload be from long ago."""
-        os.utime(self.home / "blobs" / "uploads" / name, (0, 0))
-
 
 class BucketPlace(Place):
     """A new bucket of the server."""
@@ -90,7 +79,7 @@ class BucketPlace(Place):
         return {key.rpartition("/")[2] for key in self.storage.keys(self._bucket)}
 
     def put(self, name: str, data: bytes) -> None:
-        self.storage.put(self._bucket, f"corral/{INSTALLATION}/{name}", data)
+        self.storage.put(self._bucket, f"corral/{self.state.recorded_installation()}/{name}", data)
 
 
 @pytest.fixture(scope="session")
@@ -101,25 +90,21 @@ def storage() -> Iterator[ObjectStorage]:
 
 
 @pytest.fixture
-async def folder(tmp_path: Path, state_url: str) -> AsyncIterator[FolderPlace]:
-    """Yield the folder of a data folder."""
-    place = FolderPlace(tmp_path, state_url)
-    yield place
-    await place.state.close()
-
-
-@pytest.fixture
-async def bucket(
-    tmp_path: Path, state_url: str, storage: ObjectStorage
-) -> AsyncIterator[BucketPlace]:
+async def bucket(tmp_path: Path, storage: ObjectStorage) -> AsyncIterator[BucketPlace]:
     """Yield a new bucket."""
-    place = BucketPlace(tmp_path, state_url, storage)
-    yield place
-    await place.state.close()
+    made = BucketPlace(tmp_path, "sqlite", storage)
+    yield made
+    await made.state.close()
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def place(request: pytest.FixtureRequest) -> Place:
-    """Return each place in turn."""
-    made: Place = request.getfixturevalue(request.param)
-    return made
+async def place(
+    request: pytest.FixtureRequest, tmp_path: Path, state_url: str
+) -> AsyncIterator[Place]:
+    """Yield each place in turn, with the table in each database."""
+    if request.param == "folder":
+        made: Place = FolderPlace(tmp_path, state_url)
+    else:
+        made = BucketPlace(tmp_path, state_url, request.getfixturevalue("storage"))
+    yield made
+    await made.state.close()

@@ -122,14 +122,11 @@ async def test_installations_share_a_bucket(bucket: BucketPlace, tmp_path: Path)
     If this fails: two Corrals on one bucket delete each other's files.
     """
 
-    async def theirs() -> str:
-        return "b" * 32
-
     store = bucket.open()
     file = await add(store)
     settings = FileSettings.model_validate(bucket.settings)
     state = State(tmp_path / "other")
-    other = FileStore.open(tmp_path / "other", state, settings, theirs)
+    other = FileStore.open(tmp_path / "other", state, settings)
     same = await other.add(pieces(b"text"), filename="x", purpose="assistants")
     await other.delete(same.file_id)
     await other.expire()

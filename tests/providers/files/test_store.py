@@ -9,6 +9,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from corral.providers.base.config import RunConfig
 from corral.providers.files.store import FileStore, StoredFile
 from corral.providers.stack.stack import Stack
 
-from .conftest import MOST, FolderPlace, Place
+from .conftest import MOST, Place
 
 
 class Clock:
@@ -144,20 +145,22 @@ async def test_pages_cover_all_files_once(store: FileStore) -> None:
         await store.page(after="file-x")
 
 
-async def test_a_killed_upload_leaves_nothing_behind(folder: FolderPlace) -> None:
+async def test_a_killed_upload_leaves_nothing_behind(place: Place) -> None:
     """The sweep deletes what a killed process left: its partial upload, and a nameless blob.
 
     If this fails: each crash costs disk space forever.
     """
-    store = folder.open()
+    clock = Clock()
+    clock.now = time.time()
+    store = place.open(clock=clock)
     whole = await add(store)
-    folder.put("uploads/partial", b"x")
-    folder.put(f"00/{'0' * 64}", b"x")
+    place.put("uploads/partial", b"x")
+    place.put(f"00/{'0' * 64}", b"x")
     await store.expire()
-    assert folder.names() == {whole.sha256, "partial"}  # it may be of a living process
-    folder.age("partial")
+    assert place.names() == {whole.sha256, "partial"}  # it may be of a living process
+    clock.now += 7200
     await store.expire()
-    assert folder.names() == {whole.sha256}
+    assert place.names() == {whole.sha256}
 
 
 UPLOADS = """
@@ -169,12 +172,9 @@ from corral.providers.state.state import State
 async def pieces(n):
     yield f"file {n % 3}".encode() * 1000
 
-async def installation():
-    return "a" * 32
-
 async def main(home, url, settings):
     folder, files = pathlib.Path(home), FileSettings(**json.loads(settings))
-    store = FileStore.open(folder, State(folder, url), files, installation)
+    store = FileStore.open(folder, State(folder, url), files)
     for n in range(100_000):
         file = await store.add(pieces(n), filename=str(n), purpose="assistants")
         if n % 2:

@@ -12,8 +12,10 @@ import pytest
 
 from corral.api.chunks import Chunk
 from corral.api.errors import Conflict, Elsewhere, InvalidRequest, Unavailable
+from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.config import RunConfig
+from corral.providers.ingestion.jobs.jobs import Job, JobRequest
 from corral.providers.ingestion.storing import store
 from corral.providers.stack.host import host_id
 from corral.providers.stack.stack import Stack
@@ -117,3 +119,34 @@ async def test_one_machine_records_no_host(tmp_path: Path) -> None:
         made = await stack.register(registration())
     assert (made.provider_id, made.host) == ("here", "")
     assert not (tmp_path / "host").exists()
+
+
+async def changed(stack: Stack, job_id: str, condition: Callable[[Job], bool]) -> Job:
+    """Wait until a condition holds for a job, and return the job."""
+    while True:
+        job = await stack.ingestion.job(job_id)
+        if condition(job):
+            return job
+        await asyncio.sleep(0.05)
+
+
+async def test_a_job_waits_for_a_worker_of_its_machine(tmp_path: Path) -> None:
+    """Another machine puts it back, however often; the machine that has the data does it.
+
+    If this fails: a document that was attached through another replica is lost.
+    """
+    async with machine(tmp_path) as stack:
+        made = await stack.register(registration(provider_id="here"))
+    move(tmp_path)
+    async with machine(tmp_path) as stack:
+        document = RAGDocument(document_id="d", content="Sheep graze on the hill.")
+        [job] = await stack.ingestion.submit([JobRequest("notes", document=document)])
+        await stack.ingestion.start()
+        waiting = await changed(stack, job.job_id, lambda job: bool(job.error_message))
+        assert waiting.error_code is None
+        assert made.host in (waiting.error_message or "")
+    (tmp_path / "host").write_text(made.host)
+    async with machine(tmp_path) as stack:
+        await stack.ingestion.start()
+        await changed(stack, job.job_id, lambda job: job.status == "completed")
+        assert await (await stack.index("notes")).count() == 1
