@@ -159,7 +159,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
         FileSettings.model_validate(wrong)
 
 
-def test_secrets_are_shown_nowhere(bucket: BucketPlace) -> None:
+async def test_secrets_are_shown_nowhere(bucket: BucketPlace) -> None:
     """An unknown option is an error without a value, and settings show asterisks."""
     settings = FileSettings.model_validate(bucket.settings)
     assert SECRET not in settings.model_dump_json() + repr(settings)
@@ -169,7 +169,9 @@ def test_secrets_are_shown_nowhere(bucket: BucketPlace) -> None:
     assert SECRET not in str(raised.value)
 
 
-def test_a_missing_package_is_named(bucket: BucketPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_package_is_named(
+    bucket: BucketPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without obstore, the error is the command that installs it."""
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(MissingDependency, match=r"corral-rag\[object-storage\]"):
