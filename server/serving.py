@@ -119,7 +119,7 @@ def worker_app() -> FastAPI:
 
 
 def _draining(app: FastAPI, seconds: float) -> FastAPI:
-    """Return an app whose server stops only `seconds` after SIGTERM, or at a second one."""
+    """Return the app, with a server that stops only `seconds` after SIGTERM, or at a second one."""
     inner = app.router.lifespan_context
 
     @asynccontextmanager

@@ -133,7 +133,7 @@ def open_folder(model: OnnxSource, home: Path, optional: Sequence[str] = ()) -> 
         Unavailable: The hub cannot be reached.
     """
     if model.packaged:
-        folder = _packaged_folder(model.packaged)
+        folder = _packaged_folder(model.model, model.packaged)
         hint = f"Run: {INSTALL_COMMAND} --force-reinstall"
         for name, digest in model.packaged.sha256.items():
             check_digest(folder / name, digest, model.model, hint)
@@ -173,7 +173,7 @@ def check_folder(model: OnnxSource) -> None:
         MissingDependency: The package with its files is not installed.
     """
     if model.packaged:
-        _packaged_folder(model.packaged)
+        _packaged_folder(model.model, model.packaged)
     if model.path is None:
         return
     for name in (TOKENIZER, CONFIG):
@@ -182,13 +182,13 @@ def check_folder(model: OnnxSource) -> None:
     graph_file(model, model.path)
 
 
-def _packaged_folder(model: PackagedModel) -> Path:
+def _packaged_folder(name: str, model: PackagedModel) -> Path:
     spec = find_spec(PACKAGE)  # of a top-level package: finds it without importing it
     for place in (spec and spec.submodule_search_locations) or ():
         folder = Path(place, "models", "data", model.folder)
         if folder.is_dir():
             return folder
-    raise MissingDependency(f"The model in {PACKAGE}", PACKAGE, INSTALL_COMMAND)
+    raise MissingDependency(f"The model {name}", PACKAGE, INSTALL_COMMAND)
 
 
 def graph_file(model: OnnxSource, folder: Path) -> Path:
