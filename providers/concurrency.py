@@ -72,6 +72,10 @@ class ThreadPool:
             answer.cancel()
             raise
 
+    async def close(self) -> None:
+        """Wait for the running calls, and end the threads; later calls fail."""
+        await asyncio.to_thread(self._executor.shutdown)
+
 
 class MicroBatcher(Generic[A, R]):
     """Answers questions in batches: questions that arrive during a batch form the next batch.

@@ -75,6 +75,7 @@ class Place:
             command = "pip install 'corral-rag[pgvector]'"
             raise MissingDependency("state: postgresql", "psycopg", command) from None
         settings = {
+            "application_name": "corral",
             "search_path": SCHEMA,
             "lock_timeout": f"{WAIT_SECONDS:g}s",
             # The lock of a frozen process must not block all others.

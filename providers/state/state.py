@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -223,8 +223,9 @@ class Area:
 
     async def finish(self) -> None:
         """Wait for the running calls, and release the connections."""
-        await self._reader.run(lambda: None)
-        await self._writer.run(lambda: None)
+        for pool in (self._reader, self._writer):
+            with suppress(Unavailable):  # PostgreSQL hangs
+                await self._answer(pool.close())
         if self._peeking is not None:
             self._peeking.close()
             self._peeking = None

@@ -14,7 +14,7 @@ providers:
 """
 WITHOUT = """
 import sys
-for name in ("faiss", "ir_measures", "jinja2", "markupsafe", "psutil", "scipy"):
+for name in ("faiss", "ir_measures", "jinja2", "psutil", "scipy"):
     sys.modules[name] = None
 from corral.server.cli.cli import main
 main()

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
+import signal
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 import yaml
 
+from corral.api.principal import Principal, Role
+from corral.providers.ingestion.jobs.jobs import JobStatus, Submission
+from corral.providers.ingestion.jobs.queue import JobQueue
+
 from ... import kills
-from .jobs_stack import HASHING
+from .jobs_stack import HASHING, finished, of_text, opened, stored
+
+ADMIN = Principal("", role=Role.ADMIN)
 
 KILLS = int(os.environ.get("CORRAL_TEST_KILLS", "2"))
 LONGEST = {"sqlite": "0.3", "chroma": "0.8"}
@@ -64,3 +74,58 @@ def test_a_write_by_hand_is_whole_or_not_there(tmp_path: Path) -> None:
     If this fails: a document has chunks of two versions until somebody sends it again.
     """
     assert kill(tmp_path, "chroma", "--by-hand")["kills"] == KILLS
+
+
+SLOW = """
+import asyncio, pathlib, sys
+from corral.providers.base.config import load_config
+from corral.providers.embedding.hashing.embedder import HashingEmbedder
+from corral.providers.stack.stack import Stack
+
+embed = HashingEmbedder.embed_documents
+
+async def slow(self, texts):
+    print("embedding", flush=True)
+    await asyncio.sleep(1)
+    print("embedded", flush=True)
+    return await embed(self, texts)
+
+HashingEmbedder.embed_documents = slow
+
+async def main(home):
+    stack = Stack(load_config(home=home), home)
+    await stack.ingestion.start()
+    await asyncio.sleep(3600)
+
+asyncio.run(main(pathlib.Path(sys.argv[1])))
+"""
+
+
+async def test_a_frozen_process_loses_its_job_and_writes_nothing(tmp_path: Path) -> None:
+    """A job of a frozen process is done by another after the lease, and not again when it wakes up.
+
+    If this fails: a machine that hangs holds its documents up for ever, or stores an old version.
+    """
+    given = {"providers": {"embedding": [HASHING]}, "default_embedding_model": "hashing"}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(given))
+    async with opened(tmp_path) as stack:
+        new = Submission(of_text("a", "Hay."), await stack.vector_db("db"), "", ADMIN)
+        [job] = await JobQueue(stack.state).add([new], None, same_origin=False)
+        command = [sys.executable, "-c", SLOW, str(tmp_path)]
+        frozen = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: ASYNC220 - this test's own loop
+        try:
+            assert frozen.stdout is not None
+            assert await asyncio.to_thread(frozen.stdout.readline) == b"embedding\n"
+            frozen.send_signal(signal.SIGSTOP)
+            await stack.ingestion.start()
+            (done,) = await finished(stack, [job])
+            assert done.status is JobStatus.COMPLETED
+            frozen.send_signal(signal.SIGCONT)
+            assert await asyncio.to_thread(frozen.stdout.readline) == b"embedded\n"
+            await asyncio.sleep(3)  # what it would write, it writes now
+            assert await stack.ingestion.job(job.job_id) == done
+            assert await stored(stack) == {"a": ["Hay."]}
+            assert frozen.poll() is None
+        finally:
+            frozen.kill()
+            frozen.communicate()

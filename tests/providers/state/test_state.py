@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, insert, select, text, update
+from sqlalchemy import Connection, Text, func, insert, select, text, update
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from corral.api.errors import ConfigError, NotFound, Unavailable
@@ -22,7 +23,7 @@ from corral.providers.state.state import State, upsert
 from corral.providers.state.tables import HEAD, KEYS, METADATA, VECTOR_DBS
 
 from ..conftest import url_of
-from ..vector_io.pgvector.conftest import postgresql
+from ..vector_io.pgvector.conftest import Server, postgresql
 
 RECORDED = "dd35783f9aa6"
 """Digest of the tables of revision 0001."""
@@ -180,6 +181,25 @@ async def test_a_writer_does_not_wait_for_ever(tmp_path: Path, state_url: str) -
             await holding
         await area.write(lambda connection: upsert(connection, VECTOR_DBS, [ROW]))
         assert len(await area.read(select(VECTOR_DBS))) == 1
+
+
+async def test_closing_waits_for_running_calls(tmp_path: Path, state_server: Server) -> None:
+    """After closing no connection is left, even of a call whose caller has gone.
+
+    If this fails: a request that a client gave up leaves a connection at PostgreSQL.
+    """
+    async with opened(tmp_path, url_of(state_server)) as state:
+        query = select(func.pg_sleep(1).cast(Text))
+        reading = asyncio.create_task(state.area("registrations").read(query))
+        await asyncio.sleep(0.3)
+        reading.cancel()
+    left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'corral'"
+    with psycopg.connect(state_server.dsn, autocommit=True) as connection:
+        for _ in range(600):  # the server notices a closed connection a moment later
+            if connection.execute(left).fetchall() == [(0,)]:
+                return
+            await asyncio.sleep(0.05)
+    raise AssertionError("A connection is left.")
 
 
 def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
