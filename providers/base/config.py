@@ -11,6 +11,7 @@
           config: {base_url: "${env.TEI_URL:=http://127.0.0.1:8080/v1}", models: [...]}
       rerank: [...]
       inference: [...]
+      reader: [...]
     default_embedding_model: multilingual-e5-small
     server: {port: 8321}
     rag: {allowed_url_hosts: [docs.example.org]}
@@ -95,6 +96,8 @@ class Providers(Section):
             ProviderEntry(provider_id="extractive", provider_type="inline::extractive")
         ],
     )
+
+    reader: list[ProviderEntry] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _unique(self) -> Providers:

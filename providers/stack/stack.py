@@ -89,7 +89,8 @@ class Stack(ConfiguredProviders):
             self.stores = VectorStoreTable(home, clock)
             self._conversations = ConversationTable(home, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
-            ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
+            limits, readers = config.server.limits, self.readers()
+            ingester = Ingester(config.rag, metadata_cost, limits, self.embeddings, readers=readers)
             self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
             self._open.observer = WriteReplayer(self, rebuilds, self._open, self.ingestion.follow)
         else:
