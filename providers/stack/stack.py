@@ -40,6 +40,7 @@ from corral.providers.stack.registrations import (
     same_registration,
     with_search,
 )
+from corral.providers.stack.syncing import Syncs
 from corral.providers.stack.vector_db_table import REGISTRY_NAME, Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
 
@@ -92,6 +93,7 @@ class Stack(ConfiguredProviders):
             limits, readers = config.server.limits, self.readers()
             ingester = Ingester(config.rag, metadata_cost, limits, self.embeddings, readers=readers)
             self.ingestion = Ingestion(self, Workers(self, home, config.ingestion, ingester))
+            self.syncs = Syncs(config, home, self.for_principal)
             self._open.observer = WriteReplayer(self, rebuilds, self._open, self.ingestion.follow)
         else:
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
@@ -100,6 +102,7 @@ class Stack(ConfiguredProviders):
             self._conversations = whole._conversations
             self.files = whole.files.of(self.principal)
             self.ingestion = whole.ingestion.on(self)
+            self.syncs = whole.syncs
 
     def for_principal(self, principal: Principal) -> Stack:
         """Return a view of this stack for a principal, which shares all its state.
@@ -298,6 +301,7 @@ class Stack(ConfiguredProviders):
 
     async def close(self) -> None:
         """Close every index and provider."""
+        await self.syncs.close()
         await self.ingestion.close()
         await self.rebuilds.close()
         await self._open.close()

@@ -105,8 +105,8 @@ def unstructured(request: Request) -> Reply:
         return _json({"detail": "File does not appear to be valid"}, 422)
 
     def element(kind: str, text: str, page: int, **more: Any) -> dict[str, Any]:
-        metadata = {"filename": request.filename, "filetype": TYPE, "languages": ["eng"]}
-        metadata |= {"page_number": page, **more}
+        metadata: dict[str, Any] = {"filename": request.filename, "filetype": TYPE}
+        metadata |= {"languages": ["eng"], "page_number": page, **more}
         return {"type": kind, "element_id": "6f", "text": text, "metadata": metadata}
 
     elements = [element("Header", "a running header", 1), element("Title", found[0], 1)]
