@@ -11,15 +11,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Map
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
 from corral.api.filters import COMPARISONS, COMPOUNDS
 from corral.api.rankers import MaxRanker, RRFRanker, WeightedRanker
+from corral.api.reader import Readable, takes
 from corral.api.reranker import Reranker
 from corral.api.vector_dbs import VectorDB
 
@@ -40,6 +41,7 @@ class Api(StrEnum):
     EMBEDDING = "embedding"
     RERANK = "rerank"
     INFERENCE = "inference"
+    READER = "reader"
 
 
 Support = Literal["no", "emulated", "native"]
@@ -142,6 +144,35 @@ class ProviderConfig(BaseModel):
 
     # Errors leave out the input, which may be a secret.
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+
+_MIME_PATTERN = r"^[a-z0-9][a-z0-9!#$&^_.+-]*/(\*|[a-z0-9][a-z0-9!#$&^_.+-]*)$"
+
+MimePattern: TypeAlias = Annotated[str, Field(pattern=_MIME_PATTERN, max_length=255)]
+"""A MIME type in lower case, or all subtypes of one: `image/*`."""
+
+
+class ReaderConfig(ProviderConfig):
+    """Base of the configs of readers. Only files of the listed types are given to a reader.
+
+    Attributes:
+        supported: Types that the reader can take; a subclass narrows them.
+        mime_types: Types to give it, such as `application/pdf` or `image/*`. Required: nothing is
+            sent to a service that the operator did not choose for a type.
+        max_mib: Largest file, default 64; a larger one is refused before it is sent.
+    """
+
+    supported: ClassVar[tuple[str, ...]] = ("*/*",)
+
+    mime_types: list[MimePattern] = Field(min_length=1)
+    max_mib: float = Field(default=64, gt=0)
+
+    @model_validator(mode="after")
+    def _is_supported(self) -> ReaderConfig:
+        for each in self.mime_types:
+            if not takes(self.supported, each):
+                raise ValueError(f"mime_types must be among {', '.join(self.supported)}")
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +295,29 @@ class RerankProvider(Provider):
         Raises:
             NotFound: It is not configured.
             MissingDependency: The model's files or packages are not installed.
+        """
+
+
+class ReaderProvider(Provider):
+    """Turns files into text. Its config is a `ReaderConfig`, which names the files' types.
+
+    Corral bounds the size of a file before the call, and the characters and pages of the answer
+    after it. Within, the reader bounds its own time and memory.
+    """
+
+    @abstractmethod
+    async def read(self, data: bytes, mime_type: str) -> Readable:
+        """Return the text of a file.
+
+        Args:
+            data: The file, not empty.
+            mime_type: Its type in lower case, without parameters, by its content if that says it.
+
+        Raises:
+            InvalidRequest: The file is damaged, locked or of another type: a retry cannot help.
+            Refused: A service refuses the file; reported as an invalid file.
+            Unavailable, ProviderTimeout: The service cannot be reached, or not in time.
+            ProviderError: It failed, or did not answer in its own format.
         """
 
 

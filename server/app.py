@@ -24,7 +24,7 @@ from corral.api.principal import Principal
 from corral.api.spans import Watcher, watched_by
 from corral.providers.base.config import RunConfig, data_home, load_config
 from corral.providers.rag.tool import RagTool
-from corral.providers.stack.background import Sweep, Warmup
+from corral.providers.stack.background import Sweep, SyncSchedule, Warmup
 from corral.providers.stack.stack import Stack
 from corral.server import DISTRIBUTION
 from corral.server.access.gate import Access, Gate
@@ -43,6 +43,7 @@ from corral.server.native import (
     rebuilds,
     rerank,
     snapshots,
+    syncs,
 )
 from corral.server.native.document_paths import RegisteredIds
 from corral.server.openai import alias
@@ -59,6 +60,7 @@ ROUTERS = (
     vector_dbs.router,
     copies.router,
     rebuilds.router,
+    syncs.router,
     snapshots.router,
     orphans.router,
     vector_io.inserts,
@@ -198,9 +200,10 @@ def _lifespan(
             opened.push_async_callback(stack.close)
             access = Access.of(settings.server, folder, stack.state, operator)
             opened.push_async_callback(access.close)
-            sweep, warmup = Sweep(stack), Warmup(stack)
+            sweep, warmup, schedule = Sweep(stack), Warmup(stack), SyncSchedule(stack)
             opened.push_async_callback(sweep.close)
             opened.push_async_callback(warmup.close)
+            opened.push_async_callback(schedule.close)
             app.state.access = access
             app.state.stack = stack
             app.state.rag_tool = RagTool(stack, limits=settings.server.limits)
@@ -210,6 +213,7 @@ def _lifespan(
                     await stack.ingestion.start()
                     sweep.start()
                     warmup.start()
+                    schedule.start()
             async with mcp.sessions(app):
                 yield
 

@@ -45,6 +45,8 @@ A provider with connections closes them in `async def close(self)`, which is cal
 vector DBs (`live`), and shows the results by group (`matrix`). The plugin `report` writes the
 outcomes of any pytest run: `pytest -p corral.api.testing.report --conformance-report FILE`.
 
+Readers have a suite of their own, `ReaderConformance`; see `readers`.
+
 The tests need only pytest: each test runs its coroutines in its own `asyncio.Runner`. All data is
 seeded, in 1 to 8 dimensions; expected values are computed by hand if possible.
 """
@@ -74,13 +76,14 @@ from corral.api.testing.keyword import KeywordTests
 from corral.api.testing.lifecycle import LifecycleTests
 from corral.api.testing.limits import LimitTests
 from corral.api.testing.persistence import PersistenceTests, ProcessTests
+from corral.api.testing.readers import ReaderConformance, Sample
 from corral.api.testing.refusals import RefusalTests
 from corral.api.testing.scoring import ScoreTests
 from corral.api.testing.suite import Suite
 from corral.api.testing.vector import VectorTests
 from corral.api.testing.writes import WriteTests
 
-__all__ = ["IndexConformance", "Suite"]
+__all__ = ["IndexConformance", "ReaderConformance", "Sample", "Suite"]
 
 
 class IndexConformance(

@@ -11,11 +11,13 @@
           config: {base_url: "${env.TEI_URL:=http://127.0.0.1:8080/v1}", models: [...]}
       rerank: [...]
       inference: [...]
+      reader: [...]
     default_embedding_model: multilingual-e5-small
     server: {port: 8321}
     rag: {allowed_url_hosts: [docs.example.org]}
     files: {max_mib: 512}
     ingestion: {workers: 2}
+    sync: [{name: handbook, vector_db_id: docs, source: {type: git, url: ...}, every_minutes: 60}]
 
 `${env.NAME}` is replaced by that environment variable, `${env.NAME:=default}` by the default if the
 variable is unset or empty. The inserted value is text, never YAML; a numeric or boolean setting
@@ -47,6 +49,7 @@ from corral.providers.base.server_config import (
     Section,
     TracingSettings,
 )
+from corral.providers.base.sync_config import SyncEntry
 
 HOME_VARIABLE = "CORRAL_HOME"
 CONFIG_NAME = "run.yaml"
@@ -95,6 +98,8 @@ class Providers(Section):
             ProviderEntry(provider_id="extractive", provider_type="inline::extractive")
         ],
     )
+
+    reader: list[ProviderEntry] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _unique(self) -> Providers:
@@ -358,6 +363,16 @@ class RunConfig(Section):
     answers: AnswerSettings = AnswerSettings()
     files: FileSettings = FileSettings()
     ingestion: IngestionSettings = IngestionSettings()
+    sync: list[SyncEntry] = Field(
+        default_factory=list, description="Sources that vector DBs are kept in step with."
+    )
+
+    @model_validator(mode="after")
+    def _syncs_have_names(self) -> RunConfig:
+        names = [entry.name for entry in self.sync]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"sync: the name {twice[0]!r} appears twice")
+        return self
 
     @property
     def shares_state(self) -> bool:

@@ -71,9 +71,28 @@ async def names_of(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[s
 
     Reads the chunk ids of each document, and one of its chunks.
     """
-    firsts = [ids[0] for each in document_ids if (ids := await index.document_chunk_ids(each))]
-    found = chunks_by_id(index, firsts)
+    found = _first_chunks(index, document_ids)
     return {chunk.document_id or "": title_of(chunk) async for chunk in found}
+
+
+async def origins_of(index: EmbeddingIndex) -> dict[str, str | None]:
+    """Return the `origin` of every document by id; None for a document without one.
+
+    Reads the chunk ids of each document, and one of its chunks: all have the same origin.
+    """
+    origins: dict[str, str | None] = {}
+    async for page in all_documents(index):
+        async for chunk in _first_chunks(index, [each.document_id for each in page]):
+            record = chunk.chunk_metadata
+            origins[chunk.document_id or ""] = record.document_origin if record else None
+    return origins
+
+
+async def _first_chunks(index: EmbeddingIndex, document_ids: Sequence[str]) -> AsyncIterator[Chunk]:
+    """Yield a chunk of each document that exists."""
+    firsts = [ids[0] for each in document_ids if (ids := await index.document_chunk_ids(each))]
+    async for chunk in chunks_by_id(index, firsts):
+        yield chunk
 
 
 async def count_documents(index: EmbeddingIndex) -> int:

@@ -26,6 +26,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.base.config import Limits, RagSettings
 from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ingestion.document_state import unchanged
+from corral.providers.ingestion.read.external import ExternalReader
 from corral.providers.ingestion.read.fetching import Fetcher
 from corral.providers.ingestion.read.mime_types import chosen_type, served_type
 from corral.providers.ingestion.read.parsing import ParsedDocument
@@ -102,6 +103,7 @@ class Ingester:
         limits: Limits of one insert.
         cache: Cached embeddings; None computes all embeddings.
         fetcher: Fetches URLs; made from the settings by default.
+        readers: The configured readers.
 
     Raises:
         ConfigError: An allowed host in the settings is not a host name.
@@ -114,12 +116,13 @@ class Ingester:
         limits: Limits | None = None,
         cache: EmbeddingCache | None = None,
         fetcher: Fetcher | None = None,
+        readers: Sequence[ExternalReader] = (),
     ) -> None:
         self._limits = limits or Limits()
         self._cache = cache
         self._metadata_cost = metadata_cost
         self._fetcher = fetcher or Fetcher(settings)
-        self.reader = Reader(settings)
+        self.reader = Reader(settings, readers)
 
     async def insert(
         self,

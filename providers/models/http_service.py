@@ -28,7 +28,7 @@ LONGEST_DELAY_SECONDS = 8.0
 HEALTH_TIMEOUT_SECONDS = 3.0
 OVERLOADED = frozenset({429, 502, 503, 504})
 """Statuses of a service that is there but cannot serve now."""
-REFUSED = frozenset({400, 413, 422})
+REFUSED = frozenset({400, 413, 415, 422})
 """Statuses of a service that does not accept what it was sent."""
 
 _HINTS = {
@@ -94,6 +94,7 @@ class HttpService:
         slow_hint: The hint of the error if it does not answer in time.
         retry_busy: True if an answer of 429 or 5xx is tried again, as a failed connection is. Not
             if a user waits for the answer.
+        key_header: Header that takes the key itself, for services without bearer tokens.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class HttpService:
         hints: Mapping[int, str] | None = None,
         slow_hint: str = "Raise timeout_seconds.",
         retry_busy: bool = False,
+        key_header: str = "",
     ) -> None:
         self.name = name
         self._config = config
@@ -112,7 +114,7 @@ class HttpService:
         self._retry_busy = retry_busy
         key = config.api_key.get_secret_value() if config.api_key else ""
         self._http = httpx.AsyncClient(  # It follows no redirects.
-            headers={"authorization": f"Bearer {key}"} if key else {},
+            headers=_key_headers(key, key_header),
             timeout=None,  # noqa: S113 - `post` bounds all attempts of a request together
             # Certificates take 30 ms to load, and plain http has none.
             verify=config.verify_tls and httpx.URL(config.base_url).scheme == "https",
@@ -126,10 +128,21 @@ class HttpService:
             ProviderTimeout: It did not answer in time.
             ProviderError: It refused.
         """
+        return await self.send("POST", path, json=request)
+
+    async def send(
+        self, method: str, path: str, *, max_bytes: int | None = None, **request: Any
+    ) -> bytes:
+        """Send any request and return the body of its answer, as `post` does.
+
+        Args:
+            max_bytes: Maximum of the answer, unpacked; None for no limit.
+            request: Arguments of httpx, such as `content`, `files` and `headers`.
+        """
         with self._in_time():
             async with asyncio.timeout(self._config.timeout_seconds) as bound:
                 return await self._attempts(
-                    lambda: self._answered(path, request), bound.when() or 0.0
+                    lambda: self._answered(method, path, request, max_bytes), bound.when() or 0.0
                 )
 
     async def stream(self, path: str, request: dict[str, Any]) -> AsyncGenerator[str, None]:
@@ -146,7 +159,8 @@ class HttpService:
             with self._in_time():
                 async with asyncio.timeout(seconds) as bound:
                     response = await self._attempts(
-                        lambda: self._begun(path, request, stack), bound.when() or 0.0
+                        lambda: self._begun("POST", path, {"json": request}, stack),
+                        bound.when() or 0.0,
                     )
             lines = response.aiter_lines()
             while True:
@@ -199,19 +213,26 @@ class HttpService:
                 await asyncio.sleep(pause)
         raise failure
 
-    async def _answered(self, path: str, request: dict[str, Any]) -> bytes:
+    async def _answered(
+        self, method: str, path: str, request: dict[str, Any], max_bytes: int | None
+    ) -> bytes:
         async with AsyncExitStack() as stack:
-            response = await self._begun(path, request, stack)
+            response = await self._begun(method, path, request, stack)
+            body = bytearray()
             with self._broken_off():
-                return await response.aread()
+                async for part in response.aiter_bytes():
+                    body += part
+                    if max_bytes is not None and len(body) > max_bytes:
+                        raise ProviderError(f"{self.name} answered more than {max_bytes:,} bytes.")
+            return bytes(body)
 
     async def _begun(
-        self, path: str, request: dict[str, Any], stack: AsyncExitStack
+        self, method: str, path: str, request: dict[str, Any], stack: AsyncExitStack
     ) -> httpx.Response:
         """Return a successful response whose body is not read yet; `stack` closes it."""
         with self._broken_off():
             response = await stack.enter_async_context(
-                self._http.stream("POST", f"{self._config.base_url}{path}", json=request)
+                self._http.stream(method, f"{self._config.base_url}{path}", **request)
             )
             if response.is_success:
                 return response
@@ -270,6 +291,12 @@ class _TryAgain(Exception):
         super().__init__(failure.message)
         self.failure = failure
         self.seconds = seconds
+
+
+def _key_headers(key: str, header: str) -> dict[str, str]:
+    if not key:
+        return {}
+    return {header: key} if header else {"authorization": f"Bearer {key}"}
 
 
 def sendable(text: str) -> str:

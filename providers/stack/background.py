@@ -13,6 +13,7 @@ from corral.api.documents import READ_CHUNKS
 from corral.api.errors import CorralError, Elsewhere, NotFound
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDB
+from corral.providers.base.sync_config import SyncEntry
 from corral.providers.stack.stack import Stack
 from corral.providers.stack.vector_store_table import Place, VectorStore
 
@@ -74,6 +75,32 @@ class Warmup(BackgroundWork):
                 await self._stack.embedder(model)
             except CorralError as error:
                 _LOG.warning("The embedding model %s cannot be loaded: %s", model, error)
+
+
+class SyncSchedule(BackgroundWork):
+    """Runs the syncs of run.yaml that have `every_minutes`, each first at the start.
+
+    Args:
+        stack: The unrestricted stack, not a principal's view.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self._syncs = stack.syncs
+
+    async def _run(self) -> None:
+        timed = [each for each in self._syncs.entries if each.every_minutes is not None]
+        await asyncio.gather(*map(self._repeat, timed))
+
+    async def _repeat(self, entry: SyncEntry) -> None:
+        while True:
+            try:
+                state = self._syncs.start(entry)
+                await self._syncs.wait(entry)
+                if state.status == "failed":
+                    _LOG.warning("A scheduled sync failed; it is repeated as scheduled.")
+            except CorralError as error:
+                _LOG.warning("A scheduled sync did not start: %s", type(error).__name__)
+            await asyncio.sleep(60 * (entry.every_minutes or 1))
 
 
 class Sweep(BackgroundWork):

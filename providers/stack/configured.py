@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,14 @@ from corral.api.provider import (
     Provider,
     ProviderSpec,
     QuotingProvider,
+    ReaderConfig,
+    ReaderProvider,
     RerankProvider,
     VectorIOProvider,
 )
 from corral.api.reranker import ModelRerank, Rerank, Reranker
 from corral.providers.base.config import ProviderEntry, RunConfig
+from corral.providers.ingestion.read.external import ExternalReader
 from corral.providers.stack.registry import build_provider, check_config, find_spec
 
 HEALTH_TIMEOUT_SECONDS = 5.0
@@ -42,6 +46,7 @@ _CLASSES: dict[Api, type] = {
     Api.EMBEDDING: EmbeddingProvider,
     Api.RERANK: RerankProvider,
     Api.INFERENCE: InferenceProvider,
+    Api.READER: ReaderProvider,
 }
 
 
@@ -245,6 +250,26 @@ class ConfiguredProviders:
         field = "query_config.query_generator_config.model"
         provider: InferenceProvider = self._serving(Api.INFERENCE, model, field)
         return await provider.complete(model, prompt)
+
+    def readers(self) -> list[ExternalReader]:
+        """Return the configured readers in their order; none of them is built yet.
+
+        Raises:
+            ConfigError: The config of one is no `ReaderConfig`: its plugin is broken.
+        """
+        readers = []
+        for (api, provider_id), entry in self._entries.items():
+            if api is Api.READER:
+                config = check_config(api, entry)
+                if not isinstance(config, ReaderConfig):
+                    raise ConfigError(
+                        f"{entry.provider_type} is broken: its config is not a ReaderConfig.",
+                        hint="Fix or uninstall its package.",
+                        field="provider_type",
+                    )
+                build = partial(self._provider, Api.READER, provider_id)
+                readers.append(ExternalReader(provider_id, config, build))
+        return readers
 
     # --- providers ---------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ from corral.providers.stack.registrations import (
     with_search,
 )
 from corral.providers.stack.registry import is_inline
+from corral.providers.stack.syncing import Syncs
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
 from corral.providers.state.state import State
@@ -91,10 +92,12 @@ class Stack(ConfiguredProviders):
             self.stores = VectorStoreTable(self.state, clock)
             self._conversations = ConversationTable(self.state, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
-            ingester = Ingester(config.rag, metadata_cost, config.server.limits, self.embeddings)
+            limits, readers = config.server.limits, self.readers()
+            ingester = Ingester(config.rag, metadata_cost, limits, self.embeddings, readers=readers)
             self.ingestion = Ingestion(
                 self, Workers(self, home, self.state, config.ingestion, ingester)
             )
+            self.syncs = Syncs(config, home, self.for_principal)
             rebuilds = RebuildTable(self.state)
             replayer = WriteReplayer(self, rebuilds, self._successor, self.ingestion.follow)
             self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io, replayer, here)
@@ -107,6 +110,7 @@ class Stack(ConfiguredProviders):
             self._conversations = whole._conversations
             self.files = whole.files.of(self.principal)
             self.ingestion = whole.ingestion.on(self)
+            self.syncs = whole.syncs
 
     def for_principal(self, principal: Principal) -> Stack:
         """Return a view of this stack for a principal, which shares all its state.
@@ -310,6 +314,7 @@ class Stack(ConfiguredProviders):
 
     async def close(self) -> None:
         """Close every index and provider."""
+        await self.syncs.close()
         await self.ingestion.close()
         await self.rebuilds.close()
         await self._open.close()

@@ -8,8 +8,8 @@ from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import MAIL, TEXT, detected, type_of
 from corral.providers.ingestion.read.formats.mail import split_attachments
+from corral.providers.sources.file_names import left_out
 from corral.server.cli.failures import JSON
-from corral.server.cli.file_names import left_out
 from corral.server.cli.files import (
     BadFileError,
     ReadOptions,

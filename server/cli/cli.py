@@ -27,6 +27,7 @@ from corral.server.cli.jobs import jobs
 from corral.server.cli.keys import keys
 from corral.server.cli.options import EXISTING, OUTPUT, Target, json_option, on_client
 from corral.server.cli.querying import ask, query
+from corral.server.cli.sync import sync
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -277,6 +278,7 @@ def _effective(settings: RunConfig, folder: Path) -> JSON:
     Each provider has its own defaults, and the default model is one that is served.
     """
     from corral.api.provider import Api
+    from corral.providers.sources.registry import check_source
     from corral.providers.stack.configured import ConfiguredProviders
     from corral.providers.stack.registry import check_config
 
@@ -285,6 +287,9 @@ def _effective(settings: RunConfig, folder: Path) -> JSON:
     for api in Api:
         for shown, entry in zip(dumped["providers"][api], settings.providers.of(api), strict=True):
             shown["config"] = check_config(api, entry).model_dump(mode="json")
+    for shown, sync_entry in zip(dumped["sync"], settings.sync, strict=True):
+        spec, config = check_source(sync_entry.source, f"sync.{sync_entry.name}.source")
+        shown["source"] = {"type": spec.name, **config.model_dump(mode="json")}
     return {**dumped, "default_embedding_model": configured.default_model()}
 
 
@@ -335,6 +340,7 @@ for _command in (
     keys,
     export_db,
     import_db,
+    sync,
 ):
     main.add_command(_command)
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +19,20 @@ from corral.providers.ingestion.read.detecting import (
     MAIL,
     NOTEBOOK,
     TEXT,
-    TITLED,
     stated,
     type_in,
     type_of,
 )
+from corral.providers.ingestion.read.encodings import encoding_of
 from corral.providers.ingestion.read.formats.mail import split_attachments
+from corral.providers.sources.documents import file_metadata
+from corral.providers.sources.walking import Selection, walk
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
-from corral.server.cli.file_names import Ignoring, globs, left_out
 
 _AS_BYTES = {*BINARY, NOTEBOOK}
 """Formats to send as bytes; a notebook's JSON holds pictures, which are not part of its text."""
 
 MIB = 1024 * 1024
-_MARKS = (("utf-8-sig", b"\xef\xbb\xbf"), ("utf-16", b"\xff\xfe"), ("utf-16", b"\xfe\xff"))
-_DECLARED = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([\w-]{1,40})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +119,14 @@ class ReadOptions:
     split_on: str | None = None
     records: Columns | None = None
 
+    @property
+    def selection(self) -> Selection:
+        """The files of a folder to take."""
+        return Selection(self.include, self.exclude, self.hidden, self.no_ignore, self.as_text)
+
     def is_text(self, path: Path) -> bool:
         """Return True if `as_text` makes a file plain text."""
-        return any(fnmatch(path.name, pattern) for pattern in self.as_text)
+        return self.selection.is_text(path.name)
 
     def mime_type(self, path: Path) -> str:
         """Return the type of a file by its name, else by its content.
@@ -188,7 +190,7 @@ def collect(
 ) -> list[SourceFile]:
     """Return the files under some paths, by document id; skipped ones go to the report.
 
-    Folders are searched as `_walk` does, for files that Corral reads. A file that is named itself
+    Folders are searched as `walk` does, for files that Corral reads. A file that is named itself
     is taken even when it is hidden, ignored, a link, or left out by its name.
 
     Raises:
@@ -265,10 +267,7 @@ def document_of(
     if mime_type == MAIL:  # Attachments are documents of their own.
         with suppress(InvalidRequest):  # The server says what is wrong with it.
             data, _ = split_attachments(data)
-    metadata: JSON = {"source": file.document_id}  # without the folders of this machine
-    if mime_type not in TITLED:
-        metadata["title"] = file.path.stem if type_of(file.path.name) else file.path.name
-    metadata |= options.metadata
+    metadata = {**file_metadata(file.document_id, mime_type), **options.metadata}
     if options.title is not None:
         metadata["title"] = options.title
     content: str | JSON
@@ -302,7 +301,13 @@ def _files_of(given: Path, report: Report, options: ReadOptions) -> Iterator[Sou
         yield from _wanted(given, given.name, report, options, named=True)
         return
 
-    for path, document_id in _walk(given, options, report):
+    def unreadable(path: str, reason: str) -> None:
+        report.failed.append((path, f"cannot be read: {reason}"))
+
+    def skipped(path: str, reason: str) -> None:
+        report.skipped.append((path, reason))
+
+    for path, document_id in walk(given, options.selection, skipped, unreadable):
         yield from _wanted(path, document_id, report, options, named=False)
 
 
@@ -353,7 +358,11 @@ def decoded(
     Raises:
         BadFileError: It cannot be decoded, or is larger than the server takes.
     """
-    encoding, certain = (options.encoding, True) if options.encoding else _encoding(data, kind)
+    try:
+        guess = (options.encoding, True) if options.encoding else encoding_of(data, kind)
+    except InvalidRequest:
+        raise SkippedFileError("binary") from None
+    encoding, certain = guess
     try:
         text = data.decode(encoding).removeprefix("\ufeff")
     except (UnicodeDecodeError, LookupError):
@@ -367,108 +376,3 @@ def decoded(
     if report is not None and not certain:
         report.notes.append(f"{file.source}: read as {encoding}; --encoding names another")
     return text
-
-
-def _encoding(data: bytes, kind: str) -> tuple[str, bool]:
-    """Return the encoding of a text, and whether that is certain.
-
-    By its mark, as UTF-8, as UTF-16 of which half the bytes are zero, as its HTML declares, and
-    otherwise Windows-1252, as browsers do. Detectors that guess by frequencies took a short Latin-1
-    text for Chinese when they were tried, and are surer of it than they should be.
-    """
-    for name, mark in _MARKS:
-        if data.startswith(mark):
-            return name, True
-    if b"\0" in data:
-        return _wide(data), False
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        declared = _DECLARED.search(data[:2048]) if kind in TITLED else None
-        return (declared[1].decode("ascii"), True) if declared else ("windows-1252", False)
-    return "utf-8", True
-
-
-def _wide(data: bytes) -> str:
-    """Return the byte order of a UTF-16 text.
-
-    Raises:
-        SkippedFileError: It is no UTF-16.
-    """
-    zeros = data[::2].count(0), data[1::2].count(0)
-    if len(data) % 2 == 0 and min(zeros) == 0 and max(zeros) * 6 > len(data):
-        return "utf-16-be" if zeros[0] else "utf-16-le"
-    raise SkippedFileError("binary")
-
-
-# --- which files of a folder ----------------------------------------------------------------------
-
-
-def _walk(folder: Path, options: ReadOptions, report: Report) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a folder that the options select, with their paths relative to it.
-
-    Links to folders, and links that lead out of the folder, are skipped.
-    """
-
-    def unreadable(error: OSError) -> None:
-        report.failed.append((str(error.filename), f"cannot be read: {error.strerror}"))
-
-    choice = _Choice(folder, options)
-    for place, subfolders, names in os.walk(folder, onerror=unreadable):
-        here = Path(place)
-        choice.enter(here)
-        for name in list(subfolders):
-            if reason := choice.refuses(here / name, folder=True):
-                subfolders.remove(name)
-                report.skipped.append(((here / name).as_posix() + "/", reason))
-        for name in filter(lambda name: choice.includes(here / name), names):
-            if reason := choice.refuses(here / name):
-                report.skipped.append(((here / name).as_posix(), reason))
-            else:
-                yield here / name, (here / name).relative_to(folder).as_posix()
-
-
-class _Choice:
-    """Decides about the paths of one folder.
-
-    Args:
-        folder: The folder.
-        options: Which of its files to take.
-    """
-
-    def __init__(self, folder: Path, options: ReadOptions) -> None:
-        self._folder, self._root = folder, Path(os.path.realpath(folder))
-        self._options = options
-        self._include, self._exclude = globs(options.include), globs(options.exclude)
-        self._ignoring = None if options.no_ignore else Ignoring(self._root)
-
-    def enter(self, folder: Path) -> None:
-        """Read the .gitignore of a subfolder."""
-        if self._ignoring:
-            self._ignoring.enter(self._inside(folder))
-
-    def includes(self, path: Path) -> bool:
-        """Return True if a file was asked for."""
-        relative = path.relative_to(self._folder).as_posix()
-        return self._include is None or self._include.match_file(relative)
-
-    def refuses(self, path: Path, *, folder: bool = False) -> str | None:
-        """Return the reason to skip a path, None to take it."""
-        if path.name == ".git":
-            return "hidden"
-        if path.name.startswith(".") and not self._options.hidden:
-            return "hidden; --hidden takes it"
-        inside = Path(os.path.realpath(path)).is_relative_to(self._root)
-        if path.is_symlink() and (folder or not inside):
-            return "link to a folder" if folder else "link out of the folder"
-        relative = path.relative_to(self._folder).as_posix() + "/" * folder
-        if self._exclude and self._exclude.match_file(relative):
-            return "excluded"
-        if self._ignoring and self._ignoring.ignores(self._inside(path), folder=folder):
-            return "ignored by .gitignore; --no-ignore takes it"
-        kind = None if folder or self._options.is_text(path) else left_out(path.name)
-        return f"{kind}; --as-text NAME takes it" if kind else None
-
-    def _inside(self, path: Path) -> Path:
-        """Return a path without links above it."""
-        return self._root / path.relative_to(self._folder)

@@ -94,7 +94,7 @@ def test_a_specs_name_is_its_type_without_the_prefix(provider_type: str, name: s
 def test_the_names_that_others_write_down() -> None:
     """Outside packages and run.yaml files hold these strings; they do not change."""
     assert ENTRY_POINT_GROUP == "corral.providers"
-    assert {api.value for api in Api} == {"vector_io", "embedding", "rerank", "inference"}
+    assert {api.value for api in Api} == {"vector_io", "embedding", "rerank", "inference", "reader"}
 
 
 def test_a_config_refuses_unknown_keys() -> None:

@@ -91,6 +91,8 @@ def requests() -> list[tuple[str, str, Any]]:
         ("POST", f"/v1/vector-dbs/{db}/rebuild/step", {"after": SECRET}),
         ("POST", f"/v1/vector-dbs/{db}/rebuild/switch", None),
         ("POST", f"/v1/vector-dbs/{db}/rebuild/abandon", None),
+        ("POST", f"/v1/vector-dbs/{db}/sync", {"source": SECRET}),
+        ("POST", f"/v1/vector-dbs/{db}/sync/state", {"source": SECRET}),
         ("GET", f"/v1/snapshots/{SECRET}", None),
         ("POST", f"/v1/snapshots?vector_db_id={SECRET}", {SECRET: SECRET}),
         ("GET", "/v1/health", None),

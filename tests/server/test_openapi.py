@@ -19,6 +19,8 @@ ROUTES = {
     "/v1/orphans/remove": {"post"},
     "/v1/vector-dbs/{vector_db_id}/documents": {"get"},
     "/v1/vector-dbs/{vector_db_id}/documents/{document_id}": {"get", "delete", "patch"},
+    "/v1/vector-dbs/{vector_db_id}/sync": {"post"},
+    "/v1/vector-dbs/{vector_db_id}/sync/state": {"post"},
     "/v1/vector-dbs/{vector_db_id}/copy": {"post"},
     "/v1/vector-dbs/{vector_db_id}/copy/verify": {"post"},
     "/v1/snapshots": {"post"},

@@ -152,7 +152,13 @@ def stated(data: bytes, named: str) -> str:
 
 
 def type_in(path: Path) -> str:
-    """Return the MIME type of a file whose name says nothing, by its content.
+    """Return the MIME type of a file whose name says nothing, as `type_in_file` does."""
+    with path.open("rb") as file:
+        return type_in_file(file)
+
+
+def type_in_file(file: IO[bytes]) -> str:
+    """Return the MIME type of an open file by its content.
 
     Reads the beginning of the file, also inside of gzip, bzip2 or xz, and of an archive the names
     in it.
@@ -161,13 +167,12 @@ def type_in(path: Path) -> str:
         InvalidRequest: It is of a kind that cannot be read, a private key, or damaged.
         OSError: It cannot be opened.
     """
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
-        if head.startswith(_ARCHIVE):
-            return _packed(file, "")
-        if compression.is_compressed(head):
-            file.seek(0)
-            head = compression.beginning(file, _HEAD)
+    head = file.read(_HEAD)
+    if head.startswith(_ARCHIVE):
+        return _packed(file, "")
+    if compression.is_compressed(head):
+        file.seek(0)
+        head = compression.beginning(file, _HEAD)
     if head.startswith(_ARCHIVE):
         raise unsupported("The file is a compressed archive")
     if head.startswith(COMPOUND_FILE):

@@ -42,11 +42,19 @@ class Fetched:
         data: The body.
         content_type: The Content-Type header as sent, or None.
         url: The final URL, after redirects.
+        etag: The ETag of the response, or None.
+        not_modified: True if the response has the ETag that the request named; `data` is empty.
     """
 
     data: bytes
     content_type: str | None
     url: str
+    etag: str | None = None
+    not_modified: bool = False
+
+
+class PageGone(InvalidRequest):
+    """The host has no such page (404 or 410)."""
 
 
 def is_public(address: IPAddress) -> bool:
@@ -101,10 +109,14 @@ class Fetcher:
         self._resolve = resolver
         self._transport = transport
 
-    async def fetch(self, uri: str) -> Fetched:
+    async def fetch(self, uri: str, etag: str | None = None) -> Fetched:
         """Return the response of a URL.
 
+        Args:
+            etag: ETag of an earlier response; the body is not sent again if it still holds.
+
         Raises:
+            PageGone: There is no such page.
             InvalidRequest: The URL, or one that it redirects to, is not allowed or not found, or
                 the answer is too large.
             Unavailable: The host cannot be reached or has an error of its own.
@@ -119,7 +131,7 @@ class Fetcher:
         )
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._follow(transport, url)
+                return await self._follow(transport, url, etag)
         except (TimeoutError, httpx.TimeoutException):
             raise ProviderTimeout(
                 f"{url.host} did not answer within {self._timeout:g} s."
@@ -130,21 +142,29 @@ class Fetcher:
             if self._transport is None:
                 await transport.aclose()
 
-    async def _follow(self, transport: httpx.AsyncBaseTransport, url: httpx.URL) -> Fetched:
+    async def _follow(
+        self, transport: httpx.AsyncBaseTransport, url: httpx.URL, etag: str | None
+    ) -> Fetched:
         for _ in range(MAX_REDIRECTS + 1):
-            response = await self._get(transport, url)
+            response = await self._get(transport, url, etag)
             try:
-                location = response.headers.get("location")
+                if etag and response.status_code == 304:
+                    return Fetched(b"", None, str(url), etag, not_modified=True)
+                headers = response.headers
+                location = headers.get("location")
                 if not (300 <= response.status_code < 400 and location):
                     body = await self._body(response, url)
-                    return Fetched(body, response.headers.get("content-type"), str(url))
+                    sent = headers.get("content-type"), str(url), headers.get("etag")
+                    return Fetched(body, *sent)
             finally:
                 await response.aclose()
             url = _parse(location, base=url)
             self._check_host(url)
         raise _refused(f"More than {MAX_REDIRECTS} redirects.", "Name the final address.")
 
-    async def _get(self, transport: httpx.AsyncBaseTransport, url: httpx.URL) -> httpx.Response:
+    async def _get(
+        self, transport: httpx.AsyncBaseTransport, url: httpx.URL, etag: str | None
+    ) -> httpx.Response:
         """Send a GET to the first checked address that takes a connection."""
         for address in await self._addresses(url):
             request = httpx.Request(
@@ -154,6 +174,7 @@ class Fetcher:
                     "host": url.netloc.decode("ascii"),
                     "accept-encoding": "identity",  # a small body cannot unpack to a large one
                     "user-agent": "corral",
+                    **({"if-none-match": etag} if etag else {}),
                 },
                 extensions={
                     "sni_hostname": url.raw_host.decode("ascii"),
@@ -183,6 +204,9 @@ class Fetcher:
         status = response.status_code
         if status >= 500 or status == 429:
             raise Unavailable(f"{url.host} answered with status {status}.")
+        if status in {404, 410}:
+            message = f"{url.host} answered with status {status}."
+            raise PageGone(message, hint="Check the address.", field="content.uri")
         if status != 200:
             raise _refused(f"{url.host} answered with status {status}.", "Check the address.")
         if response.headers.get("content-encoding", "identity").lower() != "identity":

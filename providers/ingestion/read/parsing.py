@@ -138,14 +138,14 @@ def parse(
             named = "" if named in compression.MIME_TYPES else named
         kind = detected(content, named, charset)
         if kind in _OF_BYTES:
-            return _document(_OF_BYTES[kind](content, limits), limits)
+            return document_of(_OF_BYTES[kind](content, limits), limits)
     else:
         kind = named or TEXT
         if kind in _OF_BYTES:
             raise _text_for(kind)
     if kind == MAIL:
         data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
-        return _document(mail.read(data), limits)
+        return document_of(mail.read(data), limits)
     if not is_textual(kind):
         raise unsupported(f"The MIME type {kind!r} is not supported")
     return _textual(content if isinstance(content, str) else decode(content, charset), kind, limits)
@@ -183,11 +183,11 @@ def parse_file(path: str, mime_type: str | None, limits: DocumentLimits) -> Pars
 
 def _textual(text: str, kind: str, limits: DocumentLimits) -> ParsedDocument:
     if kind == HTML:
-        return _document(html.read(text), limits)
+        return document_of(html.read(text), limits)
     if kind == NOTEBOOK:
-        return _document(notebook.read(text), limits)
+        return document_of(notebook.read(text), limits)
     if kind in {CSV, TSV}:
-        return _document(rows.read_csv(_trimmed(text), limits), limits)
+        return document_of(rows.read_csv(_trimmed(text), limits), limits)
     text = _checked(_trimmed(rows.read_json(text) if kind == JSON else text), limits)
     if kind in SUBTITLES:
         words, times = subtitles.read(text)
@@ -207,7 +207,12 @@ def _lined(text: str, kind: str) -> ParsedDocument:
     return ParsedDocument(text, True, title, (), (), headings, True, front)
 
 
-def _document(read: Readable, limits: DocumentLimits) -> ParsedDocument:
+def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
+    """Return the document of a reader's answer.
+
+    Raises:
+        InvalidRequest: It has more characters than the limits allow, or no text.
+    """
     text, starts = _paged(read.pages)
     _checked(text, limits)
     headings = tuple(markdown_headings(text)) if read.markdown else ()

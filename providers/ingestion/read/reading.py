@@ -19,7 +19,7 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -30,8 +30,21 @@ from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.concurrency import ThreadPool
 from corral.providers.ingestion.read.compression import is_compressed
 from corral.providers.ingestion.read.detecting import detected, type_of
-from corral.providers.ingestion.read.mime_types import is_plain_text, split_mime_type
-from corral.providers.ingestion.read.parsing import ParsedDocument, parse
+from corral.providers.ingestion.read.external import (
+    MIB,
+    Chosen,
+    ExternalReader,
+    chosen,
+    named_type,
+    reader_for,
+)
+from corral.providers.ingestion.read.mime_types import (
+    chosen_type,
+    decode_data_uri,
+    is_plain_text,
+    split_mime_type,
+)
+from corral.providers.ingestion.read.parsing import ParsedDocument, document_of, parse
 from corral.providers.ingestion.read.reading_process import receive, send
 from corral.providers.ingestion.split.headings import Heading
 
@@ -55,9 +68,11 @@ class Reader:
 
     Args:
         settings: How many at a time, and the limits of each.
+        external: Readers of `providers.reader`, for the types that they are configured for.
     """
 
-    def __init__(self, settings: RagSettings) -> None:
+    def __init__(self, settings: RagSettings, external: Sequence[ExternalReader] = ()) -> None:
+        self._external = external
         self._limits = settings.document_limits
         self._threads = ThreadPool("reading", None, max_threads=settings.max_concurrent_readings)
         self._idle: deque[_Child] = deque()
@@ -72,13 +87,23 @@ class Reader:
         Raises:
             InvalidRequest: As `parse`, or it takes more time or memory than the limits allow.
             MissingDependency: The package that reads this type is not installed.
+            ProviderError: A configured reader failed.
         """
+        if self._external:
+            choice = await self.run(chosen, self._external, content, mime_type)
+            if choice:
+                return await self._read_externally(choice)
         if isinstance(content, str) and len(content) <= SHORT_TEXT and is_plain_text(mime_type):
             return await self.run(parse, content, mime_type, self._limits)
         return await self.run(self._in_child, content, mime_type)
 
     async def read_data_uri(self, uri: str, mime_type: str | None) -> ParsedDocument:
         """Return the text of the document in a `data:` URI, as `read` does."""
+        if self._external:
+            data, stated = await self.run(decode_data_uri, uri)
+            choice = await self.run(chosen, self._external, data, chosen_type(mime_type, stated))
+            if choice:
+                return await self._read_externally(choice)
         return await self.run(self._in_child, uri, mime_type, "data_uri")
 
     async def read_file(self, path: Path, filename: str, charset: str = "") -> ParsedDocument:
@@ -89,6 +114,10 @@ class Reader:
             filename: Its name: a hint for what its bytes leave open.
             charset: Of its text; "" for what its bytes say.
         """
+        if self._external:
+            choice = await self.run(self._chosen_for_file, path, named_type(filename))
+            if choice:
+                return await self._read_externally(choice)
         named = type_of(filename) or ""
         return await self.run(
             self._read_file, path, f"{named};charset={charset}" if charset else named
@@ -102,6 +131,22 @@ class Reader:
             ):
                 return parse(content, named, self._limits)
         return self._in_child(str(path), named, "file")
+
+    async def _read_externally(self, choice: Chosen) -> ParsedDocument:
+        answer = await choice.reader.read(choice.data, choice.mime_type, self._limits)
+        return await self.run(document_of, answer, self._limits)
+
+    def _chosen_for_file(self, path: Path, named: str) -> Chosen | None:
+        """Return the reader of a file; a file too large for every reader is not loaded.
+
+        Raises:
+            TooLarge: Its name has a type that only a reader takes, which refuses its size.
+        """
+        if path.stat().st_size > max(each.config.max_mib for each in self._external) * MIB:
+            if reader := reader_for(self._external, named):
+                raise reader.too_large()
+            return None
+        return chosen(self._external, path.read_bytes(), named)
 
     def _in_child(
         self, content: str | bytes, mime_type: str | None, form: str = "content"

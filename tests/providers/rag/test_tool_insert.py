@@ -183,7 +183,7 @@ async def test_a_fetched_document_remembers_its_source() -> None:
     """The type is the server's, the source is the URI that was asked for."""
 
     class Canned(Fetcher):
-        async def fetch(self, uri: str) -> Fetched:
+        async def fetch(self, uri: str, etag: str | None = None) -> Fetched:
             return Fetched("# Käse".encode("latin-1"), "text/plain; charset=latin-1", uri)
 
     library = FakeLibrary()

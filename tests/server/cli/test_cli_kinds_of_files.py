@@ -14,7 +14,7 @@ import pytest
 from click.testing import Result
 
 from corral.providers.ingestion.read.detecting import DOCX, HTML, MAIL, MARKDOWN, PDF, TEXT
-from corral.server.cli.file_names import left_out
+from corral.providers.sources.file_names import left_out
 from corral.server.cli.files import (
     BadFileError,
     ReadOptions,

@@ -5,35 +5,16 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from corral.api.errors import InvalidRequest, MissingDependency
+from corral.api.reader import Readable as Readable  # noqa: PLC0414 - readers import it from here
 
 INSTALL = "pip install 'corral-rag[documents]'"
 
 T = TypeVar("T")
 
 _STRUCTURE = re.compile(r"^( {0,3})(?=#{1,6}(?:\s|$)|(?:=+|-+)\s*$|`{3}|~{3})", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Readable:
-    """The content of a file.
-
-    Attributes:
-        pages: The text of each page, "" for an empty page; a single text if there are no pages.
-        paged: True if the pages are the file's own.
-        markdown: True if the texts are Markdown.
-        title: The title that the file declares, or None.
-        unread: Parts that were not read, such as "2 pictures".
-    """
-
-    pages: Sequence[str]
-    paged: bool = False
-    markdown: bool = True
-    title: str | None = None
-    unread: tuple[str, ...] = ()
 
 
 def package(module: str, distribution: str, kind: str) -> Any:

@@ -1,4 +1,4 @@
-"""Files that `corral ingest` leaves out of a folder: by their names, and as .gitignore says."""
+"""Names of files that are left out of a folder, and what .gitignore says."""
 
 from __future__ import annotations
 

@@ -1,0 +1,31 @@
+"""The answer of a reader, which turns a file into text, and the types that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """The content of a file.
+
+    Attributes:
+        pages: The text of each page, "" for an empty page; a single text if there are no pages.
+        paged: True if the pages are the file's own.
+        markdown: True if the texts are Markdown.
+        title: The title that the file declares, or None.
+        unread: Parts that were not read, such as "2 pictures".
+    """
+
+    pages: Sequence[str]
+    paged: bool = False
+    markdown: bool = True
+    title: str | None = None
+    unread: tuple[str, ...] = ()
+
+
+def takes(patterns: Iterable[str], mime_type: str) -> bool:
+    """Return True if a MIME type matches one of some patterns, such as `image/*`."""
+    return any(fnmatchcase(mime_type, each) for each in patterns)

@@ -1,0 +1,18 @@
+"""Settings of remote::docling-serve."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from corral.providers.reader.service import ServiceReaderConfig
+
+
+class DoclingServeConfig(ServiceReaderConfig):
+    """The service, and what it is told.
+
+    Attributes:
+        api_key: Sent as `X-Api-Key`. Default: none.
+        options: Fields of Docling Serve's form, such as `{do_ocr: true, ocr_lang: [de, en]}`.
+    """
+
+    options: dict[str, str | bool | int | float | list[str]] = Field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Sources: folders, object stores, git repositories, web sites and feeds, kept in step."""

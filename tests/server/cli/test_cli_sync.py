@@ -1,0 +1,88 @@
+"""`corral sync`: a source in run.yaml or named by the command, in process and over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import Result
+
+from corral.server.cli.failures import CommandError
+from corral.server.cli.sync import source_settings
+
+from .stored_documents import stored
+
+Corral = Callable[..., Result]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Make a folder with two documents."""
+    made = tmp_path / "notes"
+    made.mkdir()
+    (made / "lion.md").write_text("# Lion\n\nIt sleeps.")
+    (made / "zebra.txt").write_text("It runs.")
+    return made
+
+
+def test_a_folder_that_the_command_names(corral: Corral, folder: Path) -> None:
+    """The vector DB follows the folder; the summary counts, and failures are the exit code."""
+    corral("dbs", "create", "farm")
+    done = corral("sync", "farm", folder)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("farm: 2 documents stored, 0 deleted, 0 unchanged")
+    (folder / "lion.md").unlink()
+    (folder / "bad.pdf").write_text("%PDF-1.4 broken")
+    done = corral("sync", "farm", folder, "--json")
+    assert done.exit_code == 1
+    shown = json.loads(done.stdout)
+    assert [shown[name] for name in ("stored", "deleted", "unchanged", "failed")] == [0, 1, 1, 1]
+    assert shown["failures"][0]["name"] == "bad.pdf"
+    assert list(map(str, stored(corral)["document_ids"])) == ["zebra.txt"]
+
+
+def test_a_sync_of_run_yaml(corral: Corral, folder: Path, home: Path) -> None:
+    """Its name is the source, its settings hold, and a token is masked by `corral config show`."""
+    entry = {
+        "name": "notes",
+        "vector_db_id": "farm",
+        "prefix": "n/",
+        "source": {"type": "folder", "path": str(folder)},
+    }
+    secret = {"type": "git", "url": "https://example.org/x.git", "token": "very-secret"}
+    syncs = [entry, {"name": "code", "vector_db_id": "farm", "source": secret}]
+    with (home / "run.yaml").open("a") as file:
+        file.write(yaml.safe_dump({"sync": syncs}))
+    corral("dbs", "create", "farm")
+    done = corral("sync", "farm", "notes")
+    assert done.exit_code == 0, done.output
+    assert sorted(map(str, stored(corral)["document_ids"])) == ["n/lion.md", "n/zebra.txt"]
+    shown = corral("config", "show")
+    assert shown.exit_code == 0, shown.output
+    assert "very-secret" not in shown.output
+    assert "https://example.org/x.git" in shown.output
+    assert corral("sync", "farm", "notes", "--prefix", "x/").exit_code == 2
+    corral("dbs", "create", "other")
+    assert "has no source 'notes'" in corral("sync", "other", "notes").output
+
+
+def test_what_is_no_source(corral: Corral, tmp_path: Path) -> None:
+    """A typo, and a vector DB that does not exist, change nothing and say what to do."""
+    assert "git+URL" in corral("sync", "farm", tmp_path / "nowhere").output
+    (tmp_path / "empty").mkdir()
+    done = corral("sync", "farm", tmp_path / "empty")
+    assert done.exit_code
+    assert "farm" in done.output
+
+
+def test_forms_of_a_source() -> None:
+    """Each address has its type."""
+    assert source_settings("s3://bucket/x") == {"type": "objects", "url": "s3://bucket/x"}
+    assert source_settings("git+ssh://git@host/x") == {"type": "git", "url": "ssh://git@host/x"}
+    assert source_settings("feed+https://h/f")["type"] == "feed"
+    assert source_settings("https://h/")["type"] == "site"
+    with pytest.raises(CommandError):
+        source_settings("ftp://h/")
