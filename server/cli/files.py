@@ -17,8 +17,8 @@ from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
     BINARY,
+    CONTAINERS,
     HTML,
-    MAIL,
     NOTEBOOK,
     TEXT,
     TITLED,
@@ -26,11 +26,11 @@ from corral.providers.ingestion.read.detecting import (
     type_in,
     type_of,
 )
-from corral.providers.ingestion.read.formats.mail import split_attachments
+from corral.providers.ingestion.read.excluded import excluded
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
-from corral.server.cli.file_names import Ignoring, globs, left_out
+from corral.server.cli.file_names import Ignoring, globs
 
-_AS_BYTES = {*BINARY, NOTEBOOK}
+_AS_BYTES = {*BINARY, *CONTAINERS, NOTEBOOK}
 """Formats to send as bytes; a notebook's JSON holds pictures, which are not part of its text."""
 
 MIB = 1024 * 1024
@@ -248,23 +248,9 @@ def read_document(
     except InvalidRequest as error:
         raise BadFileError(f"{error.message} {error.hint}") from None
     _check_size(len(data), file, options)
-    return document_of(file, data, options, report)
-
-
-def document_of(
-    file: SourceFile, data: bytes, options: ReadOptions, report: Report | None = None
-) -> JSON:
-    """Return the content of a file as `read_document` does.
-
-    Raises:
-        SkippedFileError, BadFileError: As `read_document` says.
-    """
     if not data.strip():
         raise SkippedFileError("empty")
     mime_type = _kind(file, data, options)
-    if mime_type == MAIL:  # Attachments are documents of their own.
-        with suppress(InvalidRequest):  # The server says what is wrong with it.
-            data, _ = split_attachments(data)
     metadata: JSON = {"source": file.document_id}  # without the folders of this machine
     if mime_type not in TITLED:
         metadata["title"] = file.path.stem if type_of(file.path.name) else file.path.name
@@ -466,7 +452,7 @@ class _Choice:
             return "excluded"
         if self._ignoring and self._ignoring.ignores(self._inside(path), folder=folder):
             return "ignored by .gitignore; --no-ignore takes it"
-        kind = None if folder or self._options.is_text(path) else left_out(path.name)
+        kind = None if folder or self._options.is_text(path) else excluded(path.name)
         return f"{kind}; --as-text NAME takes it" if kind else None
 
     def _inside(self, path: Path) -> Path:

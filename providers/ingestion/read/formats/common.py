@@ -27,6 +27,7 @@ class Readable:
         markdown: True if the texts are Markdown.
         title: The title that the file declares, or None.
         unread: Parts that were not read, such as "2 pictures".
+        parts: Names of the documents in a container, for `containers.py`; None for others.
     """
 
     pages: Sequence[str]
@@ -34,6 +35,7 @@ class Readable:
     markdown: bool = True
     title: str | None = None
     unread: tuple[str, ...] = ()
+    parts: tuple[str, ...] | None = None
 
 
 def package(module: str, distribution: str, kind: str) -> Any:

@@ -121,7 +121,7 @@ def _row_tags(archive: zipfile.ZipFile, part: str) -> Iterator[bytes]:
 
 
 def _layout(cells: Sequence[tuple[bytes, bytes]], codes: dict[str, str]) -> Sequence[Shower | None]:
-    """Return what shows the numbers of a row, in the order of columns."""
+    """Return the functions that show the numbers of a row, in the order of columns."""
     layout: dict[int, Shower] = {}
     column = -1
     for place, style in cells:
@@ -171,7 +171,7 @@ def shown(value: float, code: str) -> str | None:
 
 @lru_cache(maxsize=1024)
 def shower(code: str) -> Shower:
-    """Return what shows numbers in a format.
+    """Return a function that shows numbers in a format.
 
     Formatting a float takes a fifth of the time that a decimal takes, but is not exact near the
     middle between two results.
