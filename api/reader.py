@@ -17,6 +17,7 @@ class Readable:
         markdown: True if the texts are Markdown.
         title: The title that the file declares, or None.
         unread: Parts that were not read, such as "2 pictures".
+        parts: Names of the documents in a container, for Corral's own readers; None for others.
     """
 
     pages: Sequence[str]
@@ -24,6 +25,7 @@ class Readable:
     markdown: bool = True
     title: str | None = None
     unread: tuple[str, ...] = ()
+    parts: tuple[str, ...] | None = None
 
 
 def takes(patterns: Iterable[str], mime_type: str) -> bool:

@@ -25,6 +25,9 @@ class DocumentLimits:
 
     max_pages: int = _limit(2000, "Pages of a PDF.", ge=1)
     max_paragraphs: int = _limit(100_000, "Paragraphs and table cells of a Word file.", ge=1)
+    max_parts: int = _limit(
+        1000, "Documents in a mail or an archive, also in the archives in it.", ge=1
+    )
     max_characters: int = _limit(32_000_000, "Characters of the text.", ge=1)
     max_seconds: float = _limit(30, "Time to read it.", gt=0)
     max_memory_mib: int = _limit(

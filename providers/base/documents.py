@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from corral.api.checks import MAX_K
 from corral.api.chunks import Chunk
 from corral.api.documents import READ_CHUNKS, DocumentCount
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import NotFound
+from corral.api.filters import MAX_VALUES
 from corral.api.principal import UNRESTRICTED
 from corral.api.scope import Scope
+from corral.api.vector_dbs import SearchMode
 from corral.providers.base.document_names import title_of
 
 _OF_EACH_CHUNK = ("document_id", "token_count", "metadata_token_count")
-_RESERVED = frozenset({*_OF_EACH_CHUNK, "file_id", "filename"})
+_RESERVED = frozenset({*_OF_EACH_CHUNK, "file_id", "filename", "part_of", "parts"})
 """Metadata keys that ingestion writes into each chunk; attributes cannot change them."""
 
 
@@ -131,22 +136,60 @@ async def read_document(
     return StoredDocument(len(chunks), metadata, chunks[page.offset : page.offset + page.limit])
 
 
+async def parts_of(index: EmbeddingIndex, document_id: str) -> list[str]:
+    """Return the ids of the documents in a container, such as a mail's attachments, ascending.
+
+    Their ids begin with its id, and `part_of` in their metadata is its id.
+    """
+    ids = await index.document_chunk_ids(document_id)
+    first = await index.get_chunks(ids[:1]) if ids else []
+    if not first or "parts" not in first[0].metadata:
+        return []
+    any_direction = np.eye(1, index.vector_db.embedding_dimension, dtype=np.float32)[0]
+    parts: set[str] = set()
+    while True:
+        filters = {"type": "and", "filters": [_part_of(document_id), *_others(sorted(parts))]}
+        page = await index.query(any_direction, k=MAX_K, mode=SearchMode.VECTOR, filters=filters)
+        new = {hit.chunk.document_id or "" for hit in page.hits} - parts
+        if not new:
+            return sorted(each for each in parts if each.startswith(f"{document_id}/"))
+        parts |= new
+
+
+def _part_of(document_id: str) -> dict[str, Any]:
+    return {"type": "eq", "key": "part_of", "value": document_id}
+
+
+def _others(document_ids: Sequence[str]) -> Iterator[dict[str, Any]]:
+    for start in range(0, len(document_ids), MAX_VALUES):
+        values = document_ids[start : start + MAX_VALUES]
+        yield {"type": "nin", "key": "document_id", "value": values}
+
+
 async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
-    """Delete a document in one write and return its number of chunks; 0 if it is unknown."""
+    """Delete a document and those in it in one write; return the number of its own chunks.
+
+    It is 0 if the document is unknown; then nothing is deleted.
+    """
     ids = await index.document_chunk_ids(document_id)
     if ids:
-        await index.add_chunks([], replace_documents=[document_id])
+        parts = await parts_of(index, document_id)
+        await index.add_chunks([], replace_documents=[document_id, *parts])
     return len(ids)
 
 
 async def change_acl(index: EmbeddingIndex, document_id: str, acl: Sequence[str] | None) -> int:
-    """Give a document's chunks another acl in one write; return their number, 0 if unknown.
+    """Give a document and those in it another acl in one write; return the number of chunks.
+
+    It is 0 if the document is unknown.
 
     Args:
         index: The principal's view; only visible chunks are changed.
         acl: Tokens; None for the vector DB's default.
     """
-    return await index.set_acl(await index.document_chunk_ids(document_id), acl)
+    named = [document_id, *await parts_of(index, document_id)]
+    chunk_ids = [chunk_id for each in named for chunk_id in await index.document_chunk_ids(each)]
+    return await index.set_acl(chunk_ids, acl)
 
 
 async def change_attributes(
@@ -154,7 +197,7 @@ async def change_attributes(
 ) -> int:
     """Replace the attributes of a document's chunks in one write; return the number of chunks.
 
-    Texts and embeddings do not change.
+    Then those of the documents in it. Texts and embeddings do not change.
     """
 
     def changed(chunk: Chunk) -> Chunk:
@@ -162,7 +205,8 @@ async def change_attributes(
         reserved = {k: v for k, v in kept.items() if k in _RESERVED}
         return chunk.model_copy(update={"metadata": {**kept, **new, **reserved}})
 
-    return await index.change_document(document_id, changed)
+    parts = await parts_of(index, document_id)
+    return sum([await index.change_document(each, changed) for each in (document_id, *parts)])
 
 
 def acls_of(chunks: Iterable[Chunk], default: Sequence[str]) -> dict[str, set[str]]:

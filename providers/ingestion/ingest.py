@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,11 @@ from corral.api.library import Library
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.config import Limits, RagSettings
+from corral.providers.base.documents import parts_of
 from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.ingestion.document_state import unchanged
+from corral.providers.ingestion.parts import Text, with_parts
+from corral.providers.ingestion.read.detecting import type_of
 from corral.providers.ingestion.read.external import ExternalReader
 from corral.providers.ingestion.read.fetching import Fetcher
 from corral.providers.ingestion.read.mime_types import chosen_type, served_type
@@ -34,6 +38,9 @@ from corral.providers.ingestion.read.reading import Reader
 from corral.providers.ingestion.split.budget import Window
 from corral.providers.ingestion.split.chunking import Sizes, each_chunk, unread, window_of
 from corral.providers.ingestion.storing import EMBED_BATCH, all_cleaned, embed
+
+Content = str | bytes | Path | URL
+"""A document as it came: text, bytes, a file or a `data:` URI."""
 
 JOB_BATCH = 64
 """Batch size of a job's embedding: about half a second on a laptop, for frequent progress."""
@@ -48,12 +55,14 @@ class InsertReport:
         unchanged: Ids of the documents that were skipped as unchanged.
         unread: By document id, the parts that could not be read.
         notes: Messages for the caller, such as that chunks are longer than the model's window.
+        containers: Ids of the documents that may hold others, such as mails.
     """
 
     chunks: dict[str, int] = field(default_factory=dict)
     unchanged: list[str] = field(default_factory=list)
     unread: dict[str, tuple[str, ...]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    containers: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +130,7 @@ class Ingester:
         self._limits = limits or Limits()
         self._cache = cache
         self._metadata_cost = metadata_cost
+        self._document_limits = settings.document_limits
         self._fetcher = fetcher or Fetcher(settings)
         self.reader = Reader(settings, readers)
 
@@ -175,7 +185,7 @@ class Ingester:
         if report.chunks:
             index = await library.index(vector_db_id)
             now = await self.splitting(library, index.vector_db, *sizes)  # a rebuild may have ended
-            await self._embed_and_store(index, chunks, now, list(report.chunks))
+            await self._embed_and_store(index, chunks, now, report)
         report.notes.extend(await self.notes(chunks, how))
         return report
 
@@ -223,14 +233,39 @@ class Ingester:
             InvalidRequest: It is unreadable, of an unsupported type, or its address is not allowed.
             MissingDependency: The package that reads it is not installed.
         """
-        if not isinstance(document.content, URL):
-            return await self.reader.read(document.content, document.mime_type)
-        uri = document.content.uri
-        if uri[:5].lower() == "data:":
-            return await self.reader.read_data_uri(uri, document.mime_type)
-        fetched = await self._fetcher.fetch(uri)
-        found = served_type(fetched.url, fetched.content_type)
-        return await self.reader.read(fetched.data, chosen_type(document.mime_type, found))
+        return (await self._read(document))[0]
+
+    async def read_all(self, document: RAGDocument) -> list[Text]:
+        """Return a document and those in it, such as the attachments of a mail, with their texts.
+
+        Raises:
+            InvalidRequest, MissingDependency: As `read` and `with_parts` say.
+        """
+        parsed, content, mime_type = await self._read(document)
+        return await self._with_parts((document, parsed), content, mime_type)
+
+    async def read_file(
+        self, document: RAGDocument, path: Path, filename: str, charset: str = ""
+    ) -> list[Text]:
+        """Return an uploaded file and the documents in it, as `read_all` does."""
+        parsed = await self.reader.read_file(path, filename, charset)
+        return await self._with_parts((document, parsed), path, type_of(filename))
+
+    async def _with_parts(self, text: Text, content: Content, mime_type: str | None) -> list[Text]:
+        if not text[1].parts:
+            return [text]
+        return await with_parts(self.reader, text, content, mime_type, self._document_limits)
+
+    async def _read(self, document: RAGDocument) -> tuple[ParsedDocument, Content, str | None]:
+        """Return the text of a document, its content and type."""
+        content, mime_type = document.content, document.mime_type
+        if not isinstance(content, URL):
+            return await self.reader.read(content, mime_type), content, mime_type
+        if content.uri[:5].lower() == "data:":
+            return await self.reader.read_data_uri(content.uri, mime_type), content, mime_type
+        fetched = await self._fetcher.fetch(content.uri)
+        kind = chosen_type(mime_type, served_type(fetched.url, fetched.content_type))
+        return await self.reader.read(fetched.data, kind), fetched.data, kind
 
     def chunks(
         self,
@@ -279,20 +314,26 @@ class Ingester:
         chunks: Sequence[Chunk],
         rows: list[NDArray[np.float32]],
         document_ids: Sequence[str],
+        containers: Sequence[str],
     ) -> None:
         """Store all chunks of documents in one write, replacing their stored chunks.
+
+        Documents that are no longer in a stored container are deleted in the same write.
 
         Args:
             rows: The embeddings of the chunks in parts, in order; the list is emptied, so that
                 memory has only one copy of them.
             document_ids: Ids of the documents to replace.
+            containers: Ids of the documents that may hold others.
 
         Raises:
             ProviderError: The backend failed; nothing was stored.
         """
         # Keep no reference to the embeddings, so that the index can free them after its copy.
         dimension = index.vector_db.embedding_dimension
-        await index.add_chunks(chunks, _joined(rows, dimension), replace_documents=document_ids)
+        stored = {each: await parts_of(index, each) for each in containers}
+        replaced = dict.fromkeys([*document_ids, *chain.from_iterable(stored.values())])
+        await index.add_chunks(chunks, _joined(rows, dimension), replace_documents=list(replaced))
 
     async def notes(self, chunks: Sequence[Chunk], how: Splitting) -> list[str]:
         """Return messages for the sender, such as that chunks exceed the model's window."""
@@ -317,19 +358,25 @@ class Ingester:
         self, number: int, document: RAGDocument, how: Splitting, report: InsertReport, before: int
     ) -> list[Chunk]:
         """Split a document and add its chunk count to the report."""
-        parsed = await self._parse(number, document)
-        if parsed.unread:
-            report.unread[document.document_id] = parsed.unread
-        most = self._limits.max_chunks_per_insert - before
-        made: list[Chunk] = await self.reader.run(list, self.chunks(document, parsed, how, most))
-        report.chunks[document.document_id] = len(made)
-        self._check_chunks(before + len(made))
+        made: list[Chunk] = []
+        for each, parsed in await self._parse(number, document):
+            if each.document_id in report.chunks:
+                raise _repeated(each.document_id, number)
+            if parsed.unread:
+                report.unread.setdefault(document.document_id, parsed.unread)
+            if parsed.parts is not None:
+                report.containers.append(each.document_id)
+            most = self._limits.max_chunks_per_insert - before - len(made)
+            own: list[Chunk] = await self.reader.run(list, self.chunks(each, parsed, how, most))
+            report.chunks[each.document_id] = len(own)
+            made += own
+            self._check_chunks(before + len(made))
         return made
 
-    async def _parse(self, number: int, document: RAGDocument) -> ParsedDocument:
-        """Return a document's text; errors name the document."""
+    async def _parse(self, number: int, document: RAGDocument) -> list[Text]:
+        """Return the texts of a document and of those in it; errors name the document."""
         try:
-            return await self.read(document)
+            return await self.read_all(document)
         except InvalidRequest as error:
             raise InvalidRequest(
                 f"Document {document.document_id!r}: {error.message}",
@@ -342,7 +389,7 @@ class Ingester:
         index: EmbeddingIndex,
         chunks: Sequence[Chunk],
         how: Splitting,
-        document_ids: Sequence[str],
+        report: InsertReport,
     ) -> None:
         cleaned: list[Chunk] = []
         rows: list[NDArray[np.float32]] = []
@@ -350,7 +397,7 @@ class Ingester:
             async for some in coming:
                 cleaned += some.chunks
                 rows.append(some.embeddings)
-        await self.store(index, cleaned, rows, document_ids)
+        await self.store(index, cleaned, rows, list(report.chunks), report.containers)
 
     def _check_documents(self, documents: Sequence[RAGDocument]) -> None:
         if not documents:
@@ -365,11 +412,7 @@ class Ingester:
         seen: set[str] = set()
         for number, document in enumerate(documents):
             if document.document_id in seen:
-                raise InvalidRequest(
-                    f"Document {document.document_id!r} is in the request twice.",
-                    hint="Send one version of it.",
-                    field=f"documents[{number}].document_id",
-                )
+                raise _repeated(document.document_id, number)
             seen.add(document.document_id)
 
     def _check_chunks(self, count: int) -> None:
@@ -381,6 +424,14 @@ class Ingester:
                 "server.limits.max_chunks_per_insert.",
                 field="documents",
             )
+
+
+def _repeated(document_id: str, number: int) -> InvalidRequest:
+    return InvalidRequest(
+        f"Document {document_id!r} is in the request twice.",
+        hint="Send one version of it.",
+        field=f"documents[{number}].document_id",
+    )
 
 
 def _joined(rows: list[NDArray[np.float32]], dimension: int) -> NDArray[np.float32]:

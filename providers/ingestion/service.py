@@ -97,7 +97,7 @@ class Ingestion:
         return await self._workers.sweep()
 
     async def text_of(self, source: str | StoredFile) -> str:
-        """Return the text of a document, as ingestion would read it.
+        """Return the text of a document, as ingestion would read it, and of those in it.
 
         Args:
             source: Its address, which may be a `data:` URI, or an uploaded file.
@@ -109,9 +109,13 @@ class Ingestion:
         ingester = self._workers.ingester
         if isinstance(source, str):
             document = RAGDocument(document_id="input", content=URL(uri=source))
-            return (await ingester.read(document)).text
-        async with self._library.files.local(source) as path:
-            return (await ingester.reader.read_file(path, source.filename, source.charset)).text
+            texts = await ingester.read_all(document)
+        else:
+            document = RAGDocument(document_id=source.filename, content="")
+            async with self._library.files.local(source) as path:
+                texts = await ingester.read_file(document, path, source.filename, source.charset)
+        [(_, whole), *parts] = texts
+        return "\n\n".join([whole.text, *(f"{d.document_id}:\n{t.text}" for d, t in parts)])
 
     async def insert(
         self,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 
-from corral.providers.sources.file_names import Ignoring, globs, left_out
+from corral.providers.ingestion.read.excluded import excluded
+from corral.providers.sources.file_names import Ignoring, globs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class NameRules:
             return "hidden; --hidden takes it"
         if self._exclude and self._exclude.match_file(path + "/" * folder):
             return "excluded"
-        kind = None if folder or self._selection.is_text(name) else left_out(name)
+        kind = None if folder or self._selection.is_text(name) else excluded(name)
         return f"{kind}; --as-text NAME takes it" if kind else None
 
     def refuses_below(self, path: str) -> str | None:

@@ -15,8 +15,8 @@ from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
     BINARY,
+    CONTAINERS,
     HTML,
-    MAIL,
     NOTEBOOK,
     TEXT,
     stated,
@@ -24,12 +24,11 @@ from corral.providers.ingestion.read.detecting import (
     type_of,
 )
 from corral.providers.ingestion.read.encodings import encoding_of
-from corral.providers.ingestion.read.formats.mail import split_attachments
 from corral.providers.sources.documents import file_metadata
 from corral.providers.sources.walking import Selection, walk
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
 
-_AS_BYTES = {*BINARY, NOTEBOOK}
+_AS_BYTES = {*BINARY, *CONTAINERS, NOTEBOOK}
 """Formats to send as bytes; a notebook's JSON holds pictures, which are not part of its text."""
 
 MIB = 1024 * 1024
@@ -250,23 +249,9 @@ def read_document(
     except InvalidRequest as error:
         raise BadFileError(f"{error.message} {error.hint}") from None
     _check_size(len(data), file, options)
-    return document_of(file, data, options, report)
-
-
-def document_of(
-    file: SourceFile, data: bytes, options: ReadOptions, report: Report | None = None
-) -> JSON:
-    """Return the content of a file as `read_document` does.
-
-    Raises:
-        SkippedFileError, BadFileError: As `read_document` says.
-    """
     if not data.strip():
         raise SkippedFileError("empty")
     mime_type = _kind(file, data, options)
-    if mime_type == MAIL:  # Attachments are documents of their own.
-        with suppress(InvalidRequest):  # The server says what is wrong with it.
-            data, _ = split_attachments(data)
     metadata = {**file_metadata(file.document_id, mime_type), **options.metadata}
     if options.title is not None:
         metadata["title"] = options.title

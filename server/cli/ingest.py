@@ -95,11 +95,12 @@ def ingest(
 
     Reads text, Markdown, HTML, PDF, Office files, notebooks, e-books, mail, tables and source
     code; see docs/documents.md. A file is what its content says: README, Makefile and *.conf are
-    text, and one layer of gzip, bzip2 or xz is opened. Includes subfolders, but not hidden files,
-    files that .gitignore excludes, links that lead out of the folder, and, by their names, keys,
-    lock files and generated code. A file's document id is its path relative to
-    the folder you name. Files over the server's limits (rag.document_limits and server.limits in
-    run.yaml) fail before anything is sent.
+    text, and one layer of gzip, bzip2, xz or Zstandard is opened.
+    Attachments of mails and files of ZIP archives are documents below them. Includes
+    subfolders, but not hidden files, files that .gitignore excludes, links that lead out of the
+    folder, and, by their names, keys, lock files and generated code. A file's document id is
+    its path relative to the folder you name. Files over the server's limits
+    (rag.document_limits and server.limits in run.yaml) fail before anything is sent.
 
     Run the command again after an interruption or after you edit files: it skips unchanged files
     and replaces changed ones. `corral jobs` lists and retries failures. Globs work as in

@@ -14,7 +14,6 @@ from typing import Any
 import click
 
 from corral.server.cli import display
-from corral.server.cli.attachments import attachments_of
 from corral.server.cli.client import Client
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
 from corral.server.cli.files import (
@@ -193,7 +192,7 @@ class _Run:
             after, more = page["last_id"], page["has_more"]
             for document_id in (each["document_id"] for each in page["data"]):
                 missing = [folder / document_id for folder in folders]
-                if missing and not any(map(_exists, missing)):
+                if missing and not any(map(os.path.lexists, missing)):
                     document = await self.client.document(self.db, document_id, 0, 1)
                     record = (document["chunks"] or [{}])[0].get("chunk_metadata") or {}
                     if record.get("document_origin") in [origin_of(path) for path in missing]:
@@ -235,11 +234,6 @@ class _Run:
         now = {file.document_id: (file.changed_at, file.size) for file in files}
         before, self.seen = self.seen, now
         return [f for f in files if before.get(f.document_id) != now[f.document_id]]
-
-
-def _exists(path: Path) -> bool:
-    """Return True if a path exists, or if it names an attachment of a mail that exists."""
-    return os.path.lexists(path) or path.parent.is_file()
 
 
 async def _next(changes: AsyncIterator[set[Any]]) -> set[Any] | None:
@@ -317,8 +311,7 @@ async def ingest_files(
         for batch in _batches(files):
             await following.until(AHEAD_DOCUMENTS, AHEAD_BYTES)
             documents = await asyncio.to_thread(_read_batch, batch, report, options, bars)
-            for first in range(0, len(documents), BATCH_DOCUMENTS):  # attachments add to a batch
-                await following.submit(documents[first : first + BATCH_DOCUMENTS])
+            await following.submit(documents)
         await following.until(0, 0)
     except CommandError as error:
         stored = f"Stored before that: {display.counted(report.documents, 'document')}."
@@ -347,10 +340,7 @@ def _read_batch(
     documents = []
     for file in batch:
         try:
-            document = read_document(file, options, report)
-            attached = attachments_of(file, document, options, report)
-            bars.expect(len(attached))
-            documents += [(file, document), *attached]
+            documents.append((file, read_document(file, options, report)))
             continue
         except SkippedFileError as reason:
             report.skipped.append((file.source, str(reason)))

@@ -101,10 +101,6 @@ class IngestProgress(_Work):
         status += f", page {progress['pages']}/{pages}" if pages else ""
         self._bars.update(self._tasks[source], completed=done, status=status)
 
-    def expect(self, more: int) -> None:
-        """Add a number of documents that were found inside of a file."""
-        self._number += more
-
     def done(self, source: str, size: int, chunks: int = 0) -> None:
         """Show that a file is done with, stored or not."""
         self._working.pop(source, None)

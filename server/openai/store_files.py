@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from corral.api.chunks import Chunk
 from corral.api.errors import NotFound
-from corral.providers.base.documents import WHOLE, read_document
+from corral.providers.base.documents import WHOLE, parts_of, read_document
 from corral.providers.ingestion.jobs.jobs import Job
 from corral.server.access import audit
 from corral.server.errors import ERRORS
@@ -115,10 +115,10 @@ async def _contents(
 ) -> list[StoredContent]:
     """Return the text of a job's document, in pieces that join to all of it."""
     index = await stack.index(job.vector_db_id)
-    document = await read_document(
-        index, job.document_id, WHOLE, include_embeddings=include_embeddings
-    )
-    chunks = document.chunks if document else ()
+    chunks: list[Chunk] = []
+    for name in (job.document_id, *await parts_of(index, job.document_id)):
+        document = await read_document(index, name, WHOLE, include_embeddings=include_embeddings)
+        chunks += document.chunks if document else ()
     audit.current().returns(job.vector_db_id, [chunk.chunk_id for chunk in chunks])
     return [
         StoredContent(
@@ -142,10 +142,11 @@ async def content(contents: ContentsOf) -> FileContentPage:
 
 
 def joining(chunks: Sequence[Chunk]) -> list[str]:
-    """Return the texts of a document's chunks without what one repeats of the one before."""
+    """Return the texts of the chunks of documents without what one repeats of the one before."""
     texts, reached = [], 0
     for chunk in chunks:
         record = chunk.chunk_metadata
+        reached = reached if record and record.position else 0  # a document begins
         if record is None or record.char_start is None:
             texts.append(chunk.content)
             continue

@@ -29,9 +29,9 @@ FLOCK = "\n\n".join(
 )
 
 
-def upload(app: InProcess, name: str, text: str, db: str = "db") -> str:
+def upload(app: InProcess, name: str, text: str | bytes, db: str = "db") -> str:
     """Upload a file into a vector DB, wait until it is stored, and return its id."""
-    file = {"file": (name, text.encode())}
+    file = {"file": (name, text.encode() if isinstance(text, str) else text)}
     stored = app.send("POST", "/v1/files", files=file, data={"purpose": "assistants"}).json()
     file_id: str = stored["id"]
     app.ok("POST", f"/v1/vector_stores/{db}/files", {"file_id": file_id})

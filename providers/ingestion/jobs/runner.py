@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ from corral.providers.ingestion.chunk_buffer import PackedChunks
 from corral.providers.ingestion.ingest import Ingester, Splitting
 from corral.providers.ingestion.jobs.jobs import ErrorCode, Job, Progress, Step
 from corral.providers.ingestion.jobs.queue import MAX_ATTEMPTS, JobQueue, NoLongerOurs
-from corral.providers.ingestion.read.parsing import ParsedDocument
+from corral.providers.ingestion.parts import Text
 from corral.providers.state.leases import Leases
 from corral.providers.state.state import State
 
@@ -126,10 +126,10 @@ class JobRunner:
         texts = await self._texts(jobs, library)
         how = await self._ingester.splitting(library, index.vector_db, *_sizes(jobs[0]))
         now = time.time()
-        states = [
-            _Embedding(job, parsed, now) for job, (_, parsed) in zip(jobs, texts, strict=True)
-        ]
-        await self._embed(states, [self._ingester.chunks(*text, how) for text in texts], how)
+        states = [_Embedding(job, own, now) for job, own in zip(jobs, texts, strict=True)]
+        await self._embed(
+            states, [self._ingester.chunks(*text, how) for own in texts for text in own], how
+        )
         for state in states:
             state.notes += await self._ingester.notes(state.chunks, how)
         steps = [state.step(time.time()) for state in states]
@@ -145,7 +145,9 @@ class JobRunner:
         self, states: Sequence[_Embedding], chunks: Sequence[Iterator[Chunk]], how: Splitting
     ) -> None:
         """Embed the chunks of several documents, and assign each batch to its documents."""
-        of = {state.job.document_id: state for state in states}
+        of = {name: state for state in states for name in state.document_ids}
+        if len(of) < sum(len(state.document_ids) for state in states):
+            raise InvalidRequest("Two jobs store documents of the same id.")
         coming = self._ingester.embed(chain.from_iterable(chunks), how)
         async with aclosing(coming):
             async for some in coming:
@@ -161,37 +163,35 @@ class JobRunner:
         self, index: EmbeddingIndex, states: Sequence[_Embedding], *, claim_next: bool
     ) -> list[Job]:
         chunks = states[0].chunks if len(states) == 1 else [c for s in states for c in s.chunks]
-        names = [state.job.document_id for state in states]
+        names = [name for state in states for name in state.document_ids]
+        containers = [name for state in states for name in state.containers]
         rows = [part for state in states for part in state.take_rows()]
         while not self._leases.is_current(self._owner):  # it was frozen since the last report
             await self._leases.renew(self._owner)
             steps = [state.step(time.time()) for state in states]
             await self._queue.report(self._owner, steps, storing=True)
-        await self._ingester.store(index, chunks, rows, names)
+        await self._ingester.store(index, chunks, rows, names, containers)
         row = index.vector_db.embedding_dimension * FLOAT_BYTES
         steps = [state.step(time.time(), row) for state in states]
         return await self._queue.complete(self._owner, steps, claim_next=claim_next)
 
-    async def _texts(
-        self, jobs: Sequence[Job], library: FileLibrary
-    ) -> list[tuple[RAGDocument, ParsedDocument]]:
-        """Return the documents of jobs and their parsed texts."""
+    async def _texts(self, jobs: Sequence[Job], library: FileLibrary) -> list[list[Text]]:
+        """Return the documents of each job and their parsed texts."""
         kept = await self._queue.reader.documents([job for job in jobs if job.file_id is None])
         return [await self._read(job, kept.get(job.number), library) for job in jobs]
 
     async def _read(
         self, job: Job, document: RAGDocument | None, library: FileLibrary
-    ) -> tuple[RAGDocument, ParsedDocument]:
+    ) -> list[Text]:
         if job.file_id is None:
             if document is None:
                 raise NotFound("The job's document is no longer stored.", hint="Submit it again.")
             document = document.model_copy(update={"metadata": job.attributes})
-            return document, await self._ingester.read(document)
+            return await self._ingester.read_all(document)
         file = await library.files.get(job.file_id)
-        read = self._ingester.reader.read_file
+        own = file_document(job, file.sha256)
         async with library.files.local(file) as path:
-            parsed = await read(path, job.filename, file.charset)
-        return file_document(job, file.sha256), parsed
+            return await self._ingester.read_file(own, path, job.filename, file.charset)
 
     async def _report(self, state: _Embedding) -> None:
         now = time.time()
@@ -378,16 +378,22 @@ class Workers:
 
 
 class _Embedding:
-    """Collects the chunks of a job's document and their embeddings.
+    """Collects the chunks of a job's documents and their embeddings.
 
     Args:
         job: The job, with the start time of its attempt.
-        parsed: The document's text.
+        texts: Its document and those in it, with their texts.
         now: Current time in Unix seconds.
     """
 
-    def __init__(self, job: Job, parsed: ParsedDocument, now: float) -> None:
+    def __init__(self, job: Job, texts: Sequence[Text], now: float) -> None:
         self.job = job
+        parsed = texts[0][1]
+        self.document_ids = [document.document_id for document, _ in texts]
+        self.containers = [each.document_id for each, own in texts if own.parts is not None]
+        lengths = [len(own.text) for _, own in texts]
+        self._starts = dict(zip(self.document_ids, accumulate(lengths, initial=0), strict=False))
+        self._characters = sum(lengths)
         self.chunks = PackedChunks()
         self.notes = [f"not read: {', '.join(parsed.unread)}"] if parsed.unread else []
         self._started = job.progress.started_at or now
@@ -401,7 +407,8 @@ class _Embedding:
         """Add chunks with their embeddings; `fresh` if some embeddings were computed now."""
         self.chunks.extend(chunks)
         record = chunks[-1].chunk_metadata
-        self._end = (record and record.char_end) or 0
+        start = self._starts[str(chunks[-1].document_id)]
+        self._end = start + ((record and record.char_end) or 0)
         self._content_bytes += sum(len(chunk.content.encode()) for chunk in chunks)
         self._rows.append(rows)
         self._fresh = self._fresh or fresh
@@ -424,7 +431,7 @@ class _Embedding:
             pages=self._parsed.page(end - 1) or 0 if end else 0,
             pages_total=len(self._parsed.page_starts) or None,
             characters=end,
-            characters_total=len(self._parsed.text),
+            characters_total=self._characters,
             chunks=len(self.chunks),
             embedded=len(self.chunks),
             started_at=self._started,

@@ -1,4 +1,4 @@
-"""One layer of gzip, bzip2 or xz around a document: opened within bounds."""
+"""One layer of gzip, bzip2, xz or Zstandard around a document: opened within bounds."""
 
 from __future__ import annotations
 
@@ -6,28 +6,37 @@ import bz2
 import gzip
 import io
 import lzma
+import sys
 from collections.abc import Callable
 from typing import IO, Any
 
 from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.read.formats.archive import MAX_UNPACKED_BYTES
-from corral.providers.ingestion.read.formats.common import reading
+from corral.providers.ingestion.read.formats.common import package, reading
 
-SUFFIXES = (".gz", ".bz2", ".xz")
+SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 MIME_TYPES = frozenset(
-    f"application/{name}" for name in ("gzip", "x-gzip", "x-bzip2", "x-bzip", "x-xz")
+    f"application/{name}"
+    for name in ("gzip", "x-gzip", "x-bzip2", "x-bzip", "x-xz", "zstd", "x-zstd")
 )
+
+
+def _zstd(file: IO[bytes]) -> Any:
+    name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+    return package(name, "backports.zstd", "Zstandard").ZstdFile(file)
+
 
 _OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
     b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
     b"BZh": bz2.BZ2File,
     b"\xfd7zXZ": lzma.LZMAFile,
+    b"\x28\xb5\x2f\xfd": _zstd,
 }
 
 
 def is_compressed(data: bytes) -> bool:
-    """Return True if a file begins as gzip, bzip2 or xz does."""
+    """Return True if a file begins as one of these formats does."""
     return data.startswith(tuple(_OPENERS))
 
 
@@ -36,6 +45,7 @@ def unpacked(data: bytes, limit: int = MAX_UNPACKED_BYTES) -> bytes:
 
     Raises:
         InvalidRequest: The file is damaged, or larger than `limit` bytes once unpacked.
+        MissingDependency: backports.zstd is needed, and not installed.
     """
     if not is_compressed(data):
         return data

@@ -30,6 +30,8 @@ ODP = "application/vnd.oasis.opendocument.presentation"
 RTF = "application/rtf"
 XLS = "application/vnd.ms-excel"
 EPUB = "application/epub+zip"
+MSG = "application/vnd.ms-outlook"
+ZIP = "application/zip"
 
 VTT = "text/vtt"
 SRT = "text/x-subrip"
@@ -38,10 +40,13 @@ SUBTITLES = (VTT, SRT)
 COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """How an encrypted Office file begins, and one of Office 2003 and before."""
 
-BINARY = (PDF, DOCX, PPTX, XLSX, ODS, ODT, ODP, RTF, XLS, EPUB)
+BINARY = (PDF, DOCX, PPTX, XLSX, ODS, ODT, ODP, RTF, XLS, EPUB, MSG, ZIP)
 """What is read of bytes alone."""
 
-TITLED = (MARKDOWN, HTML, EPUB, MAIL, NOTEBOOK)
+CONTAINERS = (MAIL, MSG, ZIP)
+"""Formats that hold other documents."""
+
+TITLED = (MARKDOWN, HTML, EPUB, MAIL, MSG, NOTEBOOK)
 """Formats that contain a title. Other documents take the name of their file as the title."""
 
 SUFFIXES: dict[str, str] = {
@@ -51,6 +56,7 @@ SUFFIXES: dict[str, str] = {
     ".md": MARKDOWN, ".markdown": MARKDOWN, ".html": HTML, ".htm": HTML, ".xhtml": HTML,
     ".pdf": PDF, ".docx": DOCX, ".pptx": PPTX, ".xlsx": XLSX, ".xlsm": XLSX, ".xls": XLS,
     ".ods": ODS, ".odt": ODT, ".odp": ODP, ".rtf": RTF, ".epub": EPUB, ".eml": MAIL,
+    ".msg": MSG, ".zip": ZIP,
     ".csv": CSV, ".tsv": TSV, ".json": JSON,
     ".ipynb": NOTEBOOK, ".jsonl": "application/jsonl", ".ndjson": "application/jsonl",
     ".xml": "application/xml", ".yaml": "application/yaml", ".yml": "application/yaml",
@@ -160,8 +166,8 @@ def type_in(path: Path) -> str:
 def type_in_file(file: IO[bytes]) -> str:
     """Return the MIME type of an open file by its content.
 
-    Reads the beginning of the file, also inside of gzip, bzip2 or xz, and of an archive the names
-    in it.
+    Reads the beginning of the file, also inside of a compressed one, and of an archive the names in
+    it.
 
     Raises:
         InvalidRequest: It is of a kind that cannot be read, a private key, or damaged.
@@ -203,7 +209,7 @@ def _signed(data: bytes, named: str) -> str:
     if data[257:262] == b"ustar":
         raise unsupported("The file is an archive")
     if data.startswith(COMPOUND_FILE):
-        return named if named in {DOCX, PPTX, XLSX, XLS} else _compound(data)
+        return named if named in {DOCX, PPTX, XLSX, XLS, MSG} else _compound(data)
     for signature, what in _SIGNATURES.items():
         if data.startswith(signature):
             raise unsupported(f"The file is {what}")
@@ -243,11 +249,15 @@ def _packed(file: IO[bytes], named: str) -> str:
         kinds = [kind for folder, kind in found.items() if folder in folders]
         if kinds or named in found.values():
             return kinds[0] if kinds else named
-    raise unsupported("The file is an archive")
+    if "[Content_Types].xml" in names or named not in ("", ZIP, *_OPEN):
+        raise unsupported("The file is an archive")
+    return ZIP
 
 
 def _compound(data: bytes) -> str:
-    """Return what a file of Office 2003, or an encrypted one, is by the names in its directory."""
+    """Return what a file of Office 2003 or Outlook, or an encrypted one, is by the names in it."""
+    if "__properties_version1.0".encode("utf-16-le") in data:
+        return MSG
     if "Workbook".encode("utf-16-le") in data or "Book".encode("utf-16-le") in data:
         return XLS
     return DOCX

@@ -16,12 +16,14 @@ from corral.providers.ingestion.read.detecting import (
     RTF,
     SRT,
     TEXT,
+    ZIP,
     type_of,
 )
 from corral.providers.ingestion.read.formats import code
 
 _ALIASES = {
-    "text/x-markdown": MARKDOWN, "application/xhtml+xml": HTML, "application/csv": "text/csv",
+    "text/x-markdown": MARKDOWN, "application/xhtml+xml": HTML, "application/x-zip-compressed": ZIP,
+    "application/x-zip": ZIP, "application/csv": "text/csv",
     "application/x-subrip": SRT, "text/srt": SRT, "text/x-asciidoc": "text/asciidoc",
     "application/x-tex": "text/x-tex", "application/x-latex": "text/x-tex",
     "text/x-latex": "text/x-tex", "text/rst": "text/x-rst", "text/x-org": "text/org",

@@ -26,6 +26,7 @@ from corral.providers.ingestion.read.detecting import (
     JSON,
     MAIL,
     MARKDOWN,
+    MSG,
     NOTEBOOK,
     ODP,
     ODS,
@@ -38,6 +39,7 @@ from corral.providers.ingestion.read.detecting import (
     TSV,
     XLS,
     XLSX,
+    ZIP,
     detected,
     unsupported,
 )
@@ -50,6 +52,7 @@ from corral.providers.ingestion.read.formats import (
     markup,
     notebook,
     opendocument,
+    outlook,
     pdf,
     rows,
     rtf,
@@ -57,6 +60,7 @@ from corral.providers.ingestion.read.formats import (
     slides,
     subtitles,
     word,
+    zipped,
 )
 from corral.providers.ingestion.read.formats.common import Readable
 from corral.providers.ingestion.read.mime_types import (
@@ -75,7 +79,7 @@ _PAGE_BREAK = "\n\n"
 _OF_BYTES: dict[str, Callable[[bytes, DocumentLimits], Readable]] = {
     PDF: pdf.read, DOCX: word.read, PPTX: slides.read, XLSX: sheets.read, ODS: sheets.read,
     XLS: sheets.read, ODT: opendocument.read, ODP: opendocument.read, RTF: rtf.read,
-    EPUB: book.read,
+    EPUB: book.read, MSG: outlook.read, ZIP: zipped.read,
 }  # fmt: skip
 
 
@@ -94,6 +98,8 @@ class ParsedDocument:
         unread: Parts that were not read, such as "2 pictures" or "comments".
         has_lines: True if the lines of the text are the document's lines.
         metadata: Values of its front matter.
+        parts: Names of the documents in a container, such as the attachments of a mail; None for
+            other documents.
     """
 
     text: str
@@ -104,6 +110,7 @@ class ParsedDocument:
     headings: tuple[Heading, ...] = ()
     has_lines: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
+    parts: tuple[str, ...] | None = None
 
     def page(self, position: int) -> int | None:
         """Return the page, from 1, that a character is on; None where pages are not known."""
@@ -120,9 +127,9 @@ def parse(
     Args:
         content: Text, or the bytes of a file.
         mime_type: What it is, perhaps with a charset; None means text, or what the bytes say. Bytes
-            that say what they are win. A compressed file (gzip, bzip2, xz) is unpacked, once, and
-            the type is its content's. `text/*`, XML, YAML and the like are taken as they are;
-            HTML, mail, tables, source code, PDF, EPUB and Office files are read.
+            that say what they are win. A compressed file (gzip, bzip2, xz, Zstandard) is unpacked,
+            once, and the type is its content's. `text/*`, XML, YAML and the like are taken as they
+            are; HTML, mail, tables, source code, PDF, EPUB and Office files are read.
         limits: Limits on pages, paragraphs and characters.
 
     Raises:
@@ -218,7 +225,9 @@ def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
     headings = tuple(markdown_headings(text)) if read.markdown else ()
     pages = tuple(starts) if read.paged else ()
     title = _title(read.title, headings)
-    return ParsedDocument(text, read.markdown, title, pages, read.unread, headings)
+    return ParsedDocument(
+        text, read.markdown, title, pages, read.unread, headings, parts=read.parts
+    )
 
 
 def _title(said: str | None, headings: Sequence[Heading]) -> str | None:

@@ -16,19 +16,22 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
 from corral.api.errors import CorralError, InvalidRequest, MissingDependency
+from corral.api.rag import URL
 from corral.providers.base.config import RagSettings
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.concurrency import ThreadPool
 from corral.providers.ingestion.read.compression import is_compressed
+from corral.providers.ingestion.read.containers import Part
 from corral.providers.ingestion.read.detecting import detected, type_of
 from corral.providers.ingestion.read.external import (
     MIB,
@@ -53,6 +56,9 @@ SHORT_TEXT = 1 << 18
 
 It takes a few milliseconds, where a process takes 0.1 s to start.
 """
+
+PARTS_TIME = 20
+"""The documents of one container may take this many times the time of one document."""
 
 _PROCESS = "corral.providers.ingestion.read.reading_process"
 
@@ -123,6 +129,46 @@ class Reader:
             self._read_file, path, f"{named};charset={charset}" if charset else named
         )
 
+    async def parts(
+        self, content: str | bytes | Path | URL, mime_type: str | None
+    ) -> AsyncIterator[tuple[str, ParsedDocument | CorralError]]:
+        """Yield the documents in a mail or an archive: each path below it, and the text or error.
+
+        All documents in one container have `PARTS_TIME` times the time of one document.
+
+        Args:
+            content: A text, the bytes of a file, a `data:` URI or a file on disk.
+            mime_type: Its type, as for `read`.
+
+        Raises:
+            InvalidRequest: The container is broken, or holds more documents or bytes than allowed.
+        """
+        form, source = "content", content
+        if isinstance(source, Path):
+            form, source = "file", str(source)
+        elif isinstance(source, URL):
+            form, source = "data_uri", source.uri
+        end = time.monotonic() + PARTS_TIME * self._limits.max_seconds
+        with tempfile.TemporaryDirectory(prefix="corral-") as folder:
+            for part in await self.run(self._unpack, source, mime_type, form, folder):
+                yield part.name, await self._part(part, Path(folder), end)
+
+    async def _part(self, part: Part, folder: Path, end: float) -> ParsedDocument | CorralError:
+        if part.reason:
+            return InvalidRequest(part.reason)
+        if time.monotonic() > end:
+            return InvalidRequest("The container takes too long to read.")
+        try:
+            return await self.read_file(folder / part.file, part.name)
+        except (InvalidRequest, MissingDependency) as error:
+            return error
+
+    def _unpack(
+        self, content: str | bytes, mime_type: str | None, form: str, folder: str
+    ) -> list[Part]:
+        head, _ = self._call(content, {"mime_type": mime_type, "form": form, "folder": folder})
+        return [Part(**each) for each in head["parts"]]
+
     def _read_file(self, path: Path, named: str) -> ParsedDocument:
         if is_plain_text(named) and path.stat().st_size <= SHORT_TEXT:
             content = path.read_bytes()
@@ -151,15 +197,26 @@ class Reader:
     def _in_child(
         self, content: str | bytes, mime_type: str | None, form: str = "content"
     ) -> ParsedDocument:
+        head, text = self._call(content, {"mime_type": mime_type, "form": form})
+        return _document(head["document"], str(text))
+
+    def _call(
+        self, content: str | bytes, request: dict[str, Any]
+    ) -> tuple[dict[str, Any], str | bytes]:
+        """Return the answer of a process.
+
+        Raises:
+            InvalidRequest, MissingDependency: The document cannot be read.
+        """
         child = self._child()
         try:
-            answer = child.call(content, mime_type, form)
+            head, text = child.call(content, request)
         except (EOFError, OSError, ValueError):
             raise child.cause_of_death() from None
         self._idle.append(child)
-        if isinstance(answer, CorralError):
-            raise answer
-        return answer
+        if "error" in head:
+            raise _error(head["error"], head["state"])
+        return head, text
 
     def _child(self) -> _Child:
         """Return a process that has nothing to do."""
@@ -194,22 +251,17 @@ class _Child:
         return self._process.poll() is None
 
     def call(
-        self, content: str | bytes, mime_type: str | None, form: str
-    ) -> ParsedDocument | CorralError:
-        """Return what the process made of a document.
+        self, content: str | bytes, request: dict[str, Any]
+    ) -> tuple[dict[str, Any], str | bytes]:
+        """Return the answer of the process: its head, and the text.
 
         Raises:
             EOFError, OSError, ValueError: The process ended.
         """
         questions, answers = _pipes(self._process)
         self._started = time.monotonic()
-        limits = asdict(self._limits)
-        asked = {"mime_type": mime_type, "form": form, "limits": limits}
-        send(questions, asked, content)
-        said, text = receive(answers)
-        if "error" in said:
-            return _error(said["error"], said["state"])
-        return _document(said["document"], str(text))
+        send(questions, {**request, "limits": asdict(self._limits)}, content)
+        return receive(answers)
 
     def cause_of_death(self) -> InvalidRequest:
         """Return why the process ended, after its end."""
@@ -239,7 +291,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _document(said: dict[str, Any], text: str) -> ParsedDocument:
     lists = {name: tuple(said[name]) for name in ("page_starts", "unread")}
     headings = tuple(Heading(*each) for each in said["headings"])
-    return ParsedDocument(**{**said, **lists, "text": text, "headings": headings})
+    parts = None if said["parts"] is None else tuple(said["parts"])
+    return ParsedDocument(**{**said, **lists, "text": text, "headings": headings, "parts": parts})
 
 
 def _error(kind: str, state: dict[str, Any]) -> CorralError:

@@ -13,10 +13,17 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO, Any
 
 from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.ingestion.read.containers import Part, unpack
+from corral.providers.ingestion.read.mime_types import (
+    chosen_type,
+    decode_data_uri,
+    split_mime_type,
+)
 from corral.providers.ingestion.read.parsing import (
     ParsedDocument,
     parse,
@@ -75,8 +82,11 @@ def serve() -> None:
 def _answer(
     content: str | bytes, asked: dict[str, Any], limits: DocumentLimits
 ) -> tuple[dict[str, Any], str]:
-    """Return the answer's head and the document's text."""
+    """Return the answer's head and the document's text; or the documents in it, unpacked."""
     try:
+        if asked.get("folder"):
+            parts = _unpacked(content, asked, limits)
+            return {"parts": [asdict(part) for part in parts]}, ""
         parsed = _FORMS[asked["form"]](content, asked["mime_type"], limits)
     except MemoryError:
         error: CorralError = limits.exceeded("MiB to read", "max_memory_mib")
@@ -85,6 +95,17 @@ def _answer(
     else:
         return {"document": {**asdict(parsed), "text": ""}}, parsed.text
     return {"error": type(error).__name__, "state": vars(error)}, ""
+
+
+def _unpacked(content: str | bytes, request: dict[str, Any], limits: DocumentLimits) -> list[Part]:
+    mime_type = request["mime_type"]
+    if request["form"] == "file":
+        content = Path(str(content)).read_bytes()
+    elif request["form"] == "data_uri":
+        content, stated = decode_data_uri(str(content))
+        mime_type = chosen_type(mime_type, stated)
+    data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    return unpack(data, *split_mime_type(mime_type), limits, Path(request["folder"]))
 
 
 def _bound_memory(limits: DocumentLimits) -> bool:

@@ -1,4 +1,4 @@
-"""One layer of gzip, bzip2 or xz around a document is opened."""
+"""One layer of gzip, bzip2, xz or Zstandard around a document is opened."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from backports import zstd
 
 from corral.api.errors import InvalidRequest
 from corral.providers.base.config import RagSettings
@@ -25,6 +26,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,
     "bz2": bz2.compress,
     "xz": lzma.compress,
+    "zst": zstd.compress,
 }
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from backports import zstd
 from reportlab.pdfgen import canvas
 
 from corral.api.errors import InvalidRequest
@@ -22,6 +23,7 @@ from corral.providers.base.config import RagSettings
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.ingestion.read.reading import Reader
 
+from .made_containers import msg, zipped
 from .made_files import FORMATS, opendocument
 from .test_parsing import docx, paragraph
 from .test_reading import slow_pdf
@@ -198,6 +200,16 @@ HOSTILE: dict[str, tuple[str, Callable[[], bytes]]] = {
         ),
     ),
     "code of deep brackets": ("a.js", lambda: b"x = " + b"[" * 900_000),
+    "zstd bomb": ("a.txt.zst", lambda: zstd.compress(bytes(300_000_000))),
+    "truncated zstd": ("a.txt.zst", lambda: zstd.compress(noise(9000))[:4000]),
+    "truncated archive": ("a.zip", lambda: zipped({"a.txt": noise(9000)})[:5000]),
+    "archive by name only": ("a.zip", lambda: b"plain words"),
+    "empty archive": ("a.zip", lambda: zipped({})),
+    "archive of folders": ("a.zip", lambda: zipped({"a/": b"", "b/c/": b""})),
+    "archive of too many files": ("a.zip", lambda: zipped({f"{n}": b"x" for n in range(1001)})),
+    "Outlook mail of noise": ("a.msg", lambda: COMPOUND + noise(9000)),
+    "Outlook mail without its words": ("a.msg", lambda: msg({})),
+    "truncated Outlook mail": ("a.msg", lambda: msg({"0037": "Hay"})[:1600]),
     "nothing": ("a.txt", lambda: b" \n\t\n"),
 }  # fmt: skip
 """By what it is: the name of a file and what makes it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import io
+import random
+from decimal import ROUND_HALF_UP, Decimal
 
 import openpyxl
 import pytest
@@ -85,11 +87,12 @@ def test_cells_of_a_workbook_read_as_they_are_shown() -> None:
     ]  # fmt: skip
 
 
-def test_cells_without_names_are_in_order() -> None:
-    """The places of rows and cells may be left out of the file."""
+@pytest.mark.parametrize("place", [b"", b' ph="1"'])
+def test_cells_without_names_are_in_order(place: bytes) -> None:
+    """The places of rows and cells may be left out of the file, or other attributes given."""
     bare = repacked(
         workbook(),
-        lambda name, data: data.replace(b' r="B2"', b"") if "sheet2" in name else data,
+        lambda name, data: data.replace(b' r="B2"', place) if "sheet2" in name else data,
     )
     assert "1,234.50 EUR" in parse(bare, XLSX).text
 
@@ -104,3 +107,19 @@ def test_broken_formats_lose_no_value() -> None:
         lambda name, data: data.replace(b"formatCode=", b"x=") if "styles" in name else data,
     )
     assert "| Flour | 0.07 |" in parse(broken, XLSX).text
+
+
+@pytest.mark.parametrize(
+    ("code", "places", "factor"), [("0.00", 2, 1), ("0.0%", 1, 100), ("0", 0, 1)]
+)
+def test_numbers_are_rounded_as_written(code: str, places: int, factor: int) -> None:
+    """Half up, on the digits that the number is written with, also near the middle.
+
+    If this fails: the quick way to format a float gives another digit than the exact one.
+    """
+    chosen = random.Random(7)
+    numbers = [round(chosen.uniform(-3000, 3000), chosen.randint(0, 9)) for _ in range(3000)]
+    for number in [*numbers, 0.0, 1.005, 2.675, -0.005, 0.5, 1.5, 1e9 + 0.5, -0.004]:
+        exact = (Decimal(repr(number)) * factor).quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+        text = f"{abs(exact) if exact == 0 else exact:f}{'%' * (factor > 1)}"
+        assert shown(number, code) == text, number

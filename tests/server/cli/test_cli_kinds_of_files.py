@@ -13,8 +13,8 @@ import docx
 import pytest
 from click.testing import Result
 
-from corral.providers.ingestion.read.detecting import DOCX, HTML, MAIL, MARKDOWN, PDF, TEXT
-from corral.providers.sources.file_names import left_out
+from corral.providers.ingestion.read.detecting import DOCX, HTML, MAIL, MARKDOWN, PDF, TEXT, ZIP
+from corral.providers.ingestion.read.excluded import excluded
 from corral.server.cli.files import (
     BadFileError,
     ReadOptions,
@@ -79,7 +79,7 @@ def test_a_log_with_colors_is_text(tmp_path: Path) -> None:
 
 
 def test_files_without_a_known_suffix_are_known_by_their_content(tmp_path: Path) -> None:
-    """PDF, Office files, pages and mail go in under any name; noise, archives and keys do not.
+    """PDF, Office files, pages, mail and archives go in under any name; noise and keys do not.
 
     If this fails: `corral ingest` passes over papers that are named 1706.03762, or stores a key.
     """
@@ -97,7 +97,13 @@ def test_files_without_a_known_suffix_are_known_by_their_content(tmp_path: Path)
         archive.writestr("a.txt", "a")
     (tmp_path / "torn").write_bytes((tmp_path / "minutes").read_bytes()[:500])
     kinds, reasons = kinds_in(tmp_path)
-    assert kinds == {"1706.03762": PDF, "minutes": DOCX, "mail": MAIL, "page.2024": HTML}
+    assert kinds == {
+        "1706.03762": PDF,
+        "minutes": DOCX,
+        "mail": MAIL,
+        "page.2024": HTML,
+        "packed": ZIP,
+    }
     assert reasons == {
         "picture": "a picture",
         "drawing": "a picture",
@@ -105,7 +111,6 @@ def test_files_without_a_known_suffix_are_known_by_their_content(tmp_path: Path)
         "noise.bin": "not text: it holds control characters",
         "zeros.bin": "not text: it holds zero bytes",
         "deploy": "a private key",
-        "packed": "an archive",
         "torn": "the archive cannot be read (BadZipFile)",
     }
 
@@ -122,7 +127,7 @@ def test_names_leave_files_out(name: str, kind: str | None, tmp_path: Path) -> N
 
     If this fails: a password is in a vector DB, or a page about passwords is not.
     """
-    assert left_out(name) == kind
+    assert excluded(name) == kind
     (tmp_path / name).write_text("hay")
     report = Report()
     files = collect([tmp_path], report, ReadOptions(hidden=True))
@@ -188,11 +193,11 @@ def test_a_layer_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "twice.gz").write_bytes(gzip.compress(gzip.compress(b"hay")))
     (tmp_path / "picture.gz").write_bytes(gzip.compress(b"\x89PNG\r\n"))
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b"a.txt".ljust(257, b"\0") + b"ustar"))
-    (tmp_path / "a.zip.xz").write_bytes(lzma.compress(b"PK\3\4"))
+    (tmp_path / "packed.xz").write_bytes(lzma.compress(b"PK\3\4"))
     (tmp_path / "torn.gz").write_bytes(gzip.compress(b"hay" * 99)[:20])
     kinds, reasons = kinds_in(tmp_path)
     assert kinds == {}
-    assert set(reasons) == {"twice.gz", "picture.gz", "a.tar.gz", "a.zip.xz", "torn.gz"}
+    assert set(reasons) == {"twice.gz", "picture.gz", "a.tar.gz", "packed.xz", "torn.gz"}
     (tmp_path / "torn.txt.gz").write_bytes(gzip.compress(b"hay" * 99)[:20])
     (tmp_path / "twice.txt.gz").write_bytes(gzip.compress(gzip.compress(b"hay" * 99)))
     files = {file.document_id: file for file in collect([tmp_path], Report())}

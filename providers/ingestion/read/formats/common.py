@@ -78,13 +78,18 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     """
     lines = [[" ".join(cell.split()).replace("|", r"\|") for cell in row] for row in rows]
     lines = [line for line in lines if any(line)]
-    width = max(
-        (number for line in lines for number, cell in enumerate(line, 1) if cell), default=0
-    )
+    width = max(map(_width, lines), default=0)
     if not lines:
         return ""
-    filled = [[*line, *[""] * width][:width] for line in lines]
+    filled = [line if len(line) == width else [*line, *[""] * width][:width] for line in lines]
     if width == 1 or len(filled) == 1:
         return "\n".join(" | ".join(line) for line in filled)
     made = [f"| {' | '.join(line)} |" for line in filled]
     return "\n".join([made[0], "|" + " --- |" * width, *made[1:]])
+
+
+def _width(line: Sequence[str]) -> int:
+    """Return the number of cells up to the last that is not empty."""
+    if line[-1]:
+        return len(line)
+    return max(number for number, cell in enumerate(line, 1) if cell)

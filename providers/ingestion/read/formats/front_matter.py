@@ -19,7 +19,7 @@ MAX_VALUE_LENGTH = 300
 _BLOCK = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|$)", re.DOTALL)
 _OURS = {
     "", "document_id", "source", "filename", "url", "token_count", "metadata_token_count", "acl",
-    "origin", "mail", "attachments",
+    "origin", "part_of", "parts",
 }  # fmt: skip
 """Names that say where a document comes from: its sender sets them, its text does not."""
 

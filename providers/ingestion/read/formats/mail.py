@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import email
 import email.policy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from email.message import EmailMessage
 from itertools import islice
 from pathlib import PurePosixPath
@@ -15,7 +15,7 @@ from corral.providers.ingestion.read.formats import html
 from corral.providers.ingestion.read.formats.common import Readable, escaped, reading
 from corral.providers.ingestion.read.mime_types import decode
 
-_SHOWN = ("From", "To", "Cc", "Date")
+SHOWN = ("From", "To", "Cc", "Date")
 _HEADERS = {"from", "to", "subject", "date", "received", "message-id", "return-path"}
 
 MAX_ATTACHMENTS = 100
@@ -23,7 +23,7 @@ MAX_NAME_LENGTH = 100
 
 
 def read(data: bytes) -> Readable:
-    """Return the text of a mail with the names of its attachments, which are not read.
+    """Return the text of a mail, with the names of its attachments.
 
     Raises:
         MissingDependency: It has HTML only, and lxml is not installed.
@@ -40,51 +40,60 @@ def _read(data: bytes) -> Readable:
             hint="Send it as text/plain to store it as it is.",
             field="content",
         )
-    subject = " ".join(str(message.get("Subject", "")).split())
-    shown = [f"{name}: {' '.join(str(message[name]).split())}" for name in _SHOWN if message[name]]
-    attached = dict(_attached(message))
-    shown += [f"Attachments: {', '.join(attached)}"] if attached else []
-    unread = tuple(f"the attachment {name!r}" for name, part in attached.items() if _content(part))
-    text = "\n\n".join(
-        filter(None, [f"# {subject}" if subject else "", "\n".join(shown), _body(message)])
-    )
-    return Readable([text], unread=unread)
+    shown = {name: str(message[name]) for name in SHOWN if message[name]}
+    names = [name for name, part in _attached(message) if _content(part)]
+    return as_mail(str(message.get("Subject", "")), shown, _body(message), names)
 
 
-def split_attachments(data: bytes) -> tuple[bytes, dict[str, bytes]]:
-    """Return a mail without the content of its attachments, and that content by file name.
+def as_mail(
+    subject: str, headers: Mapping[str, str], body: str, attachments: Sequence[str]
+) -> Readable:
+    """Return the text of a mail: its subject as a heading, then headers and body."""
+    subject = " ".join(subject.split())
+    shown = [f"{name}: {' '.join(value.split())}" for name, value in headers.items()]
+    shown += [f"Attachments: {', '.join(attachments)}"] if attachments else []
+    parts = [f"# {subject}" if subject else "", "\n".join(shown), body]
+    return Readable(["\n\n".join(filter(None, parts))], parts=tuple(attachments))
 
-    Names are unique and without folders. Text is UTF-8 if the mail names its charset. A mail in a
-    mail is an attachment; beyond the 100th, attachments stay in the mail.
+
+def attachments(data: bytes) -> list[tuple[str, bytes]]:
+    """Return the attachments of a mail: their names, which are unique, and their content.
+
+    Text is UTF-8 if the mail names its charset. A mail in a mail is an attachment. There are at
+    most `MAX_ATTACHMENTS`.
 
     Raises:
         InvalidRequest: It is no mail.
     """
-    return reading("mail", lambda: _split(data))
 
+    def found() -> list[tuple[str, bytes]]:
+        message = email.message_from_bytes(data, policy=email.policy.default)
+        return [(name, content) for name, part in _attached(message) if (content := _content(part))]
 
-def _split(data: bytes) -> tuple[bytes, dict[str, bytes]]:
-    message = email.message_from_bytes(data, policy=email.policy.default)
-    parts = {name: (part, _content(part)) for name, part in _attached(message)}
-    if not parts:
-        return data, {}
-    for part, _ in parts.values():
-        part.set_payload([EmailMessage()] if part.is_multipart() else "")
-    return message.as_bytes(), {name: content for name, (_, content) in parts.items() if content}
+    return reading("mail", found)
 
 
 def _attached(message: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
     """Yield the attachments of a mail under their names."""
-    names: set[str] = set()
-    parts = message.iter_attachments() if message.is_multipart() else ()
-    for number, part in enumerate(islice(parts, MAX_ATTACHMENTS), 1):
-        is_mail = part.get_content_type() == "message/rfc822"
-        given = part.get_filename() or (f"mail {number}.eml" if is_mail else "")
-        line = " ".join(clean_text(given).replace("\\", "/").split())
+    parts = message.iter_attachments() if message.is_multipart() else iter(())
+    some = list(islice(parts, MAX_ATTACHMENTS))
+    yield from zip(attachment_names(map(_named, some)), some, strict=True)
+
+
+def _named(part: EmailMessage) -> str:
+    return part.get_filename() or (
+        "mail.eml" if part.get_content_type() == "message/rfc822" else ""
+    )
+
+
+def attachment_names(given: Iterable[str]) -> list[str]:
+    """Return unique names without folders for attachments, in order."""
+    names: list[str] = []
+    for number, each in enumerate(given, 1):
+        line = " ".join(clean_text(each).replace("\\", "/").split())
         name = PurePosixPath(line).name[-MAX_NAME_LENGTH:].lstrip(".") or f"attachment {number}"
-        name = f"{number} {name}" if name in names else name
-        names.add(name)
-        yield name, part
+        names.append(f"{number} {name}" if name in names else name)
+    return names
 
 
 def _content(part: EmailMessage) -> bytes:

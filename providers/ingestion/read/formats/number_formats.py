@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from corral.providers.ingestion.read.formats.archive import main_part, parse_xml, relations
@@ -24,6 +25,10 @@ _MAX_NUMBER = 1e15
 _MAX_DECIMALS = 30
 _MAX_PERCENT_SIGNS = 2
 _CONTEXT = Context(prec=100)
+_MAX_QUICK = 1e9
+_BELOW_HALF, _ABOVE_HALF = 0.5 - 1e-5, 0.5 + 1e-5
+_SIMPLE = re.compile(r"(0|#,##0|#+0)(?:\.(0{1,9}))?")
+"""Patterns without optional decimals and thousands."""
 _TOKEN = re.compile(
     r'"([^"]*)"|\\(.)|[_*].|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|([0#?][0#?.,]*|\.[0#?]+)|(.)',
     re.DOTALL,
@@ -32,17 +37,25 @@ _PIECE = re.compile(r'"[^"]*"|\\.|.', re.DOTALL)
 _PLAIN = set("%$€£¥+-() ")
 """Characters that a format may show without quotes; others are fields of dates and fractions."""
 
-_BROKEN = (LookupError, ValueError, StopIteration, OSError, zlib.error, expat.ExpatError)
 _MAX_COLUMNS = 1 << 14
+_BROKEN = (LookupError, ValueError, StopIteration, OSError, zlib.error, expat.ExpatError)
+_MAX_ROW_BYTES = 1 << 22
+_PIECE_BYTES = 1 << 20
+_ROW = re.compile(rb"<(?:\w++:)?row(?=[\s/>])")
+_ROW_NUMBER = re.compile(rb'(?:\s++(?:r="(\d{1,7}+)"|[\w:]++="[^"]*+"))*+')
+_CELL = re.compile(
+    rb'<(?:\w++:)?c(?=[\s/>])(?:\s++r="([A-Za-z]{1,3}+)\d++")?+'
+    rb'(?:\s++(?!s=)[\w:]++="[^"]*+")*+(?:\s++s="(\d++)")?+'
+)
+"""The tag of a cell: its column and its style. A parser of XML would take longer than all of the
+rest of reading a workbook."""
 
-Formats = dict[int, str]
-"""A format by the cell's number: its row times `1 << 14` and its column, both from 0. A pair of
-numbers would take twice the memory."""
+Shower = Callable[[float], str | None]
+"""Returns a number as a format shows it; None for a date, a fraction or no format."""
 
-
-def cell_number(row: int, column: int) -> int:
-    """Return the key of a cell in `Formats`."""
-    return row * _MAX_COLUMNS + column
+Formats = dict[int, Sequence[Shower | None]]
+"""How the cells of a row show numbers, by row from 0 and in the order of columns. Rows of equal
+formats share one sequence."""
 
 
 def formats_of(archive: zipfile.ZipFile) -> dict[str, Formats]:
@@ -77,19 +90,45 @@ def _sheets(
 
 def _of_sheet(archive: zipfile.ZipFile, part: str, codes: dict[str, str]) -> Formats:
     formats: Formats = {}
-    row = column = -1
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        nonlocal row, column
-        if name == "row":
-            row, column = int(attributes.get("r", row + 2)) - 1, -1
-        elif name == "c":
-            column = _column(attributes["r"]) if "r" in attributes else column + 1
-            if code := codes.get(attributes.get("s", "")):
-                formats[cell_number(row, column)] = code
-
-    parse_xml(archive, part, start)
+    layouts: dict[tuple[Any, ...], Sequence[Shower | None]] = {}
+    number = -1
+    for row in _row_tags(archive, part):
+        given = _ROW_NUMBER.match(row)
+        number = int(given[1]) - 1 if given and given[1] else number + 1
+        cells = tuple(_CELL.findall(row))
+        layout = layouts.get(cells)
+        if layout is None:
+            layout = layouts[cells] = _layout(cells, codes)
+        if layout:
+            formats[number] = layout
     return formats
+
+
+def _row_tags(archive: zipfile.ZipFile, part: str) -> Iterator[bytes]:
+    """Yield the rows of a sheet, each from behind `<row`."""
+    rest, tag = b"", b""
+    with archive.open(part) as file:
+        for piece in iter(lambda: file.read(_PIECE_BYTES), b""):
+            rest += piece
+            if not tag and (first := _ROW.search(rest)):
+                tag, rest = first[0], rest[first.end() :]
+            if tag:
+                *rows, rest = rest.split(tag)
+                yield from rows
+            if len(rest) > _MAX_ROW_BYTES:
+                raise ValueError("a row of a sheet is too long")
+    yield rest
+
+
+def _layout(cells: Sequence[tuple[bytes, bytes]], codes: dict[str, str]) -> Sequence[Shower | None]:
+    """Return the functions that show the numbers of a row, in the order of columns."""
+    layout: dict[int, Shower] = {}
+    column = -1
+    for place, style in cells:
+        column = min(_column(place), _MAX_COLUMNS) if place else column + 1
+        if code := codes.get(style.decode()):
+            layout[column] = shower(code)
+    return [layout.get(each) for each in range(max(layout, default=-1) + 1)]
 
 
 def _codes(archive: zipfile.ZipFile, part: str) -> dict[str, str]:
@@ -117,24 +156,68 @@ def _codes(archive: zipfile.ZipFile, part: str) -> dict[str, str]:
     return codes
 
 
-def _column(place: str) -> int:
-    """Return the column of a cell such as `AB7`, from 0."""
+def _column(letters: bytes) -> int:
+    """Return the column of the letters in a place such as `AB7`, from 0."""
     number = 0
-    for letter in place.rstrip("0123456789"):
-        number = number * 26 + ord(letter.upper()) - 64
+    for letter in letters.upper():
+        number = number * 26 + letter - 64
     return number - 1
 
 
 def shown(value: float, code: str) -> str | None:
     """Return a number as a format shows it; None for a date, a fraction or no format."""
+    return shower(code)(value)
+
+
+@lru_cache(maxsize=1024)
+def shower(code: str) -> Shower:
+    """Return a function that shows numbers in a format.
+
+    Formatting a float takes a fifth of the time that a decimal takes, but is not exact near the
+    middle between two results.
+    """
     sections = _sections(code)
-    which = 1 if value < 0 and len(sections) > 1 else 0
-    which = 2 if value == 0 and len(sections) > 2 else which
-    section = sections[which]
+    first = sections[0]
+    simple = first and _SIMPLE.fullmatch(first.pattern)
+
+    def exact(value: float) -> str | None:
+        which = 1 if value < 0 and len(sections) > 1 else 0
+        which = 2 if value == 0 and len(sections) > 2 else which
+        return _exact(value, sections[which], "-" if value < 0 and which == 0 else "")
+
+    if first is None or not simple:
+        return exact
+    decimals = len(simple[2] or "")
+    factor = 100.0**first.percents
+    last_place = factor * 10.0**decimals
+    text = _text(first, decimals, has_thousands="," in simple[1])
+    zero = exact(0.0)
+    has_one = len(sections) == 1
+
+    def show(value: float) -> str | None:
+        scaled = value * last_place
+        if 0.5 < scaled < _MAX_QUICK and not _BELOW_HALF < scaled % 1 < _ABOVE_HALF:
+            return text(value * factor)
+        if has_one and -_MAX_QUICK < scaled < -0.5 and not _BELOW_HALF < scaled % 1 < _ABOVE_HALF:
+            return f"-{text(-value * factor)}"
+        return exact(value) if value else zero
+
+    return show
+
+
+def _text(section: _Section, decimals: int, *, has_thousands: bool) -> Callable[[float], str]:
+    before, after = section.before.lstrip(), section.after.rstrip()
+    if has_thousands:
+        return lambda value: f"{before}{value:,.{decimals}f}{after}"
+    before, after = before.replace("%", "%%"), after.replace("%", "%%")
+    return f"{before}%.{decimals}f{after}".__mod__  # the fastest way
+
+
+def _exact(value: float, section: _Section | None, sign: str) -> str | None:
     if section is None or abs(value) >= _MAX_NUMBER:
         return None
     digits = _digits(abs(Decimal(repr(float(value)))).scaleb(2 * section.percents), section.pattern)
-    sign = "-" if value < 0 and which == 0 and digits.strip("0.,") else ""
+    sign = sign if digits.strip("0.,") else ""
     return f"{sign}{section.before}{digits}{section.after}".strip()
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import datetime
 import io
 from collections.abc import Iterator
+from itertools import chain, repeat
 from typing import Any
 
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.ingestion.read.formats.archive import opened
 from corral.providers.ingestion.read.formats.common import Readable, locked, package, reading, table
-from corral.providers.ingestion.read.formats.number_formats import (
-    Formats,
-    cell_number,
-    formats_of,
-    shown,
-)
+from corral.providers.ingestion.read.formats.number_formats import Formats, formats_of
+
+_MAX_WHOLE = 1e15
 
 
 def read(data: bytes, limits: DocumentLimits) -> Readable:
@@ -60,7 +58,7 @@ def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
             continue
         cell_formats = formats.pop(sheet.name, {})
         rows = list(_rows(book.get_sheet_by_name(sheet.name), cell_formats, limits, room))
-        room -= sum(len(cell) for row in rows for cell in row)
+        room -= sum(sum(map(len, row)) for row in rows)
         text = table(rows)
         texts += [f"## {' '.join(sheet.name.split())}\n\n{text}"] if text else []
     unread = tuple(
@@ -83,9 +81,12 @@ def _book(calamine: Any, data: bytes) -> Any:
 def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> Iterator[list[str]]:
     first = sheet.start[1] if sheet.start else 0  # rows begin at the first, columns do not
     for number, values in enumerate(sheet.iter_rows()):
+        layout = formats.get(number, ())
         row = [
-            _shown(value, formats.get(cell_number(number, column), ""))
-            for column, value in enumerate(values, first)
+            value
+            if (kind := type(value)) is str
+            else (shower and kind is float and shower(value)) or _plain(value)
+            for value, shower in zip(values, chain(layout[first:], repeat(None)), strict=False)
         ]
         if any(row):
             room -= sum(map(len, row))
@@ -96,14 +97,12 @@ def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> It
 
 def _whole(value: Any) -> Any:
     """Return a whole number without its fraction; a workbook holds only fractions."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE:
         return int(value)
     return value
 
 
-def _shown(value: Any, code: str) -> str:
-    if code and isinstance(value, int | float) and not isinstance(value, bool):
-        return shown(value, code) or _shown(value, "")
+def _plain(value: Any) -> str:
     value = _whole(value)
     if isinstance(value, datetime.datetime) and value.time() == datetime.time():
         return value.date().isoformat()
