@@ -27,6 +27,7 @@ from typing import IO, Any, TypeVar, cast
 from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.providers.base.config import RagSettings
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.base.ocr_settings import OcrSettings
 from corral.providers.concurrency import ThreadPool
 from corral.providers.ingestion.read.compression import is_compressed
 from corral.providers.ingestion.read.detecting import detected, type_of
@@ -58,7 +59,7 @@ class Reader:
     """
 
     def __init__(self, settings: RagSettings) -> None:
-        self._limits = settings.document_limits
+        self._limits, self._ocr = settings.document_limits, settings.ocr
         self._threads = ThreadPool("reading", None, max_threads=settings.max_concurrent_readings)
         self._idle: deque[_Child] = deque()
 
@@ -123,14 +124,14 @@ class Reader:
                 child = self._idle.pop()
                 if child.lives():
                     return child
-        return _Child(self._limits)
+        return _Child(self._limits, self._ocr)
 
 
 class _Child:
     """A process that reads documents."""
 
-    def __init__(self, limits: DocumentLimits) -> None:
-        self._limits = limits
+    def __init__(self, limits: DocumentLimits, ocr: OcrSettings) -> None:
+        self._limits, self._ocr = limits, ocr
         self._started = 0.0
         # -P: a folder named corral where the server happens to be started is not imported.
         command = [sys.executable, "-P", "-m", _PROCESS]
@@ -158,8 +159,8 @@ class _Child:
         """
         questions, answers = _pipes(self._process)
         self._started = time.monotonic()
-        limits = asdict(self._limits)
-        asked = {"mime_type": mime_type, "form": form, "limits": limits}
+        limits, ocr = asdict(self._limits), asdict(self._ocr)
+        asked = {"mime_type": mime_type, "form": form, "limits": limits, "ocr": ocr}
         send(questions, asked, content)
         said, text = receive(answers)
         if "error" in said:
@@ -174,7 +175,8 @@ class _Child:
             return self._limits.exceeded("seconds to read", "max_seconds")
         return InvalidRequest(
             "The file cannot be read: its reader crashed.",
-            hint="It is broken, or takes more memory than rag.document_limits.max_memory_mib.",
+            hint="It is broken, or takes more memory than rag.document_limits.max_memory_mib, or "
+            "rag.ocr.max_memory_mib for scanned pages.",
             field="content",
         )
 

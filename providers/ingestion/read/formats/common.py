@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from corral.api.errors import InvalidRequest, MissingDependency
@@ -27,6 +27,7 @@ class Readable:
         markdown: True if the texts are Markdown.
         title: The title that the file declares, or None.
         unread: Parts that were not read, such as "2 pictures".
+        metadata: Facts about the document, such as the pages that were recognized.
     """
 
     pages: Sequence[str]
@@ -34,6 +35,7 @@ class Readable:
     markdown: bool = True
     title: str | None = None
     unread: tuple[str, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 def package(module: str, distribution: str, kind: str) -> Any:
