@@ -86,7 +86,11 @@ class Writer:
 
     def grid(self, rows: int, columns: int, ruled: bool, prose: bool = False) -> Grid:
         """Return a table of numbers; with `prose`, its second column is a phrase."""
-        names = [f"{item} {place}" for item in _CROPS.split() for place in _VILLAGES.split()]
+        names = [
+            f"{item} {place} {self.rng.randint(100, 999)}"
+            for item in _CROPS.split()
+            for place in _VILLAGES.split()
+        ]
         header = ["Crop", *self.rng.sample(_COLUMNS, columns - 1)]
         made = [header]
         for name in self.rng.sample(names, rows):

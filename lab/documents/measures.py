@@ -21,7 +21,8 @@ def order(made: MadePdf, reading: Reading) -> float | None:
     seen = _MARK.findall(reading.text)
     following = dict(itertools.pairwise(seen))
     pairs = list(zip(made.marks, made.marks[1:], strict=False))
-    return sum(following.get(first) == second for first, second in pairs) / len(pairs)
+    right = [following.get(first) == second for first, second in pairs]
+    return right.count(True) / len(right)
 
 
 def cells(grid: Grid, tables: Sequence[Rows]) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
+import importlib
 import io
 import os
 import shutil
@@ -66,21 +66,19 @@ def engine(settings: OcrSettings) -> Engine | None:
     """
     if settings.engine == "none":
         return None
-    has_pillow = importlib.util.find_spec("PIL") is not None
     if settings.engine == "tesseract":
         program = shutil.which("tesseract")
-        if not program or not has_pillow:
+        if not program:
             raise MissingDependency(
-                "Text recognition with Tesseract",
-                "Pillow" if program else "the program tesseract",
-                INSTALL if program else "apt install tesseract-ocr (or see its manual)",
+                "Text recognition", "the program tesseract", "apt install tesseract-ocr"
             )
         return Tesseract(program, settings)
-    if has_pillow and importlib.util.find_spec("rapidocr") is not None:
+    try:
         return RapidOcr(settings)
-    if settings.engine == "rapidocr":
-        raise MissingDependency("Text recognition", "rapidocr", INSTALL)
-    return None
+    except ImportError:
+        if settings.engine == "rapidocr":
+            raise MissingDependency("Text recognition", "rapidocr", INSTALL) from None
+        return None
 
 
 class RapidOcr:

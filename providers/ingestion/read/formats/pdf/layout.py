@@ -28,6 +28,7 @@ _MIN_LINES = 3
 """Lines that stand beside each other at least, so that they are columns."""
 
 _MAX_RANGES = 60
+_MAX_EDGES = 40
 _MIN_GUTTER = 0.9
 """Least space between two columns, as a share of the size of their letters."""
 
@@ -109,6 +110,8 @@ class _Layout:
 
     def _flow(self, rows: list[list[Run]]) -> None:
         """Add rows one below the other, and the tables that they make."""
+        if any(len(row) > 1 for row in rows):
+            rows = unruled.split_at_edges(rows)
         groups = unruled.find_groups(rows) if any(len(row) > 1 for row in rows) else []
         position = 0
         for group in groups:
@@ -200,17 +203,17 @@ def _columns(rows: _Rows) -> tuple[_Rows, _Rows, _Rows, _Rows] | None:
 
 
 def _edges(runs: Sequence[Run], beyond: float) -> list[float]:
-    """Return places where several runs begin."""
-    edges: list[float] = []
+    """Return the places where most runs begin, from left to right."""
+    edges: list[tuple[int, float]] = []
     starts = sorted(run.x0 for run in runs if run.x0 > beyond)
     group: list[float] = []
     for start in [*starts, float("inf")]:
         if group and start - group[-1] > 3:
             if len(group) >= _MIN_LINES:
-                edges.append(group[0])
+                edges.append((len(group), group[0]))
             group = []
         group.append(start)
-    return edges
+    return sorted(edge for _, edge in sorted(edges)[-_MAX_EDGES:])
 
 
 def _ranges(rows: _Rows, edge: float, gutter: float) -> list[tuple[int, int]]:
@@ -247,21 +250,21 @@ def _halves(rows: _Rows, first: int, last: int, edge: float) -> list[tuple[int, 
 
 
 def _trimmed(rows: _Rows, first: int, last: int, edge: float) -> tuple[int, int] | None:
-    """Return a range from the first row at the right to the last row of the columns."""
-    while first <= last and rows[first][-1].x0 < edge - 1:
-        first += 1
+    """Return a range without the rows at its ends that stand apart and only at the left."""
     rights = [n for n in range(first, last + 1) if rows[n][-1].x0 >= edge - 1]
     if not rights:
         return None
-    end = rights[-1]
-    while end < last:
-        below, above = rows[end + 1], rows[end]
-        height = max(run.height for run in below)
-        gap = min(run.top for run in below) - max(run.bottom for run in above)
-        if gap > _BLOCK_GAP * height:
-            break
+    start, end = rights[0], rights[-1]
+    while start > first and not _stands_apart(rows[start - 1], rows[start]):
+        start -= 1
+    while end < last and not _stands_apart(rows[end], rows[end + 1]):
         end += 1
-    return first, end
+    return start, end
+
+
+def _stands_apart(above: Sequence[Run], below: Sequence[Run]) -> bool:
+    height = max(run.height for run in below)
+    return min(run.top for run in below) - max(run.bottom for run in above) > _BLOCK_GAP * height
 
 
 def _score(rows: _Rows, edge: float) -> float:

@@ -17,7 +17,7 @@ WIDE_GAP = 0.8
 MAX_OBJECTS = 50_000
 """Objects of a page in which ruled lines are looked for."""
 
-MAX_FIELDS = 10_000
+MAX_FIELDS = 1000
 _MAX_NESTING = 8
 _PASSWORD = 1 << 13
 """The flag of a field that hides its value. ISO 32000-1, table 228."""
@@ -325,7 +325,8 @@ def add_values(raw: Any, document: Any, page: Any, made: Page) -> None:
     form = document.formenv
     if form is None:
         return
-    runs = made.runs.setdefault(0, [])
+    labels = made.runs.setdefault(0, [])
+    values: list[Run] = []
     for number in range(min(raw.FPDFPage_GetAnnotCount(page.raw), MAX_FIELDS)):
         annotation = raw.FPDFPage_GetAnnot(page.raw, number)
         try:
@@ -333,9 +334,10 @@ def add_values(raw: Any, document: Any, page: Any, made: Page) -> None:
             if text:
                 rect = raw.FS_RECTF()
                 raw.FPDFAnnot_GetRect(annotation, ctypes.byref(rect))
-                runs += _field_runs(text, rect, len(runs))
+                values += _field_runs(text, rect, labels)
         finally:
             raw.FPDFPage_CloseAnnot(annotation)
+    labels += values
 
 
 def _value(raw: Any, form: Any, annotation: Any) -> str:
@@ -366,12 +368,15 @@ def _string(call: Any) -> str:
     return buffer.raw[: size - 2].decode("utf-16-le", "replace")
 
 
-def _field_runs(text: str, rect: Any, order: int) -> Iterator[Run]:
+def _field_runs(text: str, rect: Any, labels: list[Run]) -> Iterator[Run]:
+    """Yield the lines of a value, as if they were drawn after the label at its left."""
     lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
     x0, top, x1, bottom = box_of(0, rect.left, rect.bottom, rect.right, rect.top)
     height = (bottom - top) / max(len(lines), 1)
+    beside = [run for run in labels if run.x1 <= x0 and run.top < bottom and run.bottom > top]
+    order = max(beside, key=lambda run: run.x1).order if beside else len(labels)
     margin = max(height - 14, 0) / 2 if len(lines) == 1 else 0
     for number, line in enumerate(lines):
         words = [(word, x0, x1) for word in line.split()]
         y = top + number * height
-        yield Run(words, x0, y + margin, x1, y + height - margin, 0, order + number)
+        yield Run(words, x0, y + margin, x1, y + height - margin, 0, order)

@@ -66,12 +66,14 @@ class PageRecognizer:
             if _confidence(best[0]) >= _DOUBTFUL and not _is_tall(best[0]):
                 break
         pieces, picture = best
+        if not any(map(str.isalnum, "".join(piece.text for piece in pieces))):
+            pieces = []  # a drawing, in which engines see boxes and strokes
         points = 72 / dpi * scale
         width, height = picture.width * points, picture.height * points
         return Page(
             {0: _runs(pieces, points)},
             scans.ruled_lines(picture, points) if pieces else [],
-            box=(0, -height, width, 0), confidence=_confidence(pieces),
+            box=(0, -height, width, 0), confidence=_confidence(pieces) if pieces else None,
         )  # fmt: skip
 
     def _seconds(self) -> float:

@@ -40,25 +40,32 @@ class _Grid:
     """
 
     def __init__(self, across: list[Rule], down: list[Rule]) -> None:
-        self._across, self._down = across, down
         self.xs = _places([rule.x0 for rule in down])
         self.ys = _places([rule.top for rule in across])
         self.xs = _widened(self.xs, [(rule.x0, rule.x1) for rule in across])
         self.ys = _widened(self.ys, [(rule.top, rule.bottom) for rule in down])
+        self._down = _by_place(self.xs, [(rule.x0, rule) for rule in down])
+        self._across = _by_place(self.ys, [(rule.top, rule) for rule in across])
 
     def has_line_left_of(self, row: int, column: int) -> bool:
         """Return True if a line divides a cell from the one at its left."""
-        middle, x = (self.ys[row] + self.ys[row + 1]) / 2, self.xs[column]
-        return any(
-            abs(rule.x0 - x) <= _NEAR and rule.top <= middle <= rule.bottom for rule in self._down
-        )
+        middle = (self.ys[row] + self.ys[row + 1]) / 2
+        return any(rule.top <= middle <= rule.bottom for rule in self._down.get(column, ()))
 
     def has_line_above(self, row: int, column: int) -> bool:
         """Return True if a line divides a cell from the one above it."""
-        middle, y = (self.xs[column] + self.xs[column + 1]) / 2, self.ys[row]
-        return any(
-            abs(rule.top - y) <= _NEAR and rule.x0 <= middle <= rule.x1 for rule in self._across
-        )
+        middle = (self.xs[column] + self.xs[column + 1]) / 2
+        return any(rule.x0 <= middle <= rule.x1 for rule in self._across.get(row, ()))
+
+
+def _by_place(places: list[float], rules: list[tuple[float, Rule]]) -> dict[int, list[Rule]]:
+    """Return lines by the number of the place that they stand at."""
+    grouped: dict[int, list[Rule]] = {}
+    for value, rule in rules:
+        number = bisect_right(places, value + _NEAR) - 1
+        if number >= 0 and abs(places[number] - value) <= _NEAR:
+            grouped.setdefault(number, []).append(rule)
+    return grouped
 
 
 def _places(values: list[float]) -> list[float]:

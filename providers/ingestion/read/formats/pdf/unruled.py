@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from corral.providers.ingestion.read.formats.pdf.elements import (
     Run,
@@ -19,8 +20,20 @@ from corral.providers.ingestion.read.formats.pdf.joining import cell_text
 MIN_GAP = 0.55
 """Least width of the gap between two columns, as a share of the size of the letters."""
 
+_NARROW_GAP = 0.2
+"""Least width of that gap in a row in which a cell fills its column."""
+
+_SAME_EDGE = 1.2
+"""Cells of one column begin at most this far apart, in points."""
+
+_OVERLAP = 0.8
+"""Lines nearer to each other than this share of their height stand beside each other."""
+
 MAX_PITCH = 2.6
 """Rows of one table are at most this far apart, in heights of a line."""
+
+_MAX_RETRIED = 200
+"""Rows of a group that is no table: in a longer one, no table is looked for."""
 
 _LONG = 9
 """Words of a cell that is prose."""
@@ -48,8 +61,48 @@ def find_groups(rows: Sequence[_Row]) -> list[Group]:
             groups.append(group)
             number = group.last + 1
         else:
-            number += 1
+            number += 1 if not group or group.last - number < _MAX_RETRIED else group.last - number
     return groups
+
+
+def split_at_edges(rows: Sequence[_Row]) -> list[_Row]:
+    """Return rows in which runs are divided where cells of other rows begin.
+
+    A cell may fill its column, so that it is as near to the next cell as words are to each other.
+    """
+    many = [number for number, row in enumerate(rows) if len(row) > 1]
+    starts = sorted(run.x0 for number in many for run in rows[number][1:])
+    edges = [start for start, following in pairwise(starts) if following - start <= _SAME_EDGE]
+    if not edges:
+        return list(rows)
+    return [
+        [part for run in row for part in _parts(run, edges)]
+        if many[0] - 1 <= number <= many[-1] + 1
+        else row
+        for number, row in enumerate(rows)
+    ]
+
+
+def _parts(run: Run, edges: Sequence[float]) -> list[Run]:
+    """Return the parts of a run that begin at an edge."""
+    places = [
+        number
+        for number, (_, x0, _) in enumerate(run.words)
+        if number and edges[0] - _SAME_EDGE <= x0 <= edges[-1] + _SAME_EDGE and _is_edge(x0, edges)
+    ]
+    if not places:
+        return [run]
+    parts = []
+    for start, end in pairwise([0, *places, len(run.words)]):
+        words = run.words[start:end]
+        x0, x1 = min(word[1] for word in words), max(word[2] for word in words)
+        parts.append(Run(words, x0, run.top, x1, run.bottom, run.size, run.order))
+    return parts
+
+
+def _is_edge(x0: float, edges: Sequence[float]) -> bool:
+    place = bisect_left(edges, x0)
+    return any(abs(edge - x0) <= _SAME_EDGE for edge in edges[max(place - 1, 0) : place + 1])
 
 
 def _group(rows: Sequence[_Row], first: int) -> Group:
@@ -64,7 +117,8 @@ def _group(rows: Sequence[_Row], first: int) -> Group:
         if len(row) > 1:
             shared = _shared(gaps, row)
             lost = len(gaps) - len(shared)
-            if not shared or lost > max(len(gaps), count) / 2:
+            narrow = any(end - start < MIN_GAP * _size(row[0]) for start, end in shared)
+            if not shared or lost > max(len(gaps), count) / 2 or (narrow and lost):
                 break
             gaps, full, last = shared, number, number
         elif _fits(gaps, row[0]) and number - full <= 4:
@@ -79,7 +133,7 @@ def _group(rows: Sequence[_Row], first: int) -> Group:
 def _gaps(row: _Row) -> list[_Gap]:
     return [
         (left.x1, right.x0)
-        for left, right in itertools.pairwise(row)
+        for left, right in pairwise(row)
         if right.x0 - left.x1 >= MIN_GAP * _size(left)
     ]
 
@@ -99,7 +153,7 @@ def _shared(gaps: Sequence[_Gap], row: _Row) -> list[_Gap]:
                     cut += [(a, run.x0), (run.x1, b)]
             pieces = cut
         best = max(pieces, key=lambda piece: piece[1] - piece[0])
-        if best[1] - best[0] >= MIN_GAP * size:
+        if best[1] - best[0] >= _NARROW_GAP * size:
             shared.append(best)
     return shared
 
@@ -172,7 +226,9 @@ def made(rows: Sequence[_Row], gaps: Sequence[_Gap]) -> Table:
         places: list[list[Run]] = [[] for _ in range(count)]
         for run in row:
             places[_cell(gaps, run)].append(run)
-        if cells and _continues(places, cells[-1], _top(row) - _top(last), pitches):
+        pitch = _top(row) - _top(last) if last else 0
+        beside = pitch < _OVERLAP * _height(row)
+        if cells and (beside or _continues(places, cells[-1], pitch, pitches)):
             for number, more in enumerate(places):
                 cells[-1][number] += more
         else:
@@ -191,7 +247,7 @@ def made(rows: Sequence[_Row], gaps: Sequence[_Gap]) -> Table:
 def _pitches(rows: Sequence[_Row]) -> tuple[float, float]:
     """Return the least and the greatest distance of two rows."""
     tops = [_top(row) for row in rows]
-    between = [below - above for above, below in itertools.pairwise(tops)]
+    between = [below - above for above, below in pairwise(tops)]
     return (min(between), max(between)) if between else (0.0, 0.0)
 
 
