@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Readable:
         markdown: True if the texts are Markdown.
         title: The title that the file declares, or None.
         unread: Parts that were not read, such as "2 pictures".
+        metadata: Facts about the document, such as the pages that were recognized.
         parts: Names of the documents in a container, for Corral's own readers; None for others.
     """
 
@@ -25,6 +27,7 @@ class Readable:
     markdown: bool = True
     title: str | None = None
     unread: tuple[str, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict)
     parts: tuple[str, ...] | None = None
 
 

@@ -42,6 +42,7 @@ from corral.api.errors import ConfigError
 from corral.api.findings import first_finding
 from corral.api.provider import Api
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.base.ocr_settings import OcrSettings
 from corral.providers.base.server_config import (
     AuditSettings,
     AuthSettings,
@@ -246,6 +247,7 @@ class RagSettings(Section):
     fetch_timeout_seconds: float = Field(default=10, gt=0)
     fetch_max_mib: float = Field(default=16, gt=0)
     document_limits: DocumentLimits = DocumentLimits()
+    ocr: OcrSettings = OcrSettings()
     max_concurrent_readings: int = Field(
         default=2, ge=1, le=64, description="Documents read at once, each in a process of its own."
     )

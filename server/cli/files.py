@@ -18,6 +18,7 @@ from corral.providers.ingestion.read.detecting import (
     CONTAINERS,
     HTML,
     NOTEBOOK,
+    PICTURES,
     TEXT,
     stated,
     type_in,
@@ -98,6 +99,7 @@ class ReadOptions:
         chunk_size_in_tokens: Maximum tokens per chunk; None takes the vector DB's.
         overlap_in_tokens: Tokens repeated from the previous chunk; None takes the vector DB's.
         records: Columns that make a document of each row of a table; None: a file is a document.
+        pictures: Whether to take pictures in folders; the server recognizes their text.
         split_on: Text at which chunks end, "" for none; None takes the vector DB's.
     """
 
@@ -109,6 +111,7 @@ class ReadOptions:
     exclude: tuple[str, ...] = ()
     hidden: bool = False
     no_ignore: bool = False
+    pictures: bool = False
     acl: tuple[str, ...] = ()
     replace: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -312,7 +315,9 @@ def _wanted(
         return
     except OSError:
         status = None
-    if status:
+    if kind in PICTURES and not named and not options.pictures:
+        report.skipped.append((source, "a picture; --pictures takes it"))
+    elif status:
         yield SourceFile(path, document_id, source, status.st_size, kind, status.st_mtime_ns)
     elif os.path.lexists(path):  # a broken link, a pipe
         report.failed.append((source, "not a regular file"))

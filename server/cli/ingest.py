@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 @split_on_option
 @click.option("--hidden", is_flag=True, help="Also ingest files and folders that begin with a dot.")
 @click.option("--no-ignore", is_flag=True, help="Also ingest files that .gitignore excludes.")
+@click.option("--pictures", is_flag=True, help="Also ingest pictures: their text is recognized.")
 @click.option("--sync", is_flag=True, help="Delete documents whose files are gone from the folder.")
 @click.option(
     "--watch",

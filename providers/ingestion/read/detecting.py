@@ -32,6 +32,10 @@ XLS = "application/vnd.ms-excel"
 EPUB = "application/epub+zip"
 MSG = "application/vnd.ms-outlook"
 ZIP = "application/zip"
+PNG = "image/png"
+JPEG = "image/jpeg"
+TIFF = "image/tiff"
+WEBP = "image/webp"
 
 VTT = "text/vtt"
 SRT = "text/x-subrip"
@@ -40,7 +44,10 @@ SUBTITLES = (VTT, SRT)
 COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """How an encrypted Office file begins, and one of Office 2003 and before."""
 
-BINARY = (PDF, DOCX, PPTX, XLSX, ODS, ODT, ODP, RTF, XLS, EPUB, MSG, ZIP)
+PICTURES = (PNG, JPEG, TIFF, WEBP)
+"""Pictures: their text is recognized."""
+
+BINARY = (PDF, DOCX, PPTX, XLSX, ODS, ODT, ODP, RTF, XLS, EPUB, MSG, ZIP, *PICTURES)
 """What is read of bytes alone."""
 
 CONTAINERS = (MAIL, MSG, ZIP)
@@ -72,13 +79,16 @@ SUFFIXES: dict[str, str] = {
 """File name suffix -> MIME type, for files and URLs."""
 
 _SIGNATURES = {
-    b"\x89PNG": "a picture", b"\xff\xd8\xff": "a picture", b"GIF8": "a picture",
-    b"II*\0": "a picture", b"MM\0*": "a picture", b"RIFF": "a sound or a film",
+    b"GIF8": "a picture", b"RIFF": "a sound or a film",
     b"OggS": "a sound or a film", b"ID3": "a sound", b"fLaC": "a sound",
     b"\x1aE\xdf\xa3": "a film", b"\x1f\x8b": "a compressed file", b"BZh": "a compressed file",
     b"\xfd7zXZ": "a compressed file", b"7z\xbc\xaf": "an archive", b"Rar!": "an archive",
     b"\x28\xb5\x2f\xfd": "a compressed file", b"\x7fELF": "a program",
     b"SQLite format 3\0": "a database", b"%!PS": "a PostScript file", b"<svg": "a picture",
+}  # fmt: skip
+_SIGNED = {
+    b"{\\rtf": RTF, b"\x89PNG": PNG, b"\xff\xd8\xff": JPEG, b"II*\0": TIFF,
+    b"MM\0*": TIFF,
 }  # fmt: skip
 _ARCHIVE = (b"PK\3\4", b"PK\5\6")
 _OPEN = ("", TEXT, MARKDOWN)
@@ -202,8 +212,11 @@ def _signed(data: bytes, named: str) -> str:
         named == PDF and b"%PDF-" in data[:1024]
     ):
         return PDF
-    if data.startswith(b"{\\rtf"):
-        return RTF
+    for signature, kind in _SIGNED.items():
+        if data.startswith(signature):
+            return kind
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return WEBP
     if data.startswith(_ARCHIVE):
         return _packed(io.BytesIO(data), named)
     if data[257:262] == b"ustar":

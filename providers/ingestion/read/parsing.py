@@ -17,8 +17,10 @@ from typing import Any
 from corral.api.errors import InvalidRequest
 from corral.api.invisible import clean_text
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.base.ocr_settings import OcrSettings
 from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
+    BINARY,
     CSV,
     DOCX,
     EPUB,
@@ -32,6 +34,7 @@ from corral.providers.ingestion.read.detecting import (
     ODS,
     ODT,
     PDF,
+    PICTURES,
     PPTX,
     RTF,
     SUBTITLES,
@@ -63,6 +66,7 @@ from corral.providers.ingestion.read.formats import (
     zipped,
 )
 from corral.providers.ingestion.read.formats.common import Readable
+from corral.providers.ingestion.read.formats.pdf import pictures
 from corral.providers.ingestion.read.mime_types import (
     chosen_type,
     decode,
@@ -74,13 +78,19 @@ from corral.providers.ingestion.split.headings import Heading, markdown_headings
 
 MAX_TITLE_LENGTH = 255
 _DEFAULT_LIMITS = DocumentLimits()
+_DEFAULT_OCR = OcrSettings()
 _PAGE_BREAK = "\n\n"
 
 _OF_BYTES: dict[str, Callable[[bytes, DocumentLimits], Readable]] = {
-    PDF: pdf.read, DOCX: word.read, PPTX: slides.read, XLSX: sheets.read, ODS: sheets.read,
-    XLS: sheets.read, ODT: opendocument.read, ODP: opendocument.read, RTF: rtf.read,
-    EPUB: book.read, MSG: outlook.read, ZIP: zipped.read,
+    XLSX: sheets.read, ODS: sheets.read, XLS: sheets.read, ODT: opendocument.read,
+    ODP: opendocument.read, RTF: rtf.read, EPUB: book.read, MSG: outlook.read, ZIP: zipped.read,
 }  # fmt: skip
+_WITH_PICTURES: dict[str, Callable[[bytes, DocumentLimits, OcrSettings], Readable]] = {
+    PDF: pdf.read,
+    DOCX: word.read,
+    PPTX: slides.read,
+    **dict.fromkeys(PICTURES, pictures.read),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,7 @@ class ParsedDocument:
             where pages are not known. A page without text begins where the next one does.
         unread: Parts that were not read, such as "2 pictures" or "comments".
         has_lines: True if the lines of the text are the document's lines.
-        metadata: Values of its front matter.
+        metadata: Values of its front matter, and which of its pages were recognized.
         parts: Names of the documents in a container, such as the attachments of a mail; None for
             other documents.
     """
@@ -118,7 +128,10 @@ class ParsedDocument:
 
 
 def parse(
-    content: str | bytes, mime_type: str | None = None, limits: DocumentLimits = _DEFAULT_LIMITS
+    content: str | bytes,
+    mime_type: str | None = None,
+    limits: DocumentLimits = _DEFAULT_LIMITS,
+    ocr: OcrSettings = _DEFAULT_OCR,
 ) -> ParsedDocument:
     """Return the text of a document.
 
@@ -131,6 +144,7 @@ def parse(
             once, and the type is its content's. `text/*`, XML, YAML and the like are taken as they
             are; HTML, mail, tables, source code, PDF, EPUB and Office files are read.
         limits: Limits on pages, paragraphs and characters.
+        ocr: How text in scanned pages and pictures is recognized.
 
     Raises:
         InvalidRequest: The type is unsupported (`field` is then "mime_type"), a binary file came as
@@ -146,9 +160,11 @@ def parse(
         kind = detected(content, named, charset)
         if kind in _OF_BYTES:
             return document_of(_OF_BYTES[kind](content, limits), limits)
+        if kind in _WITH_PICTURES:
+            return document_of(_WITH_PICTURES[kind](content, limits, ocr), limits)
     else:
         kind = named or TEXT
-        if kind in _OF_BYTES:
+        if kind in BINARY:
             raise _text_for(kind)
     if kind == MAIL:
         data = content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
@@ -158,23 +174,28 @@ def parse(
     return _textual(content if isinstance(content, str) else decode(content, charset), kind, limits)
 
 
-def parse_data_uri(uri: str, mime_type: str | None, limits: DocumentLimits) -> ParsedDocument:
+def parse_data_uri(
+    uri: str, mime_type: str | None, limits: DocumentLimits, ocr: OcrSettings = _DEFAULT_OCR
+) -> ParsedDocument:
     """Return the text of the document in a `data:` URI, as `parse` does.
 
     Args:
         uri: It.
         mime_type: What its sender says that it is; this and not the URI decides.
         limits: As `parse` has them.
+        ocr: As `parse` has it.
 
     Raises:
         InvalidRequest: The URI is malformed, or as `parse` says.
         MissingDependency: The package that reads this type is not installed.
     """
     data, found = decode_data_uri(uri)
-    return parse(data, chosen_type(mime_type, found), limits)
+    return parse(data, chosen_type(mime_type, found), limits, ocr)
 
 
-def parse_file(path: str, mime_type: str | None, limits: DocumentLimits) -> ParsedDocument:
+def parse_file(
+    path: str, mime_type: str | None, limits: DocumentLimits, ocr: OcrSettings = _DEFAULT_OCR
+) -> ParsedDocument:
     """Return the text of a file on disk, as `parse` does; its name is not looked at.
 
     Raises:
@@ -185,7 +206,7 @@ def parse_file(path: str, mime_type: str | None, limits: DocumentLimits) -> Pars
         data = Path(path).read_bytes()
     except OSError as error:
         raise InvalidRequest(f"The file cannot be read: {error.strerror}.") from None
-    return parse(data, mime_type, limits)
+    return parse(data, mime_type, limits, ocr)
 
 
 def _textual(text: str, kind: str, limits: DocumentLimits) -> ParsedDocument:
@@ -226,7 +247,14 @@ def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
     pages = tuple(starts) if read.paged else ()
     title = _title(read.title, headings)
     return ParsedDocument(
-        text, read.markdown, title, pages, read.unread, headings, parts=read.parts
+        text,
+        read.markdown,
+        title,
+        pages,
+        read.unread,
+        headings,
+        metadata=dict(read.metadata),
+        parts=read.parts,
     )
 
 
@@ -242,7 +270,7 @@ def _checked(text: str, limits: DocumentLimits) -> str:
     if not text.strip():
         raise InvalidRequest(
             "The document has no text.",
-            hint="Scanned pages need text recognition first.",
+            hint="If it holds pictures of text, see rag.ocr.",
             field="content",
         )
     return text

@@ -29,6 +29,7 @@ from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.api.rag import URL
 from corral.providers.base.config import RagSettings
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.base.ocr_settings import OcrSettings
 from corral.providers.concurrency import ThreadPool
 from corral.providers.ingestion.read.compression import is_compressed
 from corral.providers.ingestion.read.containers import Part
@@ -79,7 +80,7 @@ class Reader:
 
     def __init__(self, settings: RagSettings, external: Sequence[ExternalReader] = ()) -> None:
         self._external = external
-        self._limits = settings.document_limits
+        self._limits, self._ocr = settings.document_limits, settings.ocr
         self._threads = ThreadPool("reading", None, max_threads=settings.max_concurrent_readings)
         self._idle: deque[_Child] = deque()
 
@@ -225,14 +226,14 @@ class Reader:
                 child = self._idle.pop()
                 if child.lives():
                     return child
-        return _Child(self._limits)
+        return _Child(self._limits, self._ocr)
 
 
 class _Child:
     """A process that reads documents."""
 
-    def __init__(self, limits: DocumentLimits) -> None:
-        self._limits = limits
+    def __init__(self, limits: DocumentLimits, ocr: OcrSettings) -> None:
+        self._limits, self._ocr = limits, ocr
         self._started = 0.0
         # -P: a folder named corral where the server happens to be started is not imported.
         command = [sys.executable, "-P", "-m", _PROCESS]
@@ -260,7 +261,8 @@ class _Child:
         """
         questions, answers = _pipes(self._process)
         self._started = time.monotonic()
-        send(questions, {**request, "limits": asdict(self._limits)}, content)
+        limits, ocr = asdict(self._limits), asdict(self._ocr)
+        send(questions, {**request, "limits": limits, "ocr": ocr}, content)
         return receive(answers)
 
     def cause_of_death(self) -> InvalidRequest:
@@ -271,7 +273,8 @@ class _Child:
             return self._limits.exceeded("seconds to read", "max_seconds")
         return InvalidRequest(
             "The file cannot be read: its reader crashed.",
-            hint="It is broken, or takes more memory than rag.document_limits.max_memory_mib.",
+            hint="It is broken, or takes more memory than rag.document_limits.max_memory_mib, or "
+            "rag.ocr.max_memory_mib for scanned pages.",
             field="content",
         )
 

@@ -6,7 +6,6 @@ Startup dominates the first document, so this module imports only the parsers.
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import json
 import os
 import signal
@@ -18,6 +17,8 @@ from typing import IO, Any
 
 from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.base.ocr_settings import OcrSettings
+from corral.providers.ingestion.read import deadline
 from corral.providers.ingestion.read.containers import Part, unpack
 from corral.providers.ingestion.read.mime_types import (
     chosen_type,
@@ -68,26 +69,26 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a package prints is no answer
     bounded = False
-    with open(os.devnull, "w") as nowhere, contextlib.suppress(EOFError):
+    with contextlib.suppress(EOFError):
         while True:
             asked, content = receive(sys.stdin.buffer)
-            limits = DocumentLimits(**asked["limits"])
-            bounded = bounded or _bound_memory(limits)
-            faulthandler.dump_traceback_later(limits.max_seconds, exit=True, file=nowhere)
-            head, text = _answer(content, asked, limits)
-            faulthandler.cancel_dump_traceback_later()
+            limits, ocr = DocumentLimits(**asked["limits"]), OcrSettings(**asked["ocr"])
+            bounded = bounded or _bound_memory(limits, ocr)
+            deadline.start(limits.max_seconds)
+            head, text = _answer(content, asked, limits, ocr)
+            deadline.stop()
             send(answers, head, text)
 
 
 def _answer(
-    content: str | bytes, asked: dict[str, Any], limits: DocumentLimits
+    content: str | bytes, asked: dict[str, Any], limits: DocumentLimits, ocr: OcrSettings
 ) -> tuple[dict[str, Any], str]:
     """Return the answer's head and the document's text; or the documents in it, unpacked."""
     try:
         if asked.get("folder"):
             parts = _unpacked(content, asked, limits)
             return {"parts": [asdict(part) for part in parts]}, ""
-        parsed = _FORMS[asked["form"]](content, asked["mime_type"], limits)
+        parsed = _FORMS[asked["form"]](content, asked["mime_type"], limits, ocr)
     except MemoryError:
         error: CorralError = limits.exceeded("MiB to read", "max_memory_mib")
     except (InvalidRequest, MissingDependency) as refusal:
@@ -108,14 +109,15 @@ def _unpacked(content: str | bytes, request: dict[str, Any], limits: DocumentLim
     return unpack(data, *split_mime_type(mime_type), limits, Path(request["folder"]))
 
 
-def _bound_memory(limits: DocumentLimits) -> bool:
+def _bound_memory(limits: DocumentLimits, ocr: OcrSettings) -> bool:
+    """Bound the memory of this process; text recognition may raise the bound to its own."""
     try:
         import resource  # noqa: PLC0415 - not on every system
     except ImportError:
         return True
     most = limits.max_memory_mib * MIB
     with contextlib.suppress(ValueError, OSError):  # a lower bound holds already
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        resource.setrlimit(resource.RLIMIT_AS, (most, max(most, ocr.max_memory_mib * MIB)))
     return True
 
 

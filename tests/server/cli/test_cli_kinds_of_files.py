@@ -105,7 +105,7 @@ def test_files_without_a_known_suffix_are_known_by_their_content(tmp_path: Path)
         "packed": ZIP,
     }
     assert reasons == {
-        "picture": "a picture",
+        "picture": "a picture; --pictures takes it",
         "drawing": "a picture",
         "old.msi": "an Office file of before 2007, or an installer",
         "noise.bin": "not text: it holds control characters",
@@ -152,7 +152,7 @@ def test_a_kind_of_skipped_files_is_one_line(corral: Corral, tmp_path: Path) -> 
     assert set(stored(corral)["document_ids"]) == {"README"}
     said = [line for line in done.stderr.splitlines() if line.startswith("Skipped")]
     assert [line.partition("): ")[0] for line in said] == [
-        "Skipped (a picture", "Skipped (lock file; --as-text NAME takes it",
+        "Skipped (a picture; --pictures takes it", "Skipped (lock file; --as-text NAME takes it",
     ]  # fmt: skip
 
 

@@ -90,6 +90,16 @@ def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]
     return found
 
 
+def pictures_of(archive: zipfile.ZipFile, part: str) -> dict[str, bytes]:
+    """Return the pictures that a part names, by the ids it has for them."""
+    inside = archive.namelist()
+    return {
+        key: archive.read(name)
+        for key, (kind, name) in relations(archive, part).items()
+        if kind == "image" and name in inside
+    }
+
+
 def main_part(archive: zipfile.ZipFile) -> str:
     """Return the name of the part that an Office file is about."""
     return next(name for kind, name in relations(archive, "").values() if kind == "officeDocument")

@@ -7,9 +7,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.base.ocr_settings import OcrSettings
 from corral.providers.ingestion.read.detecting import COMPOUND_FILE
-from corral.providers.ingestion.read.formats.archive import main_part, opened, parse_xml, relations
+from corral.providers.ingestion.read.formats.archive import (
+    main_part,
+    opened,
+    parse_xml,
+    pictures_of,
+    relations,
+)
 from corral.providers.ingestion.read.formats.common import Readable, escaped, locked, reading, table
+from corral.providers.ingestion.read.formats.pdf.pictures import PictureText, office_pictures
 
 _LEFT_OUT = {"Fallback", "extLst"}
 _FURNITURE = {"sldNum", "dt", "ftr", "hdr", "sldImg"}
@@ -26,27 +34,28 @@ _NO_TEXT = {
 }
 
 
-def read(data: bytes, limits: DocumentLimits) -> Readable:
+def read(data: bytes, limits: DocumentLimits, ocr: OcrSettings) -> Readable:
     """Return the text of each slide, with its tables and its speaker's notes.
 
     Raises:
+        MissingDependency: Text in pictures is to be recognized, and no engine is installed.
         InvalidRequest: The file is broken or asks for a password, is larger than 256 MiB once
             unpacked, or has too many slides, paragraphs or characters.
     """
     if data.startswith(COMPOUND_FILE):
         raise locked("PowerPoint", "Or it comes from PowerPoint 2003 or earlier: save it as .pptx.")
-    return reading("PowerPoint", lambda: _read(data, limits))
+    return reading("PowerPoint", lambda: _read(data, limits, office_pictures(limits, ocr)))
 
 
-def _read(data: bytes, limits: DocumentLimits) -> Readable:
+def _read(data: bytes, limits: DocumentLimits, picture_text: PictureText | None) -> Readable:
     with opened(data, "PowerPoint") as archive:
         main = main_part(archive)
         slides = _slides(archive, main)
         if len(slides) > limits.max_pages:
             raise limits.exceeded("slides", "max_pages")
-        budget = _Budget(limits)
+        budget = _Budget(limits, picture_text)
         pages = [_page(archive, slide, budget) for slide in slides]
-    unread = tuple(f"{count} {what}" for what, count in sorted(budget.unread.items()))
+    unread = tuple(f"{count} {what}" for what, count in sorted(budget.unread.items()) if count > 0)
     return Readable(pages, paged=True, unread=unread)
 
 
@@ -78,7 +87,8 @@ def _page(archive: zipfile.ZipFile, slide: str, budget: _Budget) -> str:
 class _Budget:
     """Counts what a file may have of paragraphs and characters, and what is not read."""
 
-    def __init__(self, limits: DocumentLimits) -> None:
+    def __init__(self, limits: DocumentLimits, picture_text: PictureText | None) -> None:
+        self.picture_text = picture_text
         self.unread: Counter[str] = Counter()
         self._limits = limits
         self._paragraphs = self._characters = 0
@@ -116,6 +126,7 @@ class _Part:
     def __init__(self, archive: zipfile.ZipFile, part: str, budget: _Budget) -> None:
         self.shapes: list[_Shape] = []
         self._budget = budget
+        self._pictures = pictures_of(archive, part) if budget.picture_text else {}
         self._path: list[str] = []
         self._skipped = 0
         parse_xml(archive, part, self._start, self._end, self._data)
@@ -126,10 +137,20 @@ class _Part:
             self._skipped += 1
         elif name in {"sp", "graphicFrame"}:
             self.shapes.append(_Shape())
+        elif name == "blip" and attributes.get("embed", "") in self._pictures:
+            self._picture(self._pictures[attributes["embed"]])
         elif name in _NO_TEXT:
             self._budget.unread[_NO_TEXT[name]] += 1
         elif self.shapes:
             self._inside(self.shapes[-1], name, attributes)
+
+    def _picture(self, data: bytes) -> None:
+        """Add the text in a picture, which then is one picture less that was not read."""
+        text = self._budget.picture_text(data) if self._budget.picture_text else ""
+        if text:
+            self._budget.text(text)
+            self._budget.unread["pictures"] -= "pic" in self._path
+            self.shapes.append(_Shape(paragraphs=text.split("\n")))
 
     def _inside(self, shape: _Shape, name: str, attributes: dict[str, str]) -> None:
         if name == "ph":

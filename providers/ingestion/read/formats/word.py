@@ -15,8 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from corral.providers.base.document_limits import DocumentLimits
+from corral.providers.base.ocr_settings import OcrSettings
 from corral.providers.ingestion.read.detecting import COMPOUND_FILE
-from corral.providers.ingestion.read.formats.archive import main_part, opened, parse_xml, relations
+from corral.providers.ingestion.read.formats.archive import (
+    main_part,
+    opened,
+    parse_xml,
+    pictures_of,
+    relations,
+)
 from corral.providers.ingestion.read.formats.common import (
     Readable,
     escaped,
@@ -25,6 +32,7 @@ from corral.providers.ingestion.read.formats.common import (
     reading,
     table,
 )
+from corral.providers.ingestion.read.formats.pdf.pictures import PictureText, office_pictures
 
 _LEFT_OUT = {"del", "moveFrom", "instrText", "delText", "delInstrText", "Fallback"}
 _CHARACTERS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
@@ -69,21 +77,22 @@ class _Open:
     carried: str = ""  # the paragraph before, whose mark is deleted
 
 
-def read(data: bytes, limits: DocumentLimits) -> Readable:
+def read(data: bytes, limits: DocumentLimits, ocr: OcrSettings) -> Readable:
     """Return the text of a Word file, and what it holds that was not read.
 
     Paragraphs and tables are in their order, footnotes and endnotes at the end.
 
     Raises:
+        MissingDependency: Text in pictures is to be recognized, and no engine is installed.
         InvalidRequest: The file is broken or asks for a password, is larger than 256 MiB once
             unpacked, or has too many paragraphs or characters.
     """
     if data.startswith(COMPOUND_FILE):
         raise locked("Word", "Or it comes from Word 2003 or earlier: save it as .docx.")
-    return reading("Word", lambda: _read(data, limits))
+    return reading("Word", lambda: _read(data, limits, office_pictures(limits, ocr)))
 
 
-def _read(data: bytes, limits: DocumentLimits) -> Readable:
+def _read(data: bytes, limits: DocumentLimits, picture_text: PictureText | None) -> Readable:
     with opened(data, "Word") as archive:
         main = main_part(archive)
         folder = posixpath.dirname(main)
@@ -91,6 +100,7 @@ def _read(data: bytes, limits: DocumentLimits) -> Readable:
         parts = {posixpath.basename(name): name for name in inside}
         styles = next((n for kind, n in relations(archive, main).values() if kind == "styles"), "")
         text = _Text(limits, _styles(archive, styles) if styles in archive.namelist() else {})
+        text.picture_text = picture_text
         for part in [main, *(parts[name] for name in _NOTES if name in parts)]:
             text.read(archive, part)
         unread = [f"{count} {what}" for what, count in sorted(text.unread.items())]
@@ -151,7 +161,9 @@ class _Text:
     def __init__(self, limits: DocumentLimits, styles: dict[str, _Style] | None = None) -> None:
         self.blocks: list[str] = []
         self.title = ""
+        self.picture_text: PictureText | None = None
         self._styles = styles or {}
+        self._pictures: dict[str, bytes] = {}
         self.unread: Counter[str] = Counter()
         self._limits = limits
         self._paragraphs = self._characters = 0
@@ -163,6 +175,7 @@ class _Text:
     def read(self, archive: zipfile.ZipFile, part: str) -> _Text:
         """Add the blocks of one part and return self."""
         self._stack, self._codes = [_Open("part")], []
+        self._pictures = pictures_of(archive, part) if self.picture_text else {}
         parse_xml(archive, part, self._start, self._end, self._data)
         self.blocks += [block for block in _closed(self._stack[0]) if block.strip()]
         self.unread.update(["fields without an end"] * len(self._codes))
@@ -175,7 +188,7 @@ class _Text:
             self._skipped += 1
             self._mark_deleted(local)
         elif local in _NO_TEXT:
-            self.unread[_NO_TEXT[local]] += 1
+            self._no_text(local, attributes.get("embed") or attributes.get("id", ""))
         elif local in _HOLDERS:
             self._count(local)
             self._stack.append(_Open(local))
@@ -185,6 +198,16 @@ class _Text:
             self._add(_CHARACTERS[local])
         elif parent == "pPr" and self._stack[-1].kind == "p":
             self._set_style(self._stack[-1], local, attributes.get("val", ""))
+
+    def _no_text(self, local: str, relation: str) -> None:
+        """Count what is no text; add the text in a picture if it is to be recognized."""
+        text = ""
+        if self.picture_text and relation in self._pictures:
+            text = self.picture_text(self._pictures[relation])
+        if text:
+            self._add(f"\n{text}\n")
+        else:
+            self.unread[_NO_TEXT[local]] += 1
 
     def _end(self, local: str) -> None:
         self._path.pop()

@@ -1,0 +1,1 @@
+"""Documents with known layouts, tables and scans, and how well readers read them."""

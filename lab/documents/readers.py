@@ -1,0 +1,72 @@
+"""Readers of PDFs that are compared: each gives a text, and the tables that it knows."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pdfplumber
+import pypdfium2
+
+from corral.providers.ingestion.read.detecting import PDF
+from corral.providers.ingestion.read.parsing import parse
+from corral.providers.ingestion.split.tables import bars, find_tables
+
+Rows = list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A PDF as one reader reads it."""
+
+    text: str
+    tables: list[Rows]
+
+
+def corral(data: bytes) -> Reading:
+    """Return the text and tables that Corral reads."""
+    text = parse(data, PDF).text
+    return Reading(text, markdown_tables(text))
+
+
+def plain(data: bytes) -> Reading:
+    """Return PDFium's plain text, which is what Corral read before."""
+    document = pypdfium2.PdfDocument(data)
+    pages = [page.get_textpage().get_text_bounded() for page in document]
+    return Reading("\n\n".join(pages).replace("\r\n", "\n"), [])
+
+
+def plumber(data: bytes) -> Reading:
+    """Return pdfplumber's text and tables; by the places of words where it sees no lines."""
+    texts, tables = [], []
+    with pdfplumber.open(io.BytesIO(data)) as document:
+        for page in document.pages:
+            texts.append(page.extract_text() or "")
+            by_words = {"vertical_strategy": "text", "horizontal_strategy": "text"}
+            drawn = page.extract_tables() or page.extract_tables(by_words)
+            tables += [[[cell or "" for cell in row] for row in table] for table in drawn]
+    return Reading("\n\n".join(texts), tables)
+
+
+def markdown_tables(text: str) -> list[Rows]:
+    """Return the tables of a Markdown text."""
+    return [
+        [_cells(line) for line in [text[table.start :].split("\n", 1)[0],
+                                   *text[table.body : table.end].split("\n")]]
+        for table in find_tables(text)
+    ]  # fmt: skip
+
+
+def _cells(line: str) -> list[str]:
+    places = [*bars(line, 0, len(line))]
+    cells = itertools.pairwise(places)
+    return [line[a + 1 : b].strip().replace("\\|", "|") for a, b in cells]
+
+
+READERS: dict[str, Callable[[bytes], Reading]] = {
+    "corral": corral,
+    "pypdfium2 plain": plain,
+    "pdfplumber": plumber,
+}
