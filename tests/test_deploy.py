@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from corral.providers.base.config import RunConfig, ServerSettings, substitute
+from corral.providers.stack.host import check_shared
 from corral.server.app import ROUTES
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="no schemas of Kubernetes")
@@ -87,9 +88,9 @@ def test_the_server_accepts_the_configuration() -> None:
     manifests = rendered()
     text = manifests["ConfigMap"]["data"]["run.yaml"]
     settings = substitute(yaml.safe_load(text), SECRETS)
-    known = {key: value for key, value in settings.items() if key in RunConfig.model_fields}
-    assert settings.keys() - known.keys() <= {"state"}
-    config = RunConfig.model_validate(known)
+    config = RunConfig.model_validate(settings)
+    check_shared(config)
+    assert config.shares_state
     assert config.files.url
     assert config.providers.vector_io[0].provider_type.startswith("remote::")
     assert "the-secret" not in str(manifests)
@@ -155,9 +156,14 @@ def test_compose_starts_two_replicas_that_share_everything() -> None:
     assert replica["deploy"]["replicas"] == 2
     assert [name for name, service in compose.items() if "ports" in service] == ["proxy"]
     text = (COMPOSE / "run.yaml").read_text("utf-8")
-    variables = dict.fromkeys(replica["environment"], "s3://bucket/files")
+    variables = {
+        **dict.fromkeys(replica["environment"], "s3://bucket/files"),
+        "CORRAL_STATE_URL": SECRETS["CORRAL_STATE_URL"],
+    }
     settings = substitute(yaml.safe_load(text), variables)
-    config = RunConfig.model_validate({k: v for k, v in settings.items() if k != "state"})
+    config = RunConfig.model_validate(settings)
+    check_shared(config)
+    assert config.shares_state
     assert config.providers.vector_io[0].provider_type.startswith("remote::")
     stop = int(replica["stop_grace_period"].removesuffix("s"))
     assert stop > config.server.drain_seconds + config.server.grace_seconds

@@ -13,6 +13,7 @@
       inference: [...]
       reader: [...]
     default_embedding_model: multilingual-e5-small
+    state: sqlite
     server: {port: 8321}
     rag: {allowed_url_hosts: [docs.example.org]}
     files: {max_mib: 512}
@@ -36,7 +37,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_serializer,
+    model_validator,
+)
 
 from corral.api.errors import ConfigError
 from corral.api.findings import first_finding
@@ -349,6 +357,12 @@ class IngestionSettings(Section):
     )
 
 
+def _check_state(state: SecretStr) -> SecretStr:
+    if not re.fullmatch(r"sqlite|postgres(ql)?://\S*", state.get_secret_value()):
+        raise ValueError("write sqlite, or postgresql://USER:PASSWORD@HOST:5432/DATABASE")
+    return state
+
+
 class RunConfig(Section):
     """The whole configuration. Every field has a default that works on a laptop."""
 
@@ -359,6 +373,11 @@ class RunConfig(Section):
         description="Of a vector DB that names none. Where none is named here: "
         "multilingual-e5-small if `inline::e5` is the first provider; the first model that is "
         "served, if the default is not.",
+    )
+    state: Annotated[SecretStr, AfterValidator(_check_state)] = Field(
+        default=SecretStr("sqlite"),
+        description="Where registrations, keys, jobs and files' names are. sqlite: `state.db` in "
+        "the data folder. The URL of a PostgreSQL database: several machines can share it.",
     )
     server: ServerSettings = ServerSettings()
     rag: RagSettings = RagSettings()
@@ -379,7 +398,11 @@ class RunConfig(Section):
     @property
     def shares_state(self) -> bool:
         """True if several machines share the registrations: `state` is in PostgreSQL."""
-        return str(getattr(self, "state", "")).startswith("postgresql")
+        return self.state.get_secret_value() != "sqlite"
+
+    @field_serializer("state", when_used="json")
+    def _masked(self, state: SecretStr) -> str:
+        return str(state) if self.shares_state else state.get_secret_value()
 
     @model_validator(mode="after")
     def _model_of_the_first(self) -> RunConfig:

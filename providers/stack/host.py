@@ -11,11 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-from corral.api.errors import Elsewhere, InvalidRequest
+from corral.api.errors import ConfigError, Elsewhere, InvalidRequest
+from corral.api.provider import Api
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.config import RunConfig
 from corral.providers.base.disk import whole_file
-from corral.providers.stack.registry import is_inline
+from corral.providers.stack.registry import find_spec, is_inline
 
 HOST_NAME = "host"
 """The file of the data folder that has the id of its machine."""
@@ -52,6 +53,28 @@ def check_host(vector_db: VectorDB, here: str) -> None:
             "the operator's setting is providers.vector_io.",
             field="vector_db_id",
         )
+
+
+def check_shared(config: RunConfig) -> None:
+    """Check that each provider works with shared registrations, if they are shared.
+
+    A remote engine without transactions needs notes of unfinished writes. They are in the data
+    folder of the machine that writes, so no other machine can finish its writes.
+
+    Raises:
+        ConfigError: A provider does not.
+    """
+    for entry in config.providers.vector_io:
+        capabilities = find_spec(Api.VECTOR_IO, entry.provider_type).capabilities
+        one_machine = not (is_inline(entry.provider_type) or capabilities.transactional)
+        if config.shares_state and one_machine:
+            raise ConfigError(
+                f"{entry.provider_id} ({entry.provider_type}) has no transactions: its notes of "
+                "unfinished writes are in the data folder, and machines that share a state in "
+                "PostgreSQL could not finish each other's writes.",
+                hint="Use remote::pgvector, or write `state: sqlite`.",
+                field="providers.vector_io",
+            )
 
 
 def default_provider(config: RunConfig) -> str:

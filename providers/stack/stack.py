@@ -27,7 +27,7 @@ from corral.providers.ingestion.jobs.runner import Workers
 from corral.providers.ingestion.service import Ingestion
 from corral.providers.rag.frame import metadata_cost
 from corral.providers.stack.configured import ConfiguredProviders
-from corral.providers.stack.host import host_id
+from corral.providers.stack.host import check_shared, host_id
 from corral.providers.stack.making import Making
 from corral.providers.stack.open_indexes import OpenIndexes
 from corral.providers.stack.rebuild import Rebuilding
@@ -83,7 +83,8 @@ class Stack(ConfiguredProviders):
         whole, self.principal = view_of or (None, UNRESTRICTED)
         super().__init__(config, home, view_of=whole)
         if whole is None:
-            self.state = State(home)
+            check_shared(config)
+            self.state = State(home, config.state.get_secret_value())
             self.state.open()
             self._vector_dbs = VectorDBTable(self.state)
             self._making = Making(self.state, home / "making")

@@ -101,7 +101,7 @@ class Place:
             _check_known(revision, self.name)
             raise ConfigError(
                 f"{self.name} has schema version {revision}; this Corral needs {HEAD}.",
-                hint="Stop the servers of the older version, then upgrade the state.",
+                hint="Stop the servers of the older version, then run: corral state upgrade",
                 field="state",
             )
         self.upgrade(engine)
@@ -184,13 +184,18 @@ def _address(url: str) -> str:
     """Return host and database of a URL."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # both quote the URL
+        parsed = make_url("other://")
+    host = parsed.host or "localhost"
+    # An @ in a host is the rest of a password.
+    if parsed.drivername not in ("postgres", "postgresql") or "@" in host:
         raise ConfigError(
             "state is neither sqlite nor the URL of a PostgreSQL database.",
-            hint="Write it as postgresql://USER:PASSWORD@HOST:5432/DATABASE.",
+            hint="Write it as postgresql://USER:PASSWORD@HOST:5432/DATABASE, with %40 for an @ in "
+            "the password, %2F for a slash and %3A for a colon.",
             field="state",
-        ) from None
-    return f"{parsed.host or 'localhost'}/{parsed.database or ''}"
+        )
+    return f"{host}/{parsed.database or ''}"
 
 
 def _check_known(revision: str, place: str) -> None:

@@ -27,6 +27,7 @@ from corral.server.cli.jobs import jobs
 from corral.server.cli.keys import keys
 from corral.server.cli.options import EXISTING, OUTPUT, Target, json_option, on_client
 from corral.server.cli.querying import ask, query
+from corral.server.cli.state import state
 from corral.server.cli.sync import sync
 
 if TYPE_CHECKING:
@@ -261,13 +262,15 @@ def show_config(target: Target, as_json: bool) -> None:
 
     folder = target.home or data_home()
     source = target.config or folder / CONFIG_NAME
-    effective = _effective(load_config(target.config, folder), folder)
+    settings = load_config(target.config, folder)
+    effective = _effective(settings, folder)
     if as_json:
         display.show_json(effective)
         return
     shown = yaml.safe_dump(effective, sort_keys=False, allow_unicode=True)
     origin = str(source) if source.exists() else f"defaults ({source} does not exist)"
-    installation = State(folder).recorded_installation() or "none yet; the first start makes its id"
+    tables = State(folder, settings.state.get_secret_value())
+    installation = tables.recorded_installation() or "none yet; the first start makes its id"
     click.echo(f"# configuration: {origin}\n# data folder: {folder}")
     click.echo(f"# installation: {installation}\n{shown}", nl=False)
 
@@ -338,6 +341,7 @@ for _command in (
     documents,
     jobs,
     keys,
+    state,
     export_db,
     import_db,
     sync,

@@ -69,6 +69,7 @@ def run_demo(
         if not files:
             raise CommandError(f"There is nothing to ingest in {path}.", exit_code=BAD_INPUT)
         settings = load_config(config) if config else RunConfig()
+        settings.state = RunConfig().state  # a demo leaves nothing behind
         home, to_ask = Path(folder, "home"), list(questions) or [QUESTION]
         vain = None if path or questions else UNANSWERED
         asyncio.run(_show(settings, home, files, report, to_ask, max_tokens, vain))

@@ -1,10 +1,9 @@
-"""`corral keys`, on the data folder of this machine."""
+"""`corral keys`, on the state that the configuration names."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -28,7 +27,7 @@ def keys() -> None:
     """Create, list and revoke API keys.
 
     The first key switches authentication on: from then on every request needs a key. Keys are in
-    the data folder, so these commands work only on the server's machine.
+    the state, which these commands open directly.
     """
 
 
@@ -90,7 +89,7 @@ def create(
         )
 
     try:
-        key, secret = _with_store(target.home, made)
+        key, secret = _with_store(target, made)
     except ValueError as error:
         raise InvalidRequest(f"Cannot create the key: {error}.") from None
     if as_json:
@@ -106,7 +105,7 @@ def create(
 def list_keys(target: Target, as_json: bool) -> None:
     """List API keys: their owners, rights and last use."""
     target.local_only("keys list")
-    rows = [_row(key) for key in _with_store(target.home, lambda store: store.all())]
+    rows = [_row(key) for key in _with_store(target, lambda store: store.all())]
     none = display.as_run("No keys yet. Create one: corral keys create NAME --role admin")
     display.answer(rows, _table(rows) if rows else none, as_json=as_json)
 
@@ -117,22 +116,22 @@ def list_keys(target: Target, as_json: bool) -> None:
 def revoke(target: Target, key_id: str) -> None:
     """Revoke the API key KEY_ID, with immediate effect."""
     target.local_only("keys revoke")
-    key = _with_store(target.home, lambda store: store.revoke(key_id))
+    key = _with_store(target, lambda store: store.revoke(key_id))
     click.echo(f"Key {key.key_id} of {display.clean(key.principal.user)} is revoked.")
 
 
-def _with_store(home: Path | None, work: Callable[[KeyStore], Coroutine[Any, Any, T]]) -> T:
+def _with_store(target: Target, work: Callable[[KeyStore], Coroutine[Any, Any, T]]) -> T:
     import asyncio
 
-    from corral.providers.base.config import data_home
+    from corral.providers.base.config import data_home, load_config
     from corral.providers.state.keys import KeyStore
     from corral.providers.state.state import State
     from corral.server.cli.connecting import check_home
 
     async def run() -> T:
-        folder = home or data_home()
+        folder = target.home or data_home()
         check_home(folder)
-        state = State(folder)
+        state = State(folder, load_config(target.config, folder).state.get_secret_value())
         try:
             return await work(KeyStore(state))
         finally:

@@ -206,7 +206,8 @@ class ServerProcess:
     """`serve()` in a process of its own, so that it can be stopped and killed like a real one."""
 
     def __init__(self, home: Path, config: RunConfig | None = None, *, workers: int = 1) -> None:
-        settings = (config or run_config()).model_dump(mode="json")
+        config = config or run_config()
+        settings = config.model_dump(mode="json") | {"state": config.state.get_secret_value()}
         (home / "run.yaml").write_text(yaml.safe_dump(settings))
         environment = {**os.environ, "CORRAL_HOME": str(home), "OMP_NUM_THREADS": "1"}
         self.log = home / f"server-{time.monotonic_ns()}.log"

@@ -311,6 +311,28 @@ def test_the_least_max_k_allows_what_queries_ask_for_by_default() -> None:
     assert Limits(max_k=least).max_k == least
 
 
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_the_state_comes_from_the_environment_and_is_masked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """A URL makes the state shared, and is shown as asterisks; the default is shown as it is."""
+    monkeypatch.setenv("CORRAL_STATE_URL", f"{scheme}://ann:hunter2@db/corral")
+    config = load_config(written(tmp_path, "state: ${env.CORRAL_STATE_URL}"))
+    assert config.shares_state
+    assert config.model_dump(mode="json")["state"] == "**********"
+    assert "hunter2" not in f"{config!r} {config} {config.model_dump_json()}"
+    assert not RunConfig().shares_state
+    assert RunConfig().model_dump(mode="json")["state"] == "sqlite"
+
+
+@pytest.mark.parametrize("state", ["mysql://ann:secret@db/corral", "secret", "SQLITE", "''"])
+def test_another_state_is_refused(tmp_path: Path, state: str) -> None:
+    """The error names both forms, and not the value."""
+    with pytest.raises(ConfigError, match=r"state: .*sqlite, or postgresql://") as refused:
+        load_config(written(tmp_path, f"state: {state}"))
+    assert "secret" not in f"{refused.value} {refused.value.hint}"
+
+
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
     """A file that was asked for and is not there is an error, not a default."""
     with pytest.raises(ConfigError, match="Cannot read"):

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.api.errors import Conflict, Elsewhere, InvalidRequest, Unavailable
+from corral.api.errors import ConfigError, Conflict, Elsewhere, InvalidRequest, Unavailable
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.config import RunConfig
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest
 from corral.providers.ingestion.storing import store
-from corral.providers.stack.host import host_id
+from corral.providers.stack.host import check_shared, host_id
 from corral.providers.stack.stack import Stack
 
 INLINE = {"provider_id": "here", "provider_type": "inline::sqlite"}
 REMOTE = {
     "provider_id": "far",
-    "provider_type": "remote::chroma",
-    "config": {"url": "http://127.0.0.1:9"},
+    "provider_type": "remote::pgvector",
+    "config": {"dsn": "postgresql://ann@127.0.0.1:9/db"},
 }
 
 
@@ -111,6 +111,29 @@ async def test_a_registration_without_a_provider_takes_a_remote_one(tmp_path: Pa
     async with machine(tmp_path, INLINE) as stack:
         with pytest.raises(InvalidRequest, match=r"providers\.vector_io"):
             await stack.register(registration())
+
+
+@pytest.mark.parametrize("engine", ["chroma", "milvus", "qdrant", "weaviate"])
+def test_an_engine_with_notes_in_the_data_folder_is_refused(tmp_path: Path, engine: str) -> None:
+    """Nothing starts if `state` is shared and a provider's unfinished writes are not.
+
+    If this fails: a machine dies in a write, and a document stays half replaced for good.
+    """
+    entry = {"provider_id": "noting", "provider_type": f"remote::{engine}"}
+    settings = {"providers": {"vector_io": [REMOTE, entry]}}
+    check_shared(RunConfig.model_validate(settings))
+    url = "postgresql://ann:secret@127.0.0.1:9/db"
+    shared = RunConfig.model_validate({**settings, "state": url})
+    with pytest.raises(ConfigError, match=rf"remote::{engine}.* notes") as refused:
+        Stack(shared, tmp_path)
+    assert "remote::pgvector" in refused.value.hint
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inline_and_transactional_providers_are_accepted() -> None:
+    """They work if machines share the registrations."""
+    settings = {"providers": {"vector_io": [INLINE, REMOTE]}, "state": "postgres://db/corral"}
+    check_shared(RunConfig.model_validate(settings))
 
 
 async def test_one_machine_records_no_host(tmp_path: Path) -> None:

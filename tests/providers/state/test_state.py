@@ -202,11 +202,20 @@ async def test_closing_waits_for_running_calls(tmp_path: Path, state_server: Ser
     raise AssertionError("A connection is left.")
 
 
-def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "secret",
+        "mysql://ann:secret@h/db",
+        "postgresql://ann:p@secret@h/db",
+        "postgresql://a:secret",
+    ],
+)
+def test_an_address_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
     """A `state` that is no address is refused, without its text, which may be a password."""
     with pytest.raises(ConfigError, match="neither sqlite nor") as refused:
-        State(tmp_path, "secret")
-    assert "secret" not in str(refused.value)
+        State(tmp_path, url)
+    assert "secret" not in f"{refused.value} {refused.value.hint}"
 
 
 async def test_a_server_that_is_down_is_a_503(tmp_path: Path) -> None:
