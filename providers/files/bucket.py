@@ -18,7 +18,7 @@ from corral.api.errors import (
     ProviderError,
     Unavailable,
 )
-from corral.providers.base.config import FileSettings
+from corral.providers.base.file_config import FileSettings
 from corral.providers.files.blobs import (
     MIB,
     PIECE_BYTES,

@@ -15,8 +15,8 @@ from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select, t
 from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
 from corral.api.principal import Principal
 from corral.api.wire import strip_nul
-from corral.providers.base.config import FileSettings
 from corral.providers.base.cursor import Places
+from corral.providers.base.file_config import FileSettings
 from corral.providers.files.blobs import MIB, BlobFolder, Blobs, Upload
 from corral.providers.files.bucket import Bucket
 from corral.providers.state.state import Area, State

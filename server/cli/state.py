@@ -9,7 +9,7 @@ from corral.server.cli.options import Target
 
 @click.group()
 def state() -> None:
-    """Upgrade the state: registrations, keys, jobs, files' names and conversations."""
+    """Upgrade the tables of the state."""
 
 
 @state.command("upgrade")

@@ -66,7 +66,7 @@ class SyncInfo(BaseModel):
 
     @classmethod
     def of(cls, state: SyncState) -> SyncInfo:
-        """Return what the wire shows of a run."""
+        """Return a run in the form of the wire."""
         report = asdict(state.report)
         for name in ("failures", "skips"):
             report[name] = [SyncedDocument(name=key, reason=why) for key, why in report[name]]

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from corral.providers.base.config import FileSettings
+from corral.providers.base.file_config import FileSettings
 from corral.providers.files.store import FileStore
 from corral.providers.state.state import State
 

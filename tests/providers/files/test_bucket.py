@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from corral.api.errors import ConfigError, MissingDependency, NotFound, ProviderError, Unavailable
-from corral.providers.base.config import FileSettings
+from corral.providers.base.file_config import FileSettings
 from corral.providers.files.store import FileStore
 from corral.providers.state.state import State
 

@@ -165,7 +165,7 @@ async def test_a_killed_upload_leaves_nothing_behind(place: Place) -> None:
 
 UPLOADS = """
 import asyncio, json, pathlib, sys
-from corral.providers.base.config import FileSettings
+from corral.providers.base.file_config import FileSettings
 from corral.providers.files.store import FileStore
 from corral.providers.state.state import State
 

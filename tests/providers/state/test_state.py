@@ -96,7 +96,7 @@ async def test_the_tables_of_a_server_are_upgraded_on_request(
     again = State(tmp_path, state_url)
     with pytest.raises(ConfigError, match=f"version 0000; this Corral needs {HEAD}") as refused:
         again.open()
-    assert "then upgrade the state" in str(refused.value.hint)
+    assert "corral state upgrade" in str(refused.value.hint)
 
 
 async def test_an_exception_rolls_everything_back(tmp_path: Path, state_url: str) -> None:

@@ -57,7 +57,7 @@ def test_choices_are_those_of_the_contract() -> None:
 def test_every_command_has_help(invoke: Corral) -> None:
     """Each command explains itself, and the list of them is the documented one."""
     assert set(cli.main.list_commands(click.Context(cli.main))) == {
-        "serve", "demo", "ingest", "query", "ask", "copy", "bench", "conformance", "dbs",
+        "serve", "demo", "state", "ingest", "query", "ask", "copy", "bench", "conformance", "dbs",
         "documents", "mcp", "providers", "models", "config", "keys", "reembed", "jobs",
         "export", "import", "sync",
     }  # fmt: skip
