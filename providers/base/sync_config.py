@@ -34,6 +34,9 @@ class SyncEntry(Section):
         default=None, description="Who may read the documents. null: the vector DB's default."
     )
     metadata: Metadata = Field(default_factory=dict, description="Metadata of every document.")
+    pictures: bool = Field(
+        default=False, description="True to read pictures, by text recognition (`rag.ocr`)."
+    )
     replace: bool = Field(
         default=False, description="Whether documents of the same ids from elsewhere are replaced."
     )

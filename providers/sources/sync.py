@@ -29,6 +29,7 @@ from corral.providers.ingestion.read.detecting import (
     BINARY,
     MAIL,
     NOTEBOOK,
+    PICTURES,
     TEXT,
     stated,
     type_in_file,
@@ -167,9 +168,10 @@ class SyncRun:
         await self._delete(index, gone, complete=not listing.problems, empty=not listing.items)
 
     def _is_media(self, document_id: str) -> bool:
-        """Return True if a name says that no reader can read it, so that it is not fetched."""
+        """Return True if a name says that no reader is to read it, so that it is not fetched."""
         kind = named_type(document_id)
-        return kind.startswith(_MEDIA) and not type_of(document_id) and not self.reads(kind)
+        built_in = self.entry.pictures if kind in PICTURES else bool(type_of(document_id))
+        return kind.startswith(_MEDIA) and not built_in and not self.reads(kind)
 
     async def _ingest(
         self,
