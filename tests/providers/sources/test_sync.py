@@ -231,6 +231,17 @@ async def test_settings_of_the_documents(here: Folder, tmp_path: Path) -> None:
         assert document.chunks[0].acl == ["user:ann"]
 
 
+async def test_pictures_are_read_if_asked(here: Folder, tmp_path: Path) -> None:
+    """A picture is skipped by its name; with `pictures` it is read, and this one is a text."""
+    here.put("picture.png", "not a picture")
+    for pictures in (False, True):
+        home = tmp_path / f"home-{pictures}"
+        async with opened(home, sync=[entry(here, pictures=pictures)]) as stack:
+            report = await run(stack)
+            assert [name for name, _ in report.skips] == ([] if pictures else ["picture.png"])
+            assert ("picture.png" in await stored(stack)) == pictures
+
+
 async def test_one_bad_document_fails_alone(here: Folder, tmp_path: Path) -> None:
     """The others are stored; what was stored of the bad one stays, and it is tried again."""
     here.put("report.pdf", "%PDF-1.4 broken")
