@@ -111,7 +111,7 @@ class Ingestion:
             document = RAGDocument(document_id="input", content=URL(uri=source))
             texts = await ingester.read_all(document)
         else:
-            document = RAGDocument(document_id=source.filename, content="")
+            document = RAGDocument(document_id=source.filename, content=source.filename)
             async with self._library.files.local(source) as path:
                 texts = await ingester.read_file(document, path, source.filename, source.charset)
         [(_, whole), *parts] = texts

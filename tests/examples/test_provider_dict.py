@@ -109,7 +109,7 @@ def test_its_own_tests_pass(site: Path) -> None:
 
 
 def test_the_guide_is_the_example() -> None:
-    """Each block of docs/writing-a-provider.md is a part of the example, letter by letter.
+    """Each block of docs/writing-a-provider.md is a part of a file that runs, letter by letter.
 
     If this fails: the example was changed; copy the part into the guide again.
     """
@@ -117,9 +117,11 @@ def test_the_guide_is_the_example() -> None:
     blocks: list[tuple[str, str]] = re.findall(r"```(python|toml)\n(.*?)```", text, re.DOTALL)
     files = {
         "python": [(EXAMPLE / name).read_text("utf-8") for name in
-                   ("corral_provider_dict.py", "test_corral_provider_dict.py")],
+                   ("corral_provider_dict.py", "test_corral_provider_dict.py",
+                    ROOT / "tests" / "providers" / "reader" / "test_guide.py")],
         "toml": [(EXAMPLE / "pyproject.toml").read_text("utf-8")],
     }  # fmt: skip
-    assert [language for language, _ in blocks] == ["python", "python", "toml", "python"]
+    languages = [language for language, _ in blocks]
+    assert languages == ["python", "python", "toml", "python", "python", "python"]
     for language, block in blocks:
         assert any(block.strip("\n") in file for file in files[language]), block

@@ -26,12 +26,18 @@ def state_server() -> Iterator[Server]:
         yield server
 
 
+@pytest.fixture
+def postgresql_url(state_server: Server) -> str:
+    """Return the URL of an empty state in PostgreSQL."""
+    with psycopg.connect(state_server.dsn, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
+    return url_of(state_server)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def state_url(request: pytest.FixtureRequest) -> str:
     """Return the URL of an empty state, in each database."""
     if request.param == "sqlite":
         return "sqlite"
-    server: Server = request.getfixturevalue("state_server")
-    with psycopg.connect(server.dsn, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
-    return url_of(server)
+    url: str = request.getfixturevalue("postgresql_url")
+    return url

@@ -183,12 +183,14 @@ async def test_a_writer_does_not_wait_for_ever(tmp_path: Path, state_url: str) -
         assert len(await area.read(select(VECTOR_DBS))) == 1
 
 
-async def test_closing_waits_for_running_calls(tmp_path: Path, state_server: Server) -> None:
+async def test_closing_waits_for_running_calls(
+    tmp_path: Path, state_server: Server, postgresql_url: str
+) -> None:
     """After closing no connection is left, even of a call whose caller has gone.
 
     If this fails: a request that a client gave up leaves a connection at PostgreSQL.
     """
-    async with opened(tmp_path, url_of(state_server)) as state:
+    async with opened(tmp_path, postgresql_url) as state:
         query = select(func.pg_sleep(1).cast(Text))
         reading = asyncio.create_task(state.area("registrations").read(query))
         await asyncio.sleep(0.3)

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import psycopg
 import pytest
 
@@ -184,8 +185,9 @@ class Server:
 
     def freeze(self) -> None:
         """Stop all of its processes for a while; they neither answer nor hang up."""
-        self._frozen = [self.pid, *self._others()]
-        for pid in self._frozen:
+        os.kill(self.pid, signal.SIGSTOP)  # First, so that it starts no other process.
+        self._frozen = [self.pid, *(each.pid for each in psutil.Process(self.pid).children())]
+        for pid in self._frozen[1:]:
             os.kill(pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
