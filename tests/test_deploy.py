@@ -72,7 +72,7 @@ def test_manifests_match_the_schemas_of_kubernetes(values: dict[str, Any], versi
 
 
 def test_the_service_and_the_budget_select_the_pods() -> None:
-    """All selectors are the labels of the pods, and three replicas run of which one may go."""
+    """Every selector matches the labels of the pods; of three replicas, one may be disrupted."""
     manifests = rendered()
     deployment = manifests["Deployment"]["spec"]
     labels = deployment["template"]["metadata"]["labels"]

@@ -204,7 +204,7 @@ def _memory() -> int:
     """Return the machine's memory in bytes."""
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    import psutil  # noqa: PLC0415 - its extra may be absent; only Windows needs it
+    import psutil  # noqa: PLC0415 - optional: comes with an extra, needed on Windows only
 
     return int(psutil.virtual_memory().total)
 

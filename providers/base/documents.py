@@ -197,7 +197,7 @@ async def change_attributes(
 ) -> int:
     """Replace the attributes of a document's chunks in one write; return the number of chunks.
 
-    Then those of the documents in it. Texts and embeddings do not change.
+    The documents in it follow. Texts and embeddings do not change.
     """
 
     def changed(chunk: Chunk) -> Chunk:

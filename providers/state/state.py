@@ -70,7 +70,7 @@ class State:
         """Return the access to some tables: each area is read and written by itself.
 
         Args:
-            name: Of the area. Its writes are one after the other, whoever writes.
+            name: Name of the area. All processes write in it one after the other.
             cached: True to serve `Area.kept`.
         """
         if name not in self._areas:

@@ -80,7 +80,7 @@ async def test_the_schedule_runs_what_has_a_pause(
         schedule.start()
         entry = stack.syncs.entry("", "db", "notes")
         async with asyncio.timeout(60):
-            while stack.syncs.state(entry) is None:  # noqa: ASYNC110 - the schedule tells nobody
+            while stack.syncs.state(entry) is None:  # noqa: ASYNC110 - no event tells that a scheduled run began
                 await asyncio.sleep(0.05)
             await stack.syncs.wait(entry)
         state = stack.syncs.state(entry)

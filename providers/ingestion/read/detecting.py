@@ -268,7 +268,7 @@ def _packed(file: IO[bytes], named: str) -> str:
 
 
 def _compound(data: bytes) -> str:
-    """Return what a file of Office 2003 or Outlook, or an encrypted one, is by the names in it."""
+    """Return the type of an Office 2003, Outlook or encrypted file by the names of its streams."""
     if "__properties_version1.0".encode("utf-16-le") in data:
         return MSG
     if "Workbook".encode("utf-16-le") in data or "Book".encode("utf-16-le") in data:

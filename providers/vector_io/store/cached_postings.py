@@ -3,7 +3,7 @@
 Of a term, memory holds the rows that hold it, and for each row a number that stands for the pair
 (frequency of the term, length of the chunk): 5 or 6 bytes a posting. Pairs are few, and BM25 knows
 nothing else of a chunk. So when the average length moves with a write, the weights of the pairs
-are computed again, not those of the postings, and they are BM25's to the last bit.
+are computed again instead of read from the postings: they equal BM25's to the last bit.
 
 After a write, a term's new postings are those in rows above the last one that it was read at; those
 of deleted rows leave. FTS5 is asked for a term's new postings when a query next has the term.

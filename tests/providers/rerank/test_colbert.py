@@ -25,7 +25,7 @@ MODEL = "answerai-colbert-small-v1"
 TEXTS = {
     "fence": "A fence keeps the sheep in the field at night.",
     "goats": "Goats eat thistles on the hill.",
-    "milk": "Milk is cooled to four degrees, and nobody drinks it warm!",
+    "milk": "Milk is cooled to four degrees, and is never drunk warm!",
 }
 HITS = [hit(name, text, score=0.5) for name, text in TEXTS.items()]
 QUESTION = "what stops sheep from running away?"

@@ -65,7 +65,7 @@ class Repository(Folder):
         self.settings = {"type": "git", "url": str(self.root)}
 
     def git(self, *arguments: str) -> None:
-        """Run git in the repository, apart from the settings of whoever runs the tests."""
+        """Run git in the repository without the settings of the user who runs the tests."""
         who = {f"GIT_{role}_{what}": "a@example.org" for role in ("AUTHOR", "COMMITTER")
                for what in ("NAME", "EMAIL")}  # fmt: skip
         none = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
