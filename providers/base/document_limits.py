@@ -28,6 +28,7 @@ class DocumentLimits:
     max_parts: int = _limit(
         1000, "Documents in a mail or an archive, also in the archives in it.", ge=1
     )
+    max_rows: int = _limit(10_000, "Rows of an uploaded table that become documents.", ge=1)
     max_characters: int = _limit(32_000_000, "Characters of the text.", ge=1)
     max_seconds: float = _limit(30, "Time to read it.", gt=0)
     max_memory_mib: int = _limit(

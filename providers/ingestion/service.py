@@ -14,27 +14,26 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from corral.api.documents import READ_CHUNKS
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Forbidden, InvalidRequest, NotFound, Unavailable
-from corral.api.principal import Principal, Role
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import Metadata
 from corral.api.writes import Write
 from corral.providers.base.document_names import name_in
 from corral.providers.base.documents import (
-    acls_of,
     change_attributes,
     delete_document,
-    stored_acl,
 )
 from corral.providers.files.store import StoredFile
 from corral.providers.ingestion.ingest import InsertReport
+from corral.providers.ingestion.jobs.following import follow_write
 from corral.providers.ingestion.jobs.jobs import UNFINISHED, Job, JobRequest, JobStatus, Submission
 from corral.providers.ingestion.jobs.queue import NoLongerOurs
-from corral.providers.ingestion.jobs.reader import Scope, followed
+from corral.providers.ingestion.jobs.reader import Scope
 from corral.providers.ingestion.jobs.runner import LOOK_EVERY_SECONDS, FileLibrary, Workers
+from corral.providers.ingestion.read.records import Columns, records, table_of_objects
+from corral.providers.ingestion.rows import row_documents
 from corral.providers.ingestion.split.chunking import Sizes
 
 MAX_PAGE = 1000
@@ -116,6 +115,23 @@ class Ingestion:
                 texts = await ingester.read_file(document, path, source.filename, source.charset)
         [(_, whole), *parts] = texts
         return "\n\n".join([whole.text, *(f"{d.document_id}:\n{t.text}" for d, t in parts)])
+
+    async def rows(
+        self, source: StoredFile | Sequence[Mapping[str, Any]], columns: Columns
+    ) -> list[RAGDocument]:
+        """Return the rows of an uploaded file, or rows themselves, as documents.
+
+        Raises:
+            InvalidRequest: The file is unreadable or no table, it lacks a column, has too many
+                rows, or a row has no text, no id, or the id of another.
+            MissingDependency: The package that reads it is not installed.
+        """
+        if not isinstance(source, StoredFile):
+            return row_documents([*records(table_of_objects(enumerate(source, 1)), columns)])
+        reader = self._workers.ingester.reader
+        async with self._library.files.local(source) as path:
+            made = await reader.read_rows(path, source.filename, source.charset, columns)
+        return row_documents(made, source.filename)
 
     async def insert(
         self,
@@ -425,47 +441,11 @@ class Ingestion:
         finally:
             await self._workers.relabeled(job, recorded)
 
-    # --- following ---------------------------------------------------------------------------
-
     async def follow(self, write: Write) -> None:
-        """Record the acls of a write's documents, because their jobs have the same readers.
+        """Record the acls of a write's documents; see `follow_write`."""
+        await follow_write(self._library, self._workers, write)
 
-        The acl of a document is the union over its chunks. The write itself has the acl of a
-        document that it stored as a whole. For other documents all chunks are read, one document at
-        a time, and read again after recording: another process may have written in between, and
-        the last record must be correct.
-        """
-        vector_db, default = write.vector_db, write.vector_db.default_acl
-        if len(write.chunks) <= READ_CHUNKS:
-            written = acls_of(write.chunks, default)
-        else:
-            written = await asyncio.to_thread(acls_of, write.chunks, default)
-        index: EmbeddingIndex | None = None
-        named = {*written, *write.replaced}
-        if write.opened:
-            index = await self._whole(vector_db)
-            named |= set(acls_of(await index.get_chunks(write.opened), default)) if index else set()
-        rows = await self._reader.recorded(vector_db, named)
-        whole = {name: acl for name, acl in written.items() if name in write.replaced}
-        if all(row.document_id in whole for row in rows) and not followed(rows, whole):
-            return
-        index = index or await self._whole(vector_db)
-        if index is None:
-            return
-        for document_id in {row.document_id for row in rows}:
-            recorded = None
-            async with self._workers.following:
-                while (acl := await stored_acl(index, document_id)) not in (None, recorded):
-                    await self._queue.follow(vector_db, {document_id: acl})
-                    recorded = acl
-
-    async def _whole(self, vector_db: VectorDB) -> EmbeddingIndex | None:
-        """Return an admin's view of a vector DB's index; None if it is not registered."""
-        library = self._library.for_principal(Principal.stored(vector_db.tenant, role=Role.ADMIN))
-        with suppress(NotFound):
-            index = await library.index(vector_db.identifier)
-            return index if index.vector_db.created_at == vector_db.created_at else None
-        return None
+    # --- inside ------------------------------------------------------------------------------
 
     async def _are_unfinished(self, scope: Scope) -> bool:
         counts = await self._reader.counts(scope)

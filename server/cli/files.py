@@ -18,6 +18,8 @@ from corral.providers.ingestion.read.detecting import (
     CONTAINERS,
     HTML,
     NOTEBOOK,
+    PARQUET,
+    PARQUET_MARK,
     PICTURES,
     TEXT,
     stated,
@@ -25,6 +27,7 @@ from corral.providers.ingestion.read.detecting import (
     type_of,
 )
 from corral.providers.ingestion.read.encodings import encoding_of
+from corral.providers.ingestion.read.records import Columns
 from corral.providers.sources.documents import file_metadata
 from corral.providers.sources.walking import Selection, walk
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
@@ -65,18 +68,16 @@ class SourceFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns that make a document of a row.
+class Query:
+    """A query with the rows to ingest.
 
     Attributes:
-        text: The column of the document's text.
-        document_id: The column of its id.
-        metadata: The columns of its metadata; None: all others.
+        sql: One SELECT statement.
+        database: URL of the database; may refer to environment variables as `${env.NAME}`.
     """
 
-    text: str
-    document_id: str
-    metadata: tuple[str, ...] | None = None
+    sql: str
+    database: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class ReadOptions:
         chunk_size_in_tokens: Maximum tokens per chunk; None takes the vector DB's.
         overlap_in_tokens: Tokens repeated from the previous chunk; None takes the vector DB's.
         records: Columns that make a document of each row of a table; None: a file is a document.
+        query: The rows, instead of files.
         pictures: Whether to take pictures in folders; the server recognizes their text.
         split_on: Text at which chunks end, "" for none; None takes the vector DB's.
     """
@@ -120,6 +122,7 @@ class ReadOptions:
     overlap_in_tokens: int | None = None
     split_on: str | None = None
     records: Columns | None = None
+    query: Query | None = None
 
     @property
     def selection(self) -> Selection:
@@ -142,6 +145,8 @@ class ReadOptions:
         if not path.is_file():
             raise SkippedFileError("not a regular file")
         try:
+            if self.records and _is_parquet(path):
+                return PARQUET
             return type_in(path)
         except InvalidRequest as error:
             raise SkippedFileError(skip_reason(error)) from None
@@ -173,10 +178,16 @@ def origin_of(path: Path) -> str:
     return hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
 
 
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(PARQUET_MARK)) == PARQUET_MARK
+
+
 def skip_reason(error: InvalidRequest) -> str:
     """Return the kind of a file that cannot be read, such as "a picture"."""
     reason = error.message.removeprefix("The file is ").rstrip(".")
-    return reason[0].lower() + reason[1:]
+    more = "; --records takes its rows" if reason == "a Parquet table" else ""
+    return f"{reason[0].lower()}{reason[1:]}{more}"
 
 
 class SkippedFileError(Exception):

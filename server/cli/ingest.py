@@ -21,12 +21,13 @@ from corral.server.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from corral.server.cli.files import Columns, ReadOptions
+    from corral.providers.ingestion.read.records import Columns
+    from corral.server.cli.files import ReadOptions
 
 
 @click.command()
 @click.argument("db")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=EXISTING)
+@click.argument("paths", metavar="PATH...", nargs=-1, type=EXISTING)
 @click.option(
     "--create", is_flag=True, help="Register DB with default settings if it does not exist."
 )
@@ -60,15 +61,24 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME=VALUE",
     help="Metadata of every document, such as year=2026; a value is JSON or text; repeatable. "
-    "With --records also columns, such as date,author. [default: all others]",
+    "With --records and --sql also columns, such as date,author. [default: all others]",
 )
 @click.option(
     "--records",
     is_flag=True,
-    help="Ingest each row of CSV, TSV, JSON, JSONL and XLSX files as a document.",
+    help="Ingest each row of CSV, TSV, JSON, JSONL, XLSX and Parquet files as a document.",
 )
-@click.option("--text", metavar="COLUMN", help="With --records: the documents' text.")
-@click.option("--id", "row_id", metavar="COLUMN", help="With --records: the documents' ids.")
+@click.option("--sql", metavar="QUERY", help="Ingest each row of a query as a document.")
+@click.option(
+    "--database",
+    metavar="URL",
+    help="With --sql: such as 'postgresql://reader:${env.PASSWORD}@localhost/shop' or "
+    "sqlite:///shop.db.",
+)
+@click.option("--text", metavar="COLUMN", help="With --records and --sql: the documents' text.")
+@click.option(
+    "--id", "row_id", metavar="COLUMN", help="With --records and --sql: the documents' ids."
+)
 @click.option("--title", help="Title of the document, if there is only one file.")
 @chunk_size_option
 @overlap_option
@@ -115,8 +125,12 @@ def ingest(
     mode = ingesting.Mode(**{name: options.pop(name) for name in names})
     if mode.sync and not mode.yes and not sys.stdin.isatty():
         raise click.UsageError("Not a terminal; pass --yes.")
-    if mode.sync and options["records"]:
-        raise click.UsageError("--sync does not work with --records; delete documents by id.")
+    if mode.sync and (options["records"] or options["sql"]):
+        raise click.UsageError("--sync is for files; delete documents of rows by id.")
+    if mode.watch and options["sql"]:
+        raise click.UsageError("--watch is for files; run the query again.")
+    if bool(paths) == bool(options["sql"]):
+        raise click.UsageError("Pass files or folders, or a query with --sql.")
     target.run(ingesting.run, db, paths, _read_options(**options), mode)
 
 
@@ -128,32 +142,42 @@ def _read_options(
     records: bool,
     text: str | None,
     row_id: str | None,
+    sql: str | None,
+    database: str | None,
     **others: Any,
 ) -> ReadOptions:
     """Return the checked options that say which files are read, and how."""
     from corral.api.principal import check_acl
-    from corral.server.cli.files import ReadOptions
+    from corral.server.cli.files import Query, ReadOptions
 
     try:
         check_acl(acl)
     except ValueError as error:
         raise click.UsageError(f"--acl: {error}.") from None
-    names = [each for each in metadata if records and "=" not in each]
+    if (sql is None) != (database is None):
+        raise click.UsageError("--sql needs --database, and --database needs --sql.")
+    rows = records or sql is not None
+    names = [each for each in metadata if rows and "=" not in each]
     pairs = dict(named_option(each, "--metadata") for each in metadata if each not in names)
-    columns = _columns(text, row_id, names) if records else None
+    columns = _columns(text, row_id, names) if rows else None
     if columns and others["title"] is not None:
         raise click.UsageError("--title is for a file; with --records, name a column title.")
-    if not records and (text or row_id):
-        raise click.UsageError("--text and --id need --records.")
+    if not rows and (text or row_id):
+        raise click.UsageError("--text and --id need --records or --sql.")
     return ReadOptions(
-        acl=acl, encoding=encoding_of(encoding), metadata=pairs, records=columns, **others
+        acl=acl,
+        encoding=encoding_of(encoding),
+        metadata=pairs,
+        records=columns,
+        query=Query(sql, database) if sql and database else None,
+        **others,
     )
 
 
 def _columns(text: str | None, row_id: str | None, metadata: list[str]) -> Columns:
-    from corral.server.cli.files import Columns
+    from corral.providers.ingestion.read.records import Columns
 
     if not text or not row_id:
-        raise click.UsageError("--records needs the columns --text and --id.")
+        raise click.UsageError("--records and --sql need the columns --text and --id.")
     names = tuple(name.strip() for each in metadata for name in each.split(","))
     return Columns(text, row_id, names or None)

@@ -31,6 +31,7 @@ from corral.server.cli.files import (
 from corral.server.cli.jobs import LOOK_EVERY_SECONDS
 from corral.server.cli.progress import IngestProgress, ingest_bars
 from corral.server.cli.records import rows_of
+from corral.server.cli.sql import rows_of_query
 
 BATCH_BYTES = 1024 * 1024
 BATCH_DOCUMENTS = 64
@@ -82,7 +83,8 @@ async def run(
         )
     report = Report()
     options = await _limited(client, options)
-    files = within_limits(_documents(paths, report, options), report, options)
+    groups = _groups(paths, report, options)
+    files = await _next_group(groups, report, options) or []
     printed = print_problems(report)
     if options.title is not None and len(files) > 1:
         raise CommandError(
@@ -98,6 +100,8 @@ async def run(
     run = _Run(client, vector_db, paths, options, mode)
     run.changed(files)
     await run.ingest(files, report)
+    while (more := await _next_group(groups, report, options)) is not None:
+        await run.ingest(more, report)
     print_problems(report, printed)
     deleted = await run.delete_gone() if mode.sync else []
     if mode.as_json:
@@ -110,6 +114,24 @@ async def run(
     if report.failed:
         what = "Rows and files" if options.records else "Files"
         raise CommandError(f"{what} that were not ingested: {len(report.failed)}.")
+
+
+def _groups(
+    paths: Sequence[Path], report: Report, options: ReadOptions
+) -> Iterator[list[SourceFile]]:
+    """Yield the documents of the paths in one step, of a query in several."""
+    if options.query and options.records:
+        yield from rows_of_query(options.query, options.records, options, report)
+    else:
+        yield _documents(paths, report, options)
+
+
+async def _next_group(
+    groups: Iterator[list[SourceFile]], report: Report, options: ReadOptions
+) -> list[SourceFile] | None:
+    """Return the next documents that the server takes; None at the end."""
+    files = await asyncio.to_thread(next, groups, None)
+    return None if files is None else within_limits(files, report, options)
 
 
 def _documents(paths: Sequence[Path], report: Report, options: ReadOptions) -> list[SourceFile]:
@@ -318,7 +340,7 @@ async def ingest_files(
         error.hint = f"{error.hint} {stored}".strip()
         raise
     finally:
-        report.seconds = time.monotonic() - started
+        report.seconds += time.monotonic() - started
     return report
 
 

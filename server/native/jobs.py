@@ -15,12 +15,15 @@ from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import ChunkingConfig
 from corral.api.wire import Identifier, Strict
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
+from corral.providers.ingestion.read.records import Columns
 from corral.providers.ingestion.service import MAX_PAGE, Ingestion
+from corral.providers.stack.stack import Stack
 from corral.server.access.roles import WRITER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count
-from corral.server.llama_stack.wire import InsertOptions
+from corral.server.llama_stack.wire import InsertOptions, Listed
 from corral.server.openai.attaching import check_files
+from corral.server.openai.files import own_file
 from corral.server.routing import ContractRoute, LimitsOf, StackOf
 
 router = APIRouter(prefix="/v1/jobs", tags=["Jobs"], route_class=ContractRoute, responses=ERRORS)
@@ -97,6 +100,21 @@ class JobList(BaseModel):
         return cls(data=data, has_more=has_more, first_id=first, last_id=last)
 
 
+class RecordColumns(Strict):
+    """The columns that make a document of a row."""
+
+    text: str = Field(description="Column of the documents' text.")
+    id: str = Field(description="Column of their ids.")
+    metadata: list[str] | None = Field(
+        default=None, description="Columns of their metadata; null: all others."
+    )
+
+    @property
+    def columns(self) -> Columns:
+        """The columns as readers take them."""
+        return Columns(self.text, self.id, None if self.metadata is None else (*self.metadata,))
+
+
 class SubmitRequest(InsertOptions):
     """Documents to ingest; a document replaces the one with the same document_id."""
 
@@ -108,6 +126,17 @@ class SubmitRequest(InsertOptions):
         max_length=2000,
         description="Uploaded files with the purpose assistants or user_data; each becomes a "
         "document.",
+    )
+    rows: Listed[dict[str, Any]] = Field(
+        default_factory=list,
+        description="Rows to ingest, each a document; with `records`. Count as `documents`.",
+    )
+    records: RecordColumns | None = Field(
+        default=None,
+        description="Makes a document of each row: of `rows`, and of CSV, TSV, JSON, JSON Lines, "
+        "XLSX and Parquet files in `file_ids`, at most `rag.document_limits.max_rows` of each "
+        "file. Dates are ISO text, and `COLUMN_timestamp` has their Unix seconds. null: a file is "
+        "one document.",
     )
     batch_id: str | None = Field(
         default=None, description="Id of a batch to add to; null: a new batch."
@@ -142,22 +171,26 @@ async def submit(request: SubmitRequest, stack: StackOf, limits: LimitsOf) -> Su
     """Queue documents to be split, embedded and stored, and return their jobs at once."""
     most = limits.max_documents_per_insert
     check_count(request.documents, most, field="documents", setting="max_documents_per_insert")
-    if not request.documents and not request.file_ids:
-        raise InvalidRequest("The request has no documents and no files.", field="documents")
+    check_count(request.rows, most, field="rows", setting="max_documents_per_insert")
+    if not request.documents and not request.file_ids and not request.rows:
+        raise InvalidRequest(
+            "The request has no documents, no files and no rows.", field="documents"
+        )
+    await check_files(stack, request.file_ids)
     ingestion = stack.ingestion
     prepared = await ingestion.prepare(
         request.vector_db_id,
-        request.documents,
+        [*request.documents, *await _rows(request, stack)],
         request.chunk_size_in_tokens,
         request.overlap_in_tokens,
         request.split_on,
         skip_unchanged=request.skip_unchanged,
         same_origin_only=request.same_origin_only,
     )
-    await check_files(stack, request.file_ids)
     db, chunking = request.vector_db_id, prepared.chunking
     asked = [JobRequest(db, document=each, chunking=chunking) for each in prepared.changed]
-    asked += [JobRequest(db, file_id=each, chunking=chunking) for each in request.file_ids]
+    if request.records is None:
+        asked += [JobRequest(db, file_id=each, chunking=chunking) for each in request.file_ids]
     jobs = await ingestion.submit(
         asked, batch=request.batch_id or True, same_origin_only=request.same_origin_only
     )
@@ -166,6 +199,21 @@ async def submit(request: SubmitRequest, stack: StackOf, limits: LimitsOf) -> Su
         jobs=[JobInfo.of(job) for job in jobs],
         unchanged=prepared.unchanged,
     )
+
+
+async def _rows(request: SubmitRequest, stack: Stack) -> list[RAGDocument]:
+    """Return the documents of the request's rows, and of its files if these are tables."""
+    if request.records is None:
+        if request.rows:
+            raise InvalidRequest("rows need records, with their columns.", field="records")
+        return []
+    await stack.vector_db(request.vector_db_id)
+    columns = request.records.columns
+    made = await stack.ingestion.rows(request.rows, columns) if request.rows else []
+    for number, file_id in enumerate(request.file_ids):
+        file = await own_file(stack, file_id, field=f"file_ids[{number}]")
+        made += await stack.ingestion.rows(file, columns)
+    return made
 
 
 @router.get("", summary="List jobs")

@@ -41,6 +41,10 @@ VTT = "text/vtt"
 SRT = "text/x-subrip"
 SUBTITLES = (VTT, SRT)
 
+PARQUET = "application/vnd.apache.parquet"
+"""Rows, which are documents of their own: no text is read of it as a whole."""
+PARQUET_MARK = b"PAR1"
+
 COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """How an encrypted Office file begins, and one of Office 2003 and before."""
 
@@ -85,6 +89,7 @@ _SIGNATURES = {
     b"\xfd7zXZ": "a compressed file", b"7z\xbc\xaf": "an archive", b"Rar!": "an archive",
     b"\x28\xb5\x2f\xfd": "a compressed file", b"\x7fELF": "a program",
     b"SQLite format 3\0": "a database", b"%!PS": "a PostScript file", b"<svg": "a picture",
+    PARQUET_MARK: "a Parquet table",
 }  # fmt: skip
 _SIGNED = {
     b"{\\rtf": RTF, b"\x89PNG": PNG, b"\xff\xd8\xff": JPEG, b"II*\0": TIFF,
@@ -117,6 +122,15 @@ def type_of(filename: str) -> str | None:
     path = PurePosixPath(filename.lower())
     path = path.with_suffix("") if path.suffix in compression.SUFFIXES else path
     return SUFFIXES.get(path.suffix)
+
+
+def type_of_table(data: bytes, named: str) -> str:
+    """Return the MIME type of a file with rows: Parquet by its first bytes, else as `detected`.
+
+    Raises:
+        InvalidRequest: It is of a kind that cannot be read.
+    """
+    return PARQUET if data.startswith(PARQUET_MARK) else detected(data, named)
 
 
 def detected(data: bytes, named: str, charset: str | None = None) -> str:

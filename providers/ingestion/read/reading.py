@@ -13,6 +13,7 @@ document could make of a reader can run code in this process.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -50,6 +51,7 @@ from corral.providers.ingestion.read.mime_types import (
 )
 from corral.providers.ingestion.read.parsing import ParsedDocument, document_of, parse
 from corral.providers.ingestion.read.reading_process import receive, send
+from corral.providers.ingestion.read.records import Columns, Record
 from corral.providers.ingestion.split.headings import Heading
 
 SHORT_TEXT = 1 << 18
@@ -129,6 +131,23 @@ class Reader:
         return await self.run(
             self._read_file, path, f"{named};charset={charset}" if charset else named
         )
+
+    async def read_rows(
+        self, path: Path, filename: str, charset: str, columns: Columns
+    ) -> list[tuple[str, Record | str]]:
+        """Return the rows of a file on disk as `records` does.
+
+        Raises:
+            InvalidRequest: It is no table, broken, or has too many rows.
+            MissingDependency: The package that reads this type is not installed.
+        """
+        named = f"{type_of(filename) or ''};charset={charset}" if charset else type_of(filename)
+        asked = {"mime_type": named, "form": "rows", "columns": asdict(columns), "name": filename}
+        _, text = await self.run(self._call, str(path), asked)
+        return [
+            (place, row if isinstance(row, str) else Record(**row))
+            for place, row in await self.run(json.loads, text)
+        ]
 
     async def parts(
         self, content: str | bytes | Path | URL, mime_type: str | None

@@ -12,16 +12,19 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 from corral.api.errors import CorralError, InvalidRequest, MissingDependency
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.base.ocr_settings import OcrSettings
-from corral.providers.ingestion.read import deadline
+from corral.providers.ingestion.read import compression, deadline
 from corral.providers.ingestion.read.containers import Part, unpack
+from corral.providers.ingestion.read.detecting import type_of_table
 from corral.providers.ingestion.read.mime_types import (
     chosen_type,
+    decode,
     decode_data_uri,
     split_mime_type,
 )
@@ -30,6 +33,12 @@ from corral.providers.ingestion.read.parsing import (
     parse,
     parse_data_uri,
     parse_file,
+)
+from corral.providers.ingestion.read.records import (
+    Columns,
+    is_table_of_bytes,
+    records,
+    table_of,
 )
 
 MIB = 1 << 20
@@ -83,11 +92,13 @@ def serve() -> None:
 def _answer(
     content: str | bytes, asked: dict[str, Any], limits: DocumentLimits, ocr: OcrSettings
 ) -> tuple[dict[str, Any], str]:
-    """Return the answer's head and the document's text; or the documents in it, unpacked."""
+    """Return the answer's head and the document's text; or the documents in it, or its rows."""
     try:
         if asked.get("folder"):
             parts = _unpacked(content, asked, limits)
             return {"parts": [asdict(part) for part in parts]}, ""
+        if asked["form"] == "rows":
+            return {}, json.dumps(_rows(str(content), asked, limits))
         parsed = _FORMS[asked["form"]](content, asked["mime_type"], limits, ocr)
     except MemoryError:
         error: CorralError = limits.exceeded("MiB to read", "max_memory_mib")
@@ -107,6 +118,19 @@ def _unpacked(content: str | bytes, request: dict[str, Any], limits: DocumentLim
         mime_type = chosen_type(mime_type, stated)
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     return unpack(data, *split_mime_type(mime_type), limits, Path(request["folder"]))
+
+
+def _rows(path: str, request: dict[str, Any], limits: DocumentLimits) -> list[tuple[str, Any]]:
+    """Return the rows of a table: the place of each, and its record or why it makes none."""
+    kind, charset = split_mime_type(request["mime_type"])
+    data = compression.unpacked(Path(path).read_bytes())
+    kind = type_of_table(data, kind)
+    content = data if is_table_of_bytes(kind) else decode(data, charset)
+    table, columns = table_of(content, kind), Columns(**request["columns"])
+    rows = [*islice(records(table, columns, request["name"]), limits.max_rows + 1)]
+    if len(rows) > limits.max_rows:
+        raise limits.exceeded("rows", "max_rows")
+    return [(place, row if isinstance(row, str) else asdict(row)) for place, row in rows]
 
 
 def _bound_memory(limits: DocumentLimits, ocr: OcrSettings) -> bool:
