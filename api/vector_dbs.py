@@ -48,8 +48,8 @@ QuerySyntax: TypeAlias = Literal["plain", "web"]
 """`web`: a chunk must contain "quoted phrases" and must not contain words after a minus."""
 
 
-Expand: TypeAlias = Annotated[int, Field(ge=0, le=5)]
-"""Neighbors to include on each side of a chunk in a context (0-5)."""
+Expand: TypeAlias = Annotated[int, Field(ge=0, le=5)] | Literal["section"]
+"""Neighbors to include on each side of a chunk in a context (0-5), or those of its section."""
 
 ChunksPerDocument: TypeAlias = Annotated[int, Field(ge=1, le=1000)]
 """Maximum chunks of one document in a context."""
@@ -177,8 +177,8 @@ class ContextDefaults(NullsAreDefaults):
 
     expand: Expand = Field(
         default=0,
-        description="Neighboring chunks to include on each side of a hit (0-5, default 0); "
-        "overlapping text is printed once.",
+        description="Neighboring chunks to include on each side of a hit (0-5, default 0), or "
+        "`section`: those under the same headings; overlapping text is printed once.",
     )
     max_chunks_per_document: ChunksPerDocument | None = Field(
         default=None,

@@ -1,7 +1,7 @@
 """How well documents with known contents are read, beside other readers.
 
 python -m lab.documents             layouts and tables of 40 PDFs, questions about them, 30 scans
-python -m lab.documents layouts     one part: layouts, questions, scans or speed
+python -m lab.documents layouts     one part: layouts, questions, sections, scans or speed
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from corral.providers.ingestion.read.detecting import PDF
 from corral.providers.ingestion.read.parsing import parse
 from lab.documents import fpdf2_pdfs, measures, reportlab_pdfs
 from lab.documents.content import MadePdf
-from lab.documents.questions import answered, questions
+from lab.documents.questions import answered, in_context, questions
 from lab.documents.readers import READERS
 from lab.documents.scans import Scan, scans
 
-PARTS = ("layouts", "questions", "speed", "scans")
+PARTS = ("layouts", "questions", "sections", "speed", "scans")
 
 
 def layouts(pdfs: Sequence[MadePdf], details: bool = False) -> dict[str, dict[str, float]]:
@@ -108,6 +108,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asked = questions(pdfs)
         shares = asyncio.run(answered(pdfs, asked))
         print(f"{len(asked)} questions, answered by one of three chunks: {_shown(shares)}")
+    if "sections" in parts:
+        for (size, expand, budget), share in asyncio.run(in_context(pdfs, questions(pdfs))).items():
+            what = f"Chunks of {size} tokens, expand {expand}, context of {budget} tokens"
+            print(f"{what}: {100 * share:.1f} %")
     if "speed" in parts:
         took = (f"{name} {each:.1f} ms" for name, each in speed(pdfs).items())
         print(f"A page of these takes: {', '.join(took)}")

@@ -16,6 +16,9 @@ from lab.documents.readers import plain
 K = 3
 MODES = ("keyword", "hybrid")
 MODEL = "all-MiniLM-L6-v2"
+SIZES = (32, 64, 256)
+EXPANDS: tuple[int | str, ...] = (0, 1, "section")
+BUDGETS = (500, 1500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,7 @@ async def answered(pdfs: Sequence[MadePdf], asked: Sequence[Question]) -> dict[s
     """Return the share of questions that one of three chunks answers: plain text, then Corral."""
     shares: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        files = Path(folder) / "files"
-        files.mkdir()
-        for number, made in enumerate(pdfs):
-            (files / f"{number:03d}.pdf").write_bytes(made.data)
-        paths = sorted(files.iterdir())
+        paths = _written(pdfs, Path(folder) / "files")
         async with corral.open(Path(folder) / "home") as herd:
             for name in ("plain", "corral"):
                 await herd.register(name, embedding_model=MODEL)
@@ -73,6 +72,44 @@ async def answered(pdfs: Sequence[MadePdf], asked: Sequence[Question]) -> dict[s
                         right += any(_answers(hit.content, question) for hit in found.chunks)
                     shares[f"{mode}, {name}"] = right / len(asked)
     return shares
+
+
+async def in_context(
+    pdfs: Sequence[MadePdf], asked: Sequence[Question]
+) -> dict[tuple[int, int | str, int], float]:
+    """Return the share of questions that a context answers, by chunk size, `expand` and budget.
+
+    A context has at most three passages; the budget is in tokens.
+    """
+    shares: dict[tuple[int, int | str, int], float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = _written(pdfs, Path(folder) / "files")
+        async with corral.open(Path(folder) / "home") as herd:
+            for size in SIZES:
+                chunking = {"chunk_size_in_tokens": size, "overlap_in_tokens": size // 8}
+                await herd.register(f"of-{size}", embedding_model=MODEL, chunking=chunking)
+                await herd.insert_files(f"of-{size}", *paths)
+                for expand in EXPANDS:
+                    for budget in BUDGETS:
+                        right = 0
+                        for question in asked:
+                            result = await herd.ask(
+                                question.text, f"of-{size}", max_tokens=budget, max_chunks=K,
+                                expand=expand,
+                            )  # fmt: skip
+                            right += any(
+                                _answers(text, question) for text in result.metadata["chunks"]
+                            )
+                        shares[size, expand, budget] = right / len(asked)
+    return shares
+
+
+def _written(pdfs: Sequence[MadePdf], folder: Path) -> list[Path]:
+    """Write PDFs into a new folder and return their paths."""
+    folder.mkdir()
+    for number, made in enumerate(pdfs):
+        (folder / f"{number:03d}.pdf").write_bytes(made.data)
+    return sorted(folder.iterdir())
 
 
 def _answers(text: str, question: Question) -> bool:

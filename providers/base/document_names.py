@@ -12,7 +12,7 @@ An absolute path is cut to its last part: the folders of a machine are private.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -84,6 +84,28 @@ def public_source(source: str | None) -> str | None:
     if source and _ABSOLUTE.match(source):
         source = re.split(r"[/\\]", source.rstrip("/\\"))[-1]
     return source or None
+
+
+def shown_place(place: Mapping[str, Any], shown: Callable[[str], str] = str) -> str:
+    """Return a place in a document as a person reads it: "page 3, Farm > Hay"; "" for none.
+
+    Args:
+        place: Can have `page`, `page_end`, `line_start`, `line_end` and `heading_path`, which is
+            the time of a subtitle and the sheet of a workbook.
+        shown: Prepares the headings.
+    """
+    parts = [
+        _range("page", place.get("page"), place.get("page_end")),
+        _range("line", place.get("line_start"), place.get("line_end")),
+        shown(" > ".join(place.get("heading_path") or ())),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _range(what: str, first: int | None, last: int | None) -> str:
+    if first is None:
+        return ""
+    return f"{what} {first}" if last in (None, first) else f"{what}s {first}-{last}"
 
 
 def _is_address(source: str) -> bool:

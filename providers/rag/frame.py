@@ -34,7 +34,7 @@ from corral.api.chunks import Chunk
 from corral.api.invisible import clean_text
 from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, template_parts
 from corral.api.wire import encodable
-from corral.providers.base.document_names import cited_name
+from corral.providers.base.document_names import cited_name, shown_place
 from corral.providers.rag.digest_cache import DigestCache
 from corral.providers.text.tokens import tokenizer
 
@@ -201,23 +201,16 @@ def source_line(
     headings = place.get("heading_path") or []
     if headings[:1] == [chunk.metadata.get("title")]:  # The name already has the title.
         headings = headings[1:]
-    parts = [
-        _shortened(quote(one_line(cited_name(chunk)))),
-        _range("page", place.get("page"), place.get("page_end")),
-        _range("line", place.get("line_start"), place.get("line_end")),
-        _shortened(quote(one_line(" > ".join(headings)))),
-    ]
+
+    def shown(line: str) -> str:
+        return _shortened(quote(one_line(line)))
+
+    parts = shown(cited_name(chunk)), shown_place({**place, "heading_path": headings}, shown)
     return ", ".join(filter(None, parts))
 
 
 def _shortened(line: str) -> str:
     return line if len(line) <= MAX_SOURCE_LENGTH else line[:MAX_SOURCE_LENGTH] + "\u2026"
-
-
-def _range(what: str, first: int | None, last: int | None) -> str:
-    if first is None:
-        return ""
-    return f"{what} {first}" if last in (None, first) else f"{what}s {first}-{last}"
 
 
 def _sections(parts: list[str]) -> list[list[tuple[bool, str]]]:

@@ -14,7 +14,11 @@ from corral.api.assembly import Order
 from corral.api.chunks import MAX_GAP, Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.filters import Filter, matches
+from corral.api.vector_dbs import Expand
 from corral.providers.rag.selection import ContextHit, Key
+
+MAX_SECTION_STEPS = 8
+"""Maximum chunks of its section on each side of a hit: bounds the reads and the passage."""
 
 Neighbors = Mapping[str, Mapping[str, Chunk]]
 """By id of a vector DB that expands its hits: by chunk id, the chunks adjacent to them."""
@@ -79,7 +83,7 @@ def repeated(chunk: Chunk) -> int:
 
 
 async def adjacent(
-    index: EmbeddingIndex, chunks: Sequence[Chunk], steps: int, filters: Filter | None
+    index: EmbeddingIndex, chunks: Sequence[Chunk], expand: Expand, filters: Filter | None
 ) -> dict[str, Chunk]:
     """Return the chunks adjacent to these in their documents, by id.
 
@@ -87,15 +91,17 @@ async def adjacent(
     direction ends at a chunk that does not pass, was deleted, or belongs to another document.
 
     Args:
-        index: Reads the chunks, in at most `steps` calls.
+        index: Reads the chunks, in one call for each step.
         chunks: The hits; they are not in the answer.
-        steps: Chunks on each side, 1 to 5.
+        expand: Chunks on each side, 1 to 5; "section" for those with the same headings, at most
+            `MAX_SECTION_STEPS`.
         filters: The filters of the query.
     """
     given = {chunk.chunk_id: chunk for chunk in chunks if span(chunk)}
     chunks_by_id = dict(given)
     ends = [(chunk_id, ahead) for chunk_id in given for ahead in (False, True)]
-    for _ in range(steps):
+    whole = expand == "section"
+    for _ in range(MAX_SECTION_STEPS if expand == "section" else expand):
         links = list(_links(chunks_by_id, ends))
         missing = dict.fromkeys(target for _, target, _ in links if target not in chunks_by_id)
         fetched = await index.get_chunks(list(missing)) if missing else []
@@ -103,10 +109,21 @@ async def adjacent(
         ends = []
         for origin, target, ahead in links:
             chunk = chunks_by_id.get(target) or arrived.get(target)
-            if chunk and chunk.document_id == chunks_by_id[origin].document_id:
+            if chunk and _belong_together(chunk, chunks_by_id[origin], in_section=whole):
                 chunks_by_id[target] = chunk
                 ends.append((target, ahead))
     return {chunk_id: chunk for chunk_id, chunk in chunks_by_id.items() if chunk_id not in given}
+
+
+def _belong_together(one: Chunk, other: Chunk, *, in_section: bool) -> bool:
+    """Return True if two chunks are of one document and, on request, of one section."""
+    return one.document_id == other.document_id and (
+        not in_section or _headings(one) == _headings(other)
+    )
+
+
+def _headings(chunk: Chunk) -> list[str]:
+    return list(chunk.chunk_metadata.heading_path or ()) if chunk.chunk_metadata else []
 
 
 def _links(

@@ -180,6 +180,11 @@ def _short(part: str) -> str:
 @click.option(
     "--min-confidence", type=click.FloatRange(0, 1), help="Minimum confidence. [default: 0]"
 )
+@click.option(
+    "--expand",
+    metavar="N|section",
+    help="Neighbors of a chunk in a context, on each side (0-5), or its section. [default: 0]",
+)
 @chunk_size_option
 @overlap_option
 @split_on_option
@@ -192,6 +197,7 @@ async def create_db(
     ranker: str | None,
     rerank: str | None,
     weights: dict[str, float] | None,
+    expand: str | None,
     chunk_size_in_tokens: int | None,
     overlap_in_tokens: int | None,
     split_on: str | None,
@@ -202,6 +208,7 @@ async def create_db(
     kind = None if ranker is None else {"type": ranker}
     given: JSON = {**settings, "ranker": kind, "field_weights": weights}
     given["rerank"] = typed(rerank) if rerank else None
+    given["expand"] = None if expand is None else typed(expand)
     given["chunking"] = _chunking(chunk_size_in_tokens, overlap_in_tokens, split_on)
     body = {name: value for name, value in given.items() if value is not None}
     created = await client.register(db, body)

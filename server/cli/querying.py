@@ -149,6 +149,8 @@ async def write_answer(client: Client, body: JSON, write: Callable[[str], None])
     Raises:
         CommandError: The model or the search failed.
     """
+    from corral.providers.base.document_names import shown_place
+
     sources: dict[tuple[str, str], JSON] = {}
     event: JSON = {}
     async for event in client.answer(body):
@@ -164,7 +166,6 @@ async def write_answer(client: Client, body: JSON, write: Callable[[str], None])
         raise CommandError(str((response.get("error") or {}).get("message")))
     write("\n" if sources else "")
     for number, citation in enumerate(sources.values(), 1):
-        page, line = citation.get("page"), citation.get("line_start")
-        place = f", page {page}" if page else f", line {line}" if line else ""
-        write(f"\n[{number}] {display.clean(citation['filename'])}{place}")
+        shown = ", ".join(filter(None, (citation["filename"], shown_place(citation))))
+        write(f"\n[{number}] {display.clean(shown)}")
     return response

@@ -10,7 +10,7 @@ from corral.providers.base.document_names import filename_of
 from corral.providers.rag.answer_events import Cited, Result, Source
 from corral.server.openai.requests import SET_BY_SERVER
 
-_PLACE = ("page", "page_end", "line_start", "line_end")
+_PLACE = ("page", "page_end", "line_start", "line_end", "heading_path")
 
 
 def file_id_of(chunk: Chunk) -> str:
@@ -69,7 +69,7 @@ def search_result(result: Result) -> dict[str, Any]:
     """Return a hit as a result of a file search."""
     chunk = result.chunk
     record = chunk.chunk_metadata
-    place = {} if record is None else record.model_dump(include={"page", "char_start", "char_end"})
+    place = {} if record is None else record.model_dump(include={*_PLACE, "char_start", "char_end"})
     return {
         "file_id": file_id_of(chunk),
         "filename": filename_of(chunk),

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.wire import Identifier
-from corral.providers.base.document_names import title_of, web_address
+from corral.providers.base.document_names import shown_place, title_of, web_address
 from corral.providers.base.documents import WHOLE, read_document, unknown_document
 from corral.providers.rag.passages import document_text, repeated, span
 from corral.providers.stack.stack import Stack
@@ -199,16 +199,8 @@ def _where(chunks: Sequence[Chunk]) -> str:
     begins, ends = chunks[0].chunk_metadata, chunks[-1].chunk_metadata
     if begins is None or ends is None:
         return ""
-    parts = []
-    for what, first, last in (
-        ("page", begins.page, ends.page_end or ends.page),
-        ("line", begins.line_start, ends.line_end),
-    ):
-        if first is not None:
-            parts.append(f"{what} {first}" if last in (None, first) else f"{what}s {first}-{last}")
-    if headings := " > ".join(begins.heading_path or ()):
-        parts.append(headings)
-    return ", ".join(parts)
+    last = {"page_end": ends.page_end or ends.page, "line_end": ends.line_end}
+    return shown_place({**begins.model_dump(), **last})
 
 
 def _text(excerpt: _Excerpt) -> str:

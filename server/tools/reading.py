@@ -10,7 +10,7 @@ from corral.api.errors import InvalidRequest, NotFound
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.config import ToolSettings
-from corral.providers.base.document_names import title_of, web_address
+from corral.providers.base.document_names import shown_place, title_of, web_address
 from corral.providers.base.documents import WHOLE, Page, count_documents, read_document
 from corral.providers.rag.passages import document_text
 from corral.providers.rag.selection import ContextHit
@@ -232,6 +232,7 @@ def _citation(services: ToolServices, cited: Mapping[str, Any], score: float) ->
         marker=cited["marker"],
         id=str(place),
         title=cited["title"],
+        place=shown_place(cited),
         url=cited.get("url") or place.url(services.base_url, cited["chunk_ids"]),
         score=score,
         vector_db_id=place.vector_db_id,

@@ -91,6 +91,7 @@ class Citation(BaseModel):
     marker: str = Field(description="Such as [1].")
     id: str = Field(description="Pass it to fetch.")
     title: str
+    place: str = Field(default="", description="Such as page 3; empty if unknown.")
     url: str = Field(description="Where people can open it.")
     score: float
     vector_db_id: str

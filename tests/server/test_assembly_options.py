@@ -144,6 +144,7 @@ def test_the_documentation_has_defaults_and_ranges(filled: InProcess) -> None:
     assert (weights["exclusiveMinimum"], weights["maximum"]) == (0, 1000)
     assert asked["tokenizer"]["enum"] == ["cl100k", "o200k", "bytes", "embedder"]
     registered = schemas["VectorDBRegistration"]["properties"]
-    assert (registered["expand"]["default"], registered["expand"]["maximum"]) == (0, 5)
+    assert registered["expand"]["default"] == 0
+    assert {"const": "section", "type": "string"} in registered["expand"]["anyOf"]
     assert "max_chunks_per_document" in registered
     assert all(asked[name]["description"] for name in AssemblyOptions.model_fields)

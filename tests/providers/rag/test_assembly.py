@@ -11,6 +11,7 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.rag import URL, RAGDocument, RAGQueryConfig, RAGQueryResult
 from corral.providers.base.config import Limits
+from corral.providers.rag.passages import MAX_SECTION_STEPS
 from corral.providers.rag.tool import RagTool
 
 from ..ingestion.test_parsing import pdf
@@ -66,6 +67,49 @@ async def test_adjacent_chunks_join_a_hit(steps: int, start: int, end: int, over
     names = [ids(library)[text] for text in FIELDS[start:end] if text != FIELDS[2]]
     assert included.get("expanded", []) == names
     assert "merged" not in included
+
+
+SECTIONED = """# Ranch
+
+## Fields
+
+Hay is cut in June. Barns are filled in July.
+
+Oats are sown in March.
+
+## Foxes
+
+Foxes steal eggs in August.
+"""
+
+
+async def test_a_section_joins_a_hit() -> None:
+    """The chunks under the same headings, in one item; the registration may ask for it, too.
+
+    If this fails: small chunks answer without their section, or with another one.
+    """
+    library = library_of(expand="section", size=12)
+    document = RAGDocument(document_id="guide", content=SECTIONED, mime_type="text/markdown")
+    await ingester().insert(library, [document], "db")
+    (text,) = (await ask(library, "sown march", max_chunks=1)).metadata["chunks"]
+    assert "Hay is cut" in text
+    assert text.endswith("Oats are sown in March.")
+    assert "Foxes steal" not in text
+    alone = (await ask(library, "sown march", max_chunks=1, expand=0)).metadata["chunks"]
+    assert alone == ["Oats are sown in March."]
+
+
+async def test_a_section_without_an_end_is_bounded() -> None:
+    """A document without headings is one section: so many chunks on each side, not all of it.
+
+    If this fails: one hit reads a whole book, chunk by chunk.
+    """
+    library = library_of()
+    texts = [f"Field {number} lies in the north." for number in range(40)]
+    texts[20] = "Hay is cut in June."
+    await insert(library, book="\n\n".join(texts))
+    (text,) = (await ask(library, "hay", expand="section")).metadata["chunks"]
+    assert text == "\n\n".join(texts[20 - MAX_SECTION_STEPS : 21 + MAX_SECTION_STEPS])
 
 
 async def test_hits_that_reach_each_other_are_merged() -> None:
