@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.api.errors import InvalidRequest
+from corral.api.reader import takes
 from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
     BINARY,
@@ -27,6 +28,7 @@ from corral.providers.ingestion.read.detecting import (
     type_of,
 )
 from corral.providers.ingestion.read.encodings import encoding_of
+from corral.providers.ingestion.read.external import named_type
 from corral.providers.ingestion.read.records import Columns
 from corral.providers.sources.documents import file_metadata
 from corral.providers.sources.walking import Selection, walk
@@ -89,6 +91,7 @@ class ReadOptions:
         encoding: Of all text files; None finds it out.
         max_characters: Maximum of one document, as the server says; None if it does not.
         max_body_mib: Maximum of one request, as the server says; None if it does not.
+        reader_types: MIME types that the server's configured readers take.
         include: Globs as in .gitignore, such as `docs/**/*.md`; empty takes all files.
         exclude: Globs of files to leave out.
         hidden: True to take files and folders whose names begin with a dot.
@@ -109,6 +112,7 @@ class ReadOptions:
     encoding: str | None = None
     max_characters: int | None = None
     max_body_mib: float | None = None
+    reader_types: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     hidden: bool = False
@@ -133,6 +137,10 @@ class ReadOptions:
         """Return True if `as_text` makes a file plain text."""
         return self.selection.is_text(path.name)
 
+    def for_reader(self, name: str) -> bool:
+        """Return True if only a configured reader of the server takes files of this name."""
+        return not type_of(name) and takes(self.reader_types, named_type(name))
+
     def mime_type(self, path: Path) -> str:
         """Return the type of a file by its name, else by its content.
 
@@ -144,6 +152,8 @@ class ReadOptions:
             return named
         if not path.is_file():
             raise SkippedFileError("not a regular file")
+        if self.for_reader(path.name):
+            return named_type(path.name)
         try:
             if self.records and _is_parquet(path):
                 return PARQUET
@@ -270,7 +280,7 @@ def read_document(
     if options.title is not None:
         metadata["title"] = options.title
     content: str | JSON
-    if mime_type in _AS_BYTES:  # it travels as a `data:` URI
+    if _goes_as_bytes(file, mime_type, options):  # it travels as a `data:` URI
         content = {"uri": f"data:{mime_type};base64,{base64.b64encode(data).decode('ascii')}"}
     else:
         content = decoded(file, data, mime_type, options, report)
@@ -286,6 +296,8 @@ def read_document(
 
 def _kind(file: SourceFile, data: bytes, options: ReadOptions) -> str:
     """Return the MIME type of a file: what its bytes state, else what its name says."""
+    if options.for_reader(file.path.name) and not options.is_text(file.path):
+        return file.mime_type
     mime_type = ""
     with suppress(InvalidRequest):  # the server says so of what is named as such
         mime_type = stated(data, file.mime_type)
@@ -347,8 +359,15 @@ def _most_bytes(options: ReadOptions, file: SourceFile) -> float:
     """Return the maximum size of a file that fits into a request, in bytes."""
     if options.max_body_mib is None:
         return float("inf")
-    share = 0.75 if file.mime_type in _AS_BYTES else 1  # base64 makes four bytes of three
+    share = (
+        0.75 if _goes_as_bytes(file, file.mime_type, options) else 1
+    )  # base64 makes four bytes of three
     return options.max_body_mib * MIB * share
+
+
+def _goes_as_bytes(file: SourceFile, mime_type: str, options: ReadOptions) -> bool:
+    for_reader = options.for_reader(file.path.name) and not options.is_text(file.path)
+    return mime_type in _AS_BYTES or for_reader
 
 
 def decoded(

@@ -159,6 +159,7 @@ async def _limited(client: Client, options: ReadOptions) -> ReadOptions:
         options,
         max_characters=limits["document"]["max_characters"],
         max_body_mib=limits["server"]["max_body_mib"],
+        reader_types=tuple(limits["reader_types"]),
     )
 
 

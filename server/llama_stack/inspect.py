@@ -98,6 +98,10 @@ class LimitsReply(BaseModel):
 
     server: Limits = Field(description="Limits of one request: `server.limits`.")
     document: DocumentLimits = Field(description="Limits of one document: `rag.document_limits`.")
+    reader_types: list[str] = Field(
+        description="MIME types that the configured readers take, such as `image/*`, beside those "
+        "that Corral reads."
+    )
 
 
 @router.get("/health", summary="Is the server up?", dependencies=[PUBLIC])
@@ -142,9 +146,12 @@ async def retrieve_provider(
 
 @router.get("/limits", summary="Show the limits")
 async def limits(stack: StackOf) -> LimitsReply:
-    """Return the limits of a request and of a document."""
+    """Return the limits of a request and of a document, and the types of the readers."""
     config = stack.config
-    return LimitsReply(server=config.server.limits, document=config.rag.document_limits)
+    types = [each for reader in stack.readers() for each in reader.config.mime_types]
+    return LimitsReply(
+        server=config.server.limits, document=config.rag.document_limits, reader_types=types
+    )
 
 
 def _wire_api(api: Api) -> str:

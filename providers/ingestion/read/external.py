@@ -11,7 +11,7 @@ from corral.api.provider import ReaderConfig, ReaderProvider
 from corral.api.reader import Readable, takes
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.ingestion.read import compression
-from corral.providers.ingestion.read.detecting import TEXT, detected, type_of
+from corral.providers.ingestion.read.detecting import COMPOUND_FILE, TEXT, detected, type_of
 from corral.providers.ingestion.read.mime_types import split_mime_type
 
 MIB = 1 << 20
@@ -100,6 +100,8 @@ def chosen(
             content = compression.unpacked(content)
             named = "" if named in compression.MIME_TYPES else named
         kind = detected(content, named, charset)
+        if named and content.startswith(COMPOUND_FILE):
+            kind = named  # Office files of before 2007 begin alike.
     except InvalidRequest:
         kind = named  # The built-in readers cannot read it; a configured one may.
     reader = reader_for(readers, kind)
