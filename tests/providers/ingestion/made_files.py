@@ -8,8 +8,8 @@ import io
 import json
 import random
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from email.message import EmailMessage
 from typing import Any
 
@@ -55,6 +55,8 @@ class Made:
         pages: The page of each text, if the format has pages.
         title: The document's title.
         absent: What must not be in its text.
+        metadata: Its values.
+        parts: Names of the documents in it; None if it is no container.
     """
 
     data: bytes
@@ -63,6 +65,8 @@ class Made:
     pages: tuple[int, ...] | None = None
     title: str | None = None
     absent: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[str, ...] | None = None
 
 
 def sections(rng: random.Random, words: list[str]) -> list[Section]:
@@ -82,7 +86,8 @@ def sections(rng: random.Random, words: list[str]) -> list[Section]:
     ]
 
 
-def _made(data: bytes, found: list[Section], **more: Any) -> Made:
+def made_of(data: bytes, found: list[Section], **more: Any) -> Made:
+    """Return a file of sections; `more` replaces what follows from them."""
     texts = tuple(text for each in found for text in (each.title, *each.paragraphs))
     given = {"headings": tuple((each.level, each.title) for each in found), "title": found[0].title}
     return Made(data, texts, **{**given, **more})
@@ -93,7 +98,7 @@ def text(rng: random.Random) -> Made:
     found = sections(rng, WORLD)
     lines = "\r\n".join(f"{each.title}\r\n{' '.join(each.paragraphs)}" for each in found)
     data = lines.encode(rng.choice(["utf-8", "utf-8-sig", "utf-16"]))
-    return _made(data, found, headings=None, title=None)
+    return made_of(data, found, headings=None, title=None)
 
 
 def markdown(rng: random.Random) -> Made:
@@ -105,7 +110,7 @@ def markdown(rng: random.Random) -> Made:
         if each.level < 3 and rng.random() < 0.5:
             line = f"{each.title}\n{'=-'[each.level - 1] * 5}"
         parts += [line, *each.paragraphs, "```\n# no heading\n```"]
-    return _made("\n\n".join(parts).encode(), found)
+    return made_of("\n\n".join(parts).encode(), found)
 
 
 def page(rng: random.Random) -> Made:
@@ -122,7 +127,7 @@ def page(rng: random.Random) -> Made:
         "<nav><ul><li><a href='/'>NAVIGATION</a></li><li><a href='/x'>ELSEWHERE</a></li></ul></nav>"
         f"<{tag}>{body}</{tag}><footer><p>FOOTER</p></footer><script>SCRIPT</script></body></html>"
     )
-    return _made(made.encode(), found, absent=("NAVIGATION", "FOOTER", "SCRIPT"))
+    return made_of(made.encode(), found, absent=("NAVIGATION", "FOOTER", "SCRIPT"))
 
 
 def pdf(rng: random.Random) -> Made:
@@ -138,7 +143,7 @@ def pdf(rng: random.Random) -> Made:
     SimpleDocTemplate(out).build(story)
     pages = [number for number, each in enumerate(found, 1) for _ in (0, *each.paragraphs)]
     # Levels 2 and 3 are sizes: where there is no 2 before it, the file cannot tell a 3 from one.
-    return _made(out.getvalue(), found, pages=tuple(pages))
+    return made_of(out.getvalue(), found, pages=tuple(pages))
 
 
 def word(rng: random.Random) -> Made:
@@ -156,7 +161,7 @@ def word(rng: random.Random) -> Made:
             cell.text = value
     out = io.BytesIO()
     document.save(out)
-    whole = _made(out.getvalue(), found)
+    whole = made_of(out.getvalue(), found)
     return Made(whole.data, (*whole.texts, *lines(rows)), whole.headings, title=whole.title)
 
 
@@ -266,7 +271,7 @@ def book(rng: random.Random) -> Made:
     made.add_item(epub.EpubNav())
     out = io.BytesIO()
     epub.write_epub(out, made)
-    return _made(out.getvalue(), found, title="The Flock")
+    return made_of(out.getvalue(), found, title="The Flock")
 
 
 def opendocument(kind: str, body: str) -> bytes:
@@ -305,7 +310,7 @@ def odt(rng: random.Random) -> Made:
         parts += [f"<text:p>{text}</text:p>" for text in each.paragraphs]
     rows = table(rng)
     parts.append("<text:list><text:list-item><text:p>one</text:p></text:list-item></text:list>")
-    whole = _made(opendocument("text", "".join(parts) + grid(rows)), found)
+    whole = made_of(opendocument("text", "".join(parts) + grid(rows)), found)
     return Made(
         whole.data, (*whole.texts, "- one", *lines(rows)), whole.headings, title=whole.title
     )
@@ -352,7 +357,9 @@ def rtf(rng: random.Random) -> Made:
         parts += [f"{coded(text)}\\par " for text in each.paragraphs]
     body = "".join(parts)
     data = "{\\rtf1\\ansi\\ansicpg1252{\\fonttbl{\\f0 Arial;}}{\\info{\\title HIDDEN}}" + body + "}"
-    return _made(data.encode("ascii"), found, headings=None, title=None, absent=("HIDDEN", "Arial"))
+    return made_of(
+        data.encode("ascii"), found, headings=None, title=None, absent=("HIDDEN", "Arial")
+    )
 
 
 def program(rng: random.Random) -> Made:

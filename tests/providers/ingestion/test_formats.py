@@ -12,7 +12,11 @@ from corral.providers.ingestion.read.detecting import type_of
 from corral.providers.ingestion.read.parsing import ParsedDocument, parse
 from corral.providers.ingestion.read.reading import Reader
 
-from .made_files import FORMATS, Made
+from .made_files import FORMATS as FILES
+from .made_files import Made
+from .made_texts import TEXTS
+
+FORMATS = {**FILES, **TEXTS}
 
 COUNT = 20
 """Documents of each format."""
@@ -43,6 +47,9 @@ def check(parsed: ParsedDocument, made: Made) -> None:
     if made.headings is not None:
         assert tuple((each.level, each.text) for each in parsed.headings) == made.headings
     assert parsed.title == made.title
+    assert parsed.metadata == made.metadata
+    if made.parts is not None:
+        assert sorted(parsed.parts or ()) == sorted(made.parts)
     assert not [text for text in made.absent if text in parsed.text]
 
 
