@@ -40,10 +40,9 @@ _POLICY = (
 _HEADERS = {"content-security-policy": _POLICY}
 
 STATIC = Path(str(resources.files("corral.server.page") / "static"))
-# The console has no script and no style in its page, and asks for nothing but this server; the
-# pictures of a document's pages come with a key, so they are shown from memory (blob:).
+# The console has no script and no style in its page, and asks for nothing but this server.
 _STRICT = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
 )
 _CONSOLE = {"content-security-policy": _STRICT, "cache-control": "no-cache"}

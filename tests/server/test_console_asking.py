@@ -330,3 +330,37 @@ def test_on_a_phone_question_and_answer_are_on_the_first_screen(
             box = f"document.getElementById('{name}').getBoundingClientRect()"
             assert browser.evaluate(f"{box}.top >= 0 && {box}.top + 24 < innerHeight"), name
         assert browser.evaluate("scrollY") == 0
+
+
+def tab_to(browser: Browser, script: str) -> None:
+    """Press Tab until the element with the focus passes."""
+    for _ in range(60):
+        if browser.evaluate(f"((one) => {script})(document.activeElement)"):
+            return
+        browser.press("Tab")
+    raise AssertionError(script)
+
+
+def test_the_keyboard_alone_asks_and_opens_a_source(tmp_path: Path, browser: Browser) -> None:
+    """Tab and Enter reach the content, the question, a citation, its document and the way back.
+
+    If this fails: somebody without a mouse cannot use the console.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        store(url, "birds", "The owl sleeps in a tree.")
+        browser.open(url + address("dbs", "birds", "ask"), 1440)
+        wait(browser, "document.getElementById('question') !== null")
+        tab_to(browser, "one.className === 'skip'")
+        browser.press("Enter")
+        assert browser.evaluate("document.activeElement.id") == "main"
+        tab_to(browser, "one.id === 'question'")
+        fill(browser, "#question", "where does the owl sleep?")
+        browser.press("Enter")
+        wait(browser, "document.querySelector('.answered[aria-busy=false] sup a') !== null")
+        tab_to(browser, "one.matches('#answer sup a')")
+        browser.press("Enter")
+        wait(browser, "document.querySelector('.chunk.cited') !== null")
+        tab_to(browser, "one.textContent.startsWith('Documents of')")
+        browser.press("Enter")
+        wait(browser, "document.getElementById('no-documents') !== null")
+        assert browser.errors == []

@@ -21,7 +21,7 @@ HTML = [
     "<img src='{there}/a.png' onerror='{run}'><image href='{there}/b.png'>",
     "<svg onload='{run}'><use href='{there}/a.svg#x'/><script>{run}</script></svg>",
     "<iframe src='{there}/frame' srcdoc='<script>parent.{run}</script>'></iframe>",
-    "<link rel=stylesheet href='{there}/a.css'><style>@import '{there}/b.css'; *{{display:none}}</style>",
+    "<link rel=stylesheet href='{there}/a.css'><style>@import '{there}/b.css';</style>",
     "<meta http-equiv=refresh content='0;url={there}'><base href='{there}/'>",
     "<form action='{there}'><button autofocus onfocus='{run}'>x</button></form>",
     "</div></section></main><video src='{there}/a.mp4' autoplay><object data='{there}/o'>",

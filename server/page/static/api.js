@@ -89,8 +89,6 @@ export const get = (path, signal) => send("GET", path, undefined, signal);
 export const post = (path, body, signal) => send("POST", path, body, signal);
 /** @param {string} path */
 export const remove = (path) => send("DELETE", path);
-/** @param {string} path @param {AbortSignal} [signal] @returns {Promise<Blob>} */
-export const picture = async (path, signal) => (await request("GET", path, undefined, signal)).blob();
 
 /** @param {string} id */
 export const dbPath = (id) => `v1/vector-dbs/${encodeURIComponent(id)}`;

@@ -1,7 +1,7 @@
 // Who uses the page, and what the server has: loaded once, and again when something changes.
 
 import { get, hasKey } from "./api.js";
-import { createContext, useCallback, useContext, useEffect, useRef, useState } from "./html.js";
+import { createContext, useCallback, useContext, useEffect, useState } from "./html.js";
 
 /**
  * @typedef {object} Session
@@ -49,15 +49,13 @@ export async function load() {
  * @template T
  * @param {(signal: AbortSignal) => Promise<T>} request
  * @param {unknown[]} of the request is sent again when one of these changes
- * @returns {{ data: T | null, error: Error | null, loading: boolean, reload: () => void, set: (data: T) => void }}
+ * @returns {{ data: T | null, error: Error | null, loading: boolean, reload: () => void }}
  */
 export function useLoad(request, of) {
   const [state, set] = useState(/** @type {any} */ ({ data: null, error: null, loading: true }));
   const [turn, again] = useState(0);
-  const ending = useRef(/** @type {AbortController | null} */ (null));
   useEffect(() => {
     const abort = new AbortController();
-    ending.current = abort;
     set((/** @type {any} */ before) => ({ ...before, loading: true }));
     request(abort.signal).then(
       (data) => abort.signal.aborted || set({ data, error: null, loading: false }),
@@ -66,7 +64,7 @@ export function useLoad(request, of) {
     return () => abort.abort();
   }, [...of, turn]);
   const reload = useCallback(() => again((/** @type {number} */ before) => before + 1), []);
-  return { ...state, reload, set: (data) => set({ data, error: null, loading: false }) };
+  return { ...state, reload };
 }
 
 /** @param {any} error @returns {string} what to tell a person */
