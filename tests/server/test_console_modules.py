@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import shutil
+import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
+
+import pytest
+
+from ..bench.report.headless import INSTALLED
 
 STATIC = Path(str(resources.files("corral.server.page") / "static"))
 VENDOR = STATIC / "vendor"
@@ -44,3 +52,38 @@ def test_the_modules_are_small_and_make_no_markup_of_texts() -> None:
         found = re.findall(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text)
         assert not found, path.name
         assert not re.findall(r"""["'`]https?://[\w.]""", text), path.name
+
+
+def node() -> str | None:
+    """Return node: the machine's, or a wheel's; None without one."""
+    wheel = Path(sys.executable).with_name("node")
+    return shutil.which("node") or (str(wheel) if wheel.exists() else None)
+
+
+def test_the_types_of_the_modules_hold(tmp_path: Path) -> None:
+    """TypeScript's compiler reads the JSDoc comments and finds no error in the own modules.
+
+    If this fails: the message has the file, the line and what the compiler expects.
+    """
+    compiler, program = INSTALLED / "typescript" / "tsc.js", node()
+    if program is None or not compiler.exists():
+        pytest.skip("no TypeScript: run `make test`, which installs it with npm")
+    options = {
+        "allowJs": True,
+        "checkJs": True,
+        "noEmit": True,
+        "strict": True,
+        "noImplicitAny": False,  # what the API answers has no types
+        "target": "es2022",
+        "module": "es2022",
+        "moduleResolution": "bundler",
+        "lib": ["es2023", "dom", "dom.iterable"],
+        "types": [],
+    }
+    settings = {"compilerOptions": options, "files": [str(path) for path in own_modules()]}
+    (tmp_path / "tsconfig.json").write_text(json.dumps(settings), "utf-8")
+    words = [program, str(compiler), "-p", str(tmp_path), "--pretty", "false"]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+    errors = [line for line in ran.stdout.splitlines() if "error TS" in line]
+    assert [line for line in errors if "/vendor/" not in line] == []
+    assert ran.returncode == 0 or errors, ran.stdout + ran.stderr

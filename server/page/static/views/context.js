@@ -9,8 +9,8 @@ import { Failed } from "../widgets.js";
 
 /** @param {{ query: URLSearchParams, db: any, isAnswer?: boolean }} props */
 export function Context({ query, db, isAnswer }) {
-  const body = ragRequest(query, db);
-  body.query_config.citations = true;
+  const { query_config: config, ...rest } = ragRequest(query, db);
+  const body = { ...rest, query_config: { ...config, citations: true } };
   const { data, error } = useLoad((signal) => post("v1/tool-runtime/rag-tool/query", body, signal), []);
   if (error) return html`<${Failed} error=${error} />`;
   if (!data) return html`<p class="quiet" role="status">Searching</p>`;
