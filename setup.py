@@ -21,5 +21,7 @@ setup(
         "corral.rfcs",  # no code: what `corral demo` reads
     ],
     package_dir={f"corral.{room}": room for room in (*ROOMS, "rfcs")},
-    package_data={"": ["py.typed", "*.md", "*.css", "*.js", "*.jinja", "*.npy", "static/*"]},
+    package_data={
+        "": ["py.typed", "*.md", "*.css", "*.js", "*.jinja", "*.npy", "static/*", "static/*/*"]
+    },
 )

@@ -193,7 +193,7 @@ def speed(target: Target, /, **options: Any) -> None:
 @click.option(
     "--mode", type=click.Choice(["vector", "keyword", "hybrid", "page"]), default="hybrid",
     show_default=True, help="Search mode; page: all three modes and the RAG tool at once, as the "
-                            "playground does.",
+                            "console does.",
 )  # fmt: skip
 @click.option(
     "--seconds",
@@ -215,7 +215,7 @@ def users(target: Target, /, **options: Any) -> None:
     whether or not the server keeps up, and latency counts from the moment a question was due.
     Servers with different numbers of --workers are measured in interleaved rounds.
 
-    Exits with 1 if the playground's requests miss the bound in docs/benchmarks.md.
+    Exits with 1 if the console's requests miss the bound in docs/benchmarks.md.
     """
     target.local_only("bench users")
     if not commands().users(**options):

@@ -39,6 +39,7 @@ from corral.server.native import (
     copies,
     documents,
     jobs,
+    keys,
     orphans,
     rebuilds,
     rerank,
@@ -72,6 +73,7 @@ ROUTERS = (
     *alias.SHARED,
     alias.router,
     inspect.router,
+    keys.router,
     mcp.router,
     telemetry.router,
     functions.router,
@@ -118,6 +120,7 @@ TAGS = [
     {"name": "Agents", "description": "Tools for agents, over MCP and as functions."},
     {"name": "Jobs", "description": "Ingest documents in the background."},
     {"name": "Models", "description": "Re-ranking as a service."},
+    {"name": "Keys", "description": "Create, list and revoke API keys."},
     {"name": "Inspect", "description": "Health, version, providers, models."},
 ]
 

@@ -1,4 +1,4 @@
-"""Information about the server: health, version, providers, limits."""
+"""Information about the server: health, version, caller, providers, limits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from corral.api.errors import CorralError, UnknownProvider
-from corral.api.principal import Principal
+from corral.api.principal import Principal, Role
 from corral.api.provider import Api, ProviderSpec
 from corral.providers.base.config import Limits
 from corral.providers.base.document_limits import DocumentLimits
@@ -39,6 +39,16 @@ class VersionReply(BaseModel):
         description="Id of the data folder, 32 hex digits; the data that it makes in shared engines"
         " has it."
     )
+
+
+class CallerReply(BaseModel):
+    """Who sends a request, as its key or token says; on a server without keys, the operator."""
+
+    role: Role
+    tenant: str = Field(description="Empty: the default tenant.")
+    user: str
+    groups: list[str]
+    key_id: str = Field(description="Public part of the API key; empty: there is none.")
 
 
 class ProviderHealth(BaseModel):
@@ -115,6 +125,18 @@ async def version(stack: StackOf) -> VersionReply:
     """Return the version of the installed package, and the id of the installation."""
     return VersionReply(
         version=metadata.version(DISTRIBUTION), installation=await stack.installation()
+    )
+
+
+@router.get("/whoami", summary="Who am I?")
+async def whoami(principal: PrincipalOf) -> CallerReply:
+    """Return the caller's role, tenant, user and groups."""
+    return CallerReply(
+        role=principal.role,
+        tenant=principal.tenant,
+        user=principal.user,
+        groups=sorted(principal.groups),
+        key_id=principal.key_id,
     )
 
 

@@ -54,7 +54,7 @@ _PAGE = """\
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
 <link rel="icon" href="page/icon.svg">
-<link rel="stylesheet" href="page/page.css">
+<link rel="stylesheet" href="page/console.css">
 {head}</head>
 <body>
 <header><a href="./">Corral</a></header>

@@ -1,4 +1,4 @@
-"""Pages for people: playground, documentation, reports of the benchmark. They ask no other host."""
+"""Pages for people: console, documentation, reports of the benchmark. They ask no other host."""
 
 from __future__ import annotations
 
@@ -39,13 +39,20 @@ _POLICY = (
 )
 _HEADERS = {"content-security-policy": _POLICY}
 
-STATIC = resources.files("corral.server.page") / "static"
-# The playground has no script in its page and asks for nothing but this server.
+STATIC = Path(str(resources.files("corral.server.page") / "static"))
+# The console has no script and no style in its page, and asks for nothing but this server.
 _STRICT = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
 )
-_PLAYGROUND = {"content-security-policy": _STRICT, "cache-control": "no-cache"}
+_CONSOLE = {"content-security-policy": _STRICT, "cache-control": "no-cache"}
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_PARTS = {
+    path.relative_to(STATIC).as_posix(): path
+    for path in sorted(STATIC.rglob("*"))
+    if path.suffix in _TYPES
+}
+"""The files that the console loads, by name."""
 
 
 router = APIRouter(route_class=NotFoundRoute, include_in_schema=False, dependencies=[PUBLIC])
@@ -53,7 +60,7 @@ router = APIRouter(route_class=NotFoundRoute, include_in_schema=False, dependenc
 
 @router.get("/")
 async def root(request: Request) -> Response:
-    """Return the playground to a browser; to everyone else, what this is and where things are.
+    """Send a browser to the console; tell everyone else what this is and where things are.
 
     Clients of some applications compare versions here first: see `Application.root_replies`.
     """
@@ -65,21 +72,30 @@ async def root(request: Request) -> Response:
     if "text/html" not in request.headers.get("accept", ""):
         version = metadata.version(DISTRIBUTION)
         return JSONResponse({"name": "Corral", "version": version, **PLACES})
-    return _static("index.html")
+    return Response(status_code=307, headers={"location": "ui/"})
 
 
-@router.get("/page/{name}")
+@router.get("/ui")
+@router.get("/ui/{place:path}")
+async def console(request: Request) -> Response:
+    """Return the console, which shows the view that the address names.
+
+    Its links are relative to the server's root, for path prefixes: an address has as many steps up
+    as it has slashes, and an encoded slash in an id is none.
+    """
+    path = request.scope["raw_path"].decode("latin-1")
+    steps = path.count("/") - request.scope.get("root_path", "").count("/") - 1
+    shell = (STATIC / "index.html").read_text("utf-8").replace("{base}", "../" * steps or "./")
+    return Response(shell, media_type="text/html", headers=_CONSOLE)
+
+
+@router.get("/page/{name:path}")
 async def part(name: str) -> Response:
-    """Return a file of the playground."""
-    return _static(name)
-
-
-def _static(name: str) -> Response:
-    names = {file.name for file in STATIC.iterdir()}
-    if name not in names:
-        raise NotFound("No such file.", hint=f"Files: {', '.join(sorted(names))}.")
-    with resources.as_file(STATIC / name) as path:
-        return FileResponse(path, headers=_PLAYGROUND)
+    """Return a file of the console."""
+    path = _PARTS.get(name)
+    if path is None:
+        raise NotFound("No such file.", hint=f"Files: {', '.join(_PARTS)}.")
+    return FileResponse(path, media_type=_TYPES[path.suffix], headers=_CONSOLE)
 
 
 @router.get("/openapi.json")

@@ -16,8 +16,8 @@ from corral.api.principal import Role
 from corral.server.cli.cli import main
 
 from ..bench.report.headless import Browser
+from .console import fill, wait
 from .harness import InProcess, Json, live_server, message_of, run_config, wait_until
-from .playground import fill, wait
 from .secured import Holder, holder, nobody
 
 HTML = {"accept": "text/html,*/*;q=0.8"}

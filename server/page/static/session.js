@@ -1,0 +1,71 @@
+// Who uses the page, and what the server has: loaded once, and again when something changes.
+
+import { get, hasKey } from "./api.js";
+import { createContext, useCallback, useContext, useEffect, useState } from "./html.js";
+
+/**
+ * @typedef {object} Session
+ * @property {any} who the caller: role, tenant, user, groups, is_operator
+ * @property {any[]} dbs the vector DBs
+ * @property {string[]} languageModels
+ * @property {any[]} embeddingModels
+ * @property {() => Promise<void>} refresh
+ * @property {(text: string, failed?: boolean) => void} say
+ */
+
+/** @type {any} */
+export const Shared = createContext(null);
+
+/** @returns {Session} */
+export const useSession = () => useContext(Shared);
+
+const ROLES = ["reader", "writer", "admin"];
+
+/**
+ * Why the caller may not do something; "" if they may.
+ * @param {any} who
+ * @param {string} role the least role that may
+ * @param {boolean} [operator] whether it takes an admin without a tenant
+ */
+export function refusal(who, role, operator = false) {
+  if (ROLES.indexOf(who.role) < ROLES.indexOf(role)) return `This needs the role ${role}; yours is ${who.role}.`;
+  return operator && who.tenant ? `This needs the role ${role} without a tenant; yours is of ${who.tenant}.` : "";
+}
+
+/** Load what every view needs. @returns {Promise<Omit<Session, "refresh" | "say">>} */
+export async function load() {
+  const [who, listed, models] = await Promise.all([get("v1/whoami"), get("v1/vector-dbs"), get("v1/models")]);
+  const language = models.data.filter((/** @type {any} */ one) => one.model_type === "llm" && !one.metadata.vector_db_id);
+  return {
+    who,
+    dbs: listed.data,
+    languageModels: language.map((/** @type {any} */ one) => one.identifier),
+    embeddingModels: models.data.filter((/** @type {any} */ one) => one.model_type === "embedding"),
+  };
+}
+
+/**
+ * What a request answers; a late reply to an earlier one is dropped.
+ * @template T
+ * @param {(signal: AbortSignal) => Promise<T>} request
+ * @param {unknown[]} of the request is sent again when one of these changes
+ * @returns {{ data: T | null, error: Error | null, loading: boolean, reload: () => void }}
+ */
+export function useLoad(request, of) {
+  const [state, set] = useState(/** @type {any} */ ({ data: null, error: null, loading: true }));
+  const [turn, again] = useState(0);
+  useEffect(() => {
+    const abort = new AbortController();
+    set((/** @type {any} */ before) => ({ ...before, loading: true }));
+    request(abort.signal).then(
+      (data) => abort.signal.aborted || set({ data, error: null, loading: false }),
+      (error) => abort.signal.aborted || set({ data: null, error, loading: false }),
+    );
+    return () => abort.abort();
+  }, [...of, turn]);
+  const reload = useCallback(() => again((/** @type {number} */ before) => before + 1), []);
+  return { ...state, reload };
+}
+
+/** @param {any} error @returns {string} what to tell a person */
+export const told = (error) => (error?.status === 401 && !hasKey() ? "This server needs an API key." : error?.message ?? "");

@@ -1,0 +1,44 @@
+// All vector DBs, and the form that registers another.
+
+import { get, post } from "../api.js";
+import { html, useState } from "../html.js";
+import { address, go, Link } from "../router.js";
+import { refusal, useLoad, useSession } from "../session.js";
+import { Field, Head, NotAllowed, Table } from "../widgets.js";
+
+const PAGE_SIZE = 50;
+
+export function Databases() {
+  const { dbs, who } = useSession();
+  const [shown, show] = useState(PAGE_SIZE);
+  return html`<${Head} title="Vector DBs" />
+    ${dbs.length > 0 && html`<${Table} label="Vector DBs"><thead><tr><th scope="col">Id</th><th scope="col">Provider</th><th scope="col">Embedding model</th><th scope="col">Mode</th></tr></thead>
+      <tbody>${dbs.slice(0, shown).map((db) => html`<tr key=${db.identifier}><th scope="row" class="wraps"><${Link} to=${address(["dbs", db.identifier, "ask"])}><bdi>${db.identifier}</bdi><//></th><td>${db.provider_id}</td><td>${db.embedding_model}</td><td><span class="badge mode-${db.search_mode}">${db.search_mode}</span></td></tr>`)}</tbody><//>`}
+    ${dbs.length > shown && html`<p><button type="button" onClick=${() => show(shown + PAGE_SIZE)}>Show more</button></p>`}
+    <${Register} why=${refusal(who, "writer")} />`;
+}
+
+/** @param {{ why: string }} props */
+function Register({ why }) {
+  const { embeddingModels, refresh, say } = useSession();
+  const { data } = useLoad((signal) => get("v1/providers", signal), []);
+  const providers = (data?.data ?? []).filter((/** @type {any} */ one) => one.kind === "vector_io");
+  const submit = async (/** @type {any} */ event) => {
+    event.preventDefault();
+    const body = Object.fromEntries(new FormData(event.target));
+    try {
+      const made = await post("v1/vector-dbs", body);
+      await refresh();
+      go(address(["dbs", made.identifier, "documents"]));
+    } catch (/** @type {any} */ error) {
+      say(error.message, true);
+    }
+  };
+  return html`<section class="card" aria-labelledby="register-title"><h2 id="register-title">Register a vector DB</h2><${NotAllowed} why=${why} />
+    <form id="register-form" class="options" onSubmit=${submit}><${Field} label="Id"><input name="vector_db_id" required maxlength="255" disabled=${Boolean(why)} /><//>
+      <${Field} label="Provider"><select name="provider_id" disabled=${Boolean(why)}>${providers.map((/** @type {any} */ one) => html`<option value=${one.provider_id}>${one.provider_id} (${one.provider_type})</option>`)}</select><//>
+      <${Field} label="Embedding model"><select name="embedding_model" disabled=${Boolean(why)}>${embeddingModels.map((one) => html`<option value=${one.identifier} selected=${one.metadata.default}>${one.identifier}</option>`)}</select><//>
+      <${Field} label="Search mode"><select name="search_mode" disabled=${Boolean(why)}>${["hybrid", "vector", "keyword"].map((mode) => html`<option value=${mode}>${mode}</option>`)}</select><//>
+      <${Field} label="Language"><input name="language" value="english" required disabled=${Boolean(why)} /><//>
+      <p><button class="primary" disabled=${Boolean(why) || providers.length === 0}>Register</button></p></form></section>`;
+}

@@ -1,0 +1,56 @@
+// Markdown as elements. Nothing becomes markup of the page: HTML stays text, pictures are named and
+// not fetched, and a link leads to http, https or mail addresses only.
+
+import { html } from "../html.js";
+import { lexer } from "../vendor/marked.js";
+
+/** @param {{ text: string }} props */
+export const Markdown = ({ text }) => html`<div class="markdown" dir="auto">${blocks(lexer(text))}</div>`;
+
+/** @param {any[]} tokens */
+const blocks = (tokens) => tokens.map(block);
+
+/** @param {any} token */
+function block(token) {
+  switch (token.type) {
+    case "space": return null;
+    case "heading": return html`<p class="heading h${token.depth}">${inline(token.tokens)}</p>`;
+    case "paragraph": return html`<p>${inline(token.tokens)}</p>`;
+    case "blockquote": return html`<blockquote>${blocks(token.tokens)}</blockquote>`;
+    case "hr": return html`<hr />`;
+    case "code": return html`<pre tabindex="0" role="group" aria-label="Code"><code>${token.text}</code></pre>`;
+    case "list": {
+      const items = token.items.map((/** @type {any} */ item) => html`<li>${blocks(item.tokens)}</li>`);
+      return token.ordered ? html`<ol start=${token.start || 1}>${items}</ol>` : html`<ul>${items}</ul>`;
+    }
+    case "table": return html`<div class="scroll" role="region" tabindex="0" aria-label="Table"><table><thead><tr>${token.header.map((/** @type {any} */ cell) => html`<th scope="col">${inline(cell.tokens)}</th>`)}</tr></thead>
+      <tbody>${token.rows.map((/** @type {any[]} */ row) => html`<tr>${row.map((cell) => html`<td class="wraps">${inline(cell.tokens)}</td>`)}</tr>`)}</tbody></table></div>`;
+    case "text": return token.tokens ? inline(token.tokens) : token.text;
+    default: return html`<p>${token.raw}</p>`;
+  }
+}
+
+/** @param {any[]} tokens */
+const inline = (tokens) => tokens.map(span);
+
+/** @param {any} token */
+function span(token) {
+  switch (token.type) {
+    case "strong": return html`<strong>${inline(token.tokens)}</strong>`;
+    case "em": return html`<em>${inline(token.tokens)}</em>`;
+    case "del": return html`<del>${inline(token.tokens)}</del>`;
+    case "codespan": return html`<code>${token.text}</code>`;
+    case "br": return html`<br />`;
+    case "link": return link(token);
+    case "image": return html`<span class="quiet">[picture${token.text ? `: ${token.text}` : ""}]</span>`;
+    case "escape":
+    case "text": return token.tokens ? inline(token.tokens) : token.text;
+    default: return token.raw;
+  }
+}
+
+/** @param {any} token */
+function link(token) {
+  if (!/^(https?:\/\/|mailto:)/i.test(token.href)) return inline(token.tokens);
+  return html`<a href=${token.href} target="_blank" rel="noopener noreferrer" title=${token.href}>${inline(token.tokens)}</a>`;
+}

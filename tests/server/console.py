@@ -1,0 +1,108 @@
+"""What a person does on the console, for the tests that go through it in a browser."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx
+
+from corral.providers.base.config import RunConfig
+
+from ..bench.report.headless import Browser
+from .harness import run_config
+
+MESSAGE = "document.getElementById('message').textContent"
+BUTTON = "[...document.querySelectorAll('main button')].find((one) => one.textContent === {})"
+
+
+def modelless_config() -> RunConfig:
+    """Return a configuration without a language model, not even the one that quotes."""
+    config = run_config()
+    config.providers.inference = []
+    return config
+
+
+def store(url: str, vector_db_id: str, *contents: str, **settings: Any) -> None:
+    """Register a vector DB with the hashing model, and store a chunk of each content."""
+    with httpx.Client(base_url=url, timeout=60) as http:
+        body = {"vector_db_id": vector_db_id, "embedding_model": "hashing", **settings}
+        http.post("/v1/vector-dbs", json=body).raise_for_status()
+        chunks = [
+            {"content": content, "chunk_id": f"{vector_db_id}-{n}"}
+            for n, content in enumerate(contents)
+        ]
+        body = {"vector_db_id": vector_db_id, "chunks": chunks}
+        http.post("/v1/vector-io/insert", json=body).raise_for_status()
+
+
+def address(*parts: str, **query: Any) -> str:
+    """Return the path of a view; a list in the query repeats the name."""
+    path = "/".join(quote(part, safe="") for part in ("ui", *parts))
+    return f"/{path}?{urlencode(query, doseq=True)}" if query else f"/{path}"
+
+
+def ask_path(vector_db_id: str, question: str, *show: str, **settings: Any) -> str:
+    """Return the path that asks a question, with parts of the view opened."""
+    return address("dbs", vector_db_id, "ask", q=question, **settings, show=list(show))
+
+
+def wait(browser: Browser, script: str, seconds: float = 60.0) -> Any:
+    """Evaluate a script until it is true, and return its value."""
+    deadline = time.monotonic() + seconds
+    while not (found := browser.evaluate(script)):
+        shown = browser.evaluate("document.body.innerText.slice(0, 2000)")
+        assert time.monotonic() < deadline, (script, shown, browser.errors)
+        time.sleep(0.05)
+    return found
+
+
+def fill(browser: Browser, selector: str, value: str) -> None:
+    """Put a value into a field, as typing does."""
+    browser.evaluate(
+        f"(() => {{ const field = document.querySelector({json.dumps(selector)});"
+        f" field.value = {json.dumps(value)};"
+        " field.dispatchEvent(new Event('input', {bubbles: true}));"
+        " field.dispatchEvent(new Event('change', {bubbles: true})); })()"
+    )
+
+
+def click(browser: Browser, label: str) -> None:
+    """Press the first button of the view with this label, as soon as it is there."""
+    button = BUTTON.format(json.dumps(label))
+    wait(browser, f"{button} !== undefined")
+    browser.evaluate(f"{button}.click()")
+
+
+def ask(browser: Browser, question: str) -> None:
+    """Type a question and send it."""
+    wait(browser, "document.getElementById('question') !== null")
+    fill(browser, "#question", question)
+    wait(browser, f"document.getElementById('question').value === {json.dumps(question)}")
+    browser.evaluate("document.querySelector('form.ask').requestSubmit()")
+    asked = json.dumps(question)
+    wait(browser, f"new URLSearchParams(location.search).get('q') === {asked}")
+
+
+def hits(browser: Browser, mode: str = "hybrid") -> list[str]:
+    """Wait for the hits of a mode, and return their texts."""
+    wait(browser, f"document.querySelectorAll('#{mode} .hit').length")
+    script = f"[...document.querySelectorAll('#{mode} .text')].map((one) => one.textContent)"
+    found: list[str] = browser.evaluate(script)
+    return found
+
+
+def listed(browser: Browser) -> list[str]:
+    """Return the names of the documents that the view lists, sorted."""
+    script = "[...document.querySelectorAll('#documents th[scope=row]')].map((o) => o.textContent)"
+    return sorted(browser.evaluate(script), key=str.lower)
+
+
+def keep(browser: Browser, folder: str | None, name: str) -> None:
+    """Write a screenshot of the window into a folder, if there is one."""
+    if folder:
+        box = browser.evaluate("({x: 0, y: 0, width: innerWidth, height: innerHeight})")
+        (Path(folder) / name).write_bytes(browser.screenshot(box))
