@@ -29,6 +29,9 @@ from corral.providers.rerank.rescoring import rescored
 if TYPE_CHECKING:
     from corral.providers.rerank.colbert.model import Model
 
+PREPARED = 64
+"""Texts that are prepared before they are cached: what an interruption loses at most."""
+
 
 def create(
     provider_id: str, config: ColbertConfig, home: Path
@@ -87,6 +90,12 @@ class ColbertReranker(Reranker):
             rescored(hit, (1 + raw) / 2, "model", model=self._name, model_score=raw)
             for hit, raw in ranked[:k]
         ]
+
+    async def prepare(self, texts: Sequence[str], tenant: str) -> None:
+        """Cache the token embeddings of texts; nothing without a cache."""
+        if self._cache:
+            for start in range(0, len(texts), PREPARED):
+                await self._token_embeddings(texts[start : start + PREPARED], tenant)
 
     async def _token_embeddings(self, texts: Sequence[str], tenant: str) -> list[TokenEmbeddings]:
         """Return the embeddings of texts, cached or new; new ones are cached."""

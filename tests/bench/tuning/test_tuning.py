@@ -168,7 +168,7 @@ def test_what_is_simpler_wins_where_it_is_as_good() -> None:
 
 def test_every_trial_is_another_registration() -> None:
     """Labels are unique, and each trial's settings are a valid registration."""
-    trials = [*single_modes(), *fusions(), *re_ranked(fusions()[0])]
+    trials = [*single_modes(), *fusions(), *re_ranked(fusions()[0], ["late", "cross"])]
     assert len({trial.label for trial in trials}) == len(trials)
     for trial in trials:
         asked = {"vector_db_id": "x", "embedding_model": "m", **trial.settings()}

@@ -185,3 +185,17 @@ def test_a_model_needs_a_place() -> None:
     """Without path and repository only the packaged names are models, and the error lists them."""
     with pytest.raises(ValidationError, match="answerai-colbert-small-v1"):
         OnnxSource(model="mine")
+
+
+async def test_prepared_texts_are_not_read_by_a_question(late: Late, tmp_path: Path) -> None:
+    """After `prepare` the cache holds the texts of that tenant, and a question adds none."""
+    reranker = await late.reranker(MODEL)
+    await reranker.prepare(list(TEXTS.values()), "a")
+
+    def entries() -> int:
+        with closing(apsw.Connection(str(tmp_path / FILE))) as file:
+            return int(file.execute("SELECT count(*) FROM token_embeddings").get)
+
+    assert entries() == 3
+    await reranker.rerank(QUESTION, HITS, 3, tenant="a")
+    assert entries() == 3
