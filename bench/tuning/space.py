@@ -94,8 +94,13 @@ def fusions() -> list[Trial]:
     return [Trial(SearchMode.HYBRID, ranker) for ranker in rankers]
 
 
-def re_ranked(trial: Trial, models: Iterable[str] = ()) -> list[Trial]:
-    """Return a trial with each re-ranker: by MMR, by BM25, and by each of the models."""
+def re_ranked(trial: Trial, models: Iterable[ModelRerank] = ()) -> list[Trial]:
+    """Return a trial with each re-ranker: by MMR, by BM25, and by each of the models.
+
+    Args:
+        trial: The search before it.
+        models: Their other options, such as `on_error`, stay.
+    """
     rerankers: list[AnyRerank] = [
         MMRRerank(lambda_=share, relevance=relevance)
         for relevance in ("embedding", "both")
@@ -103,7 +108,7 @@ def re_ranked(trial: Trial, models: Iterable[str] = ()) -> list[Trial]:
     ]
     rerankers.append(BM25Rerank())
     rerankers += [
-        ModelRerank(model=model, candidates=RERANKED, weight=weight)
+        model.model_copy(update={"candidates": RERANKED, "weight": weight})
         for model in models
         for weight in WEIGHTS
     ]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from corral.api.reranker import ModelRerank
 from corral.api.vector_dbs import VectorDB
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.quality.statistics import LEVEL, SAME, bootstrap, compare, holm
@@ -57,7 +58,7 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
     trials, current = _with_registered([*single_modes(), *fusions()], answers.vector_db)
     trained = {trial: await _values(answers, questions, trial, train) for trial in trials}
     labels = {trial.label for trial in trials}
-    models = answers.rerankers
+    models = [_options_of(name, current) for name in answers.rerankers]
     again = [each for each in re_ranked(_best(trained), models) if each.label not in labels]
     for trial in again:
         trained[trial] = await _values(answers, questions, trial, train)
@@ -234,6 +235,14 @@ def _notes(questions: Questions, held_out: int, chunks: int) -> tuple[str, ...]:
     if held_out < FEW:
         notes.append(f"{held_out} questions judge: small differences cannot be resolved.")
     return tuple(notes)
+
+
+def _options_of(model: str, current: Trial) -> ModelRerank:
+    """Return the registered options of a model; the defaults if it is not the registered one."""
+    rerank = current.rerank
+    if isinstance(rerank, ModelRerank) and rerank.model == model:
+        return rerank
+    return ModelRerank(model=model)
 
 
 def _costs(answers: Answers) -> list[str]:

@@ -20,6 +20,8 @@ from corral.bench.tuning.tune import tune
 COUNT = 12
 """Questions, each with a chunk of its own that is the second of its keyword leg."""
 
+REGISTERED = ModelRerank(model="scripted", candidates=20, weight=0.01, prepare=True)
+
 
 class Scripted(Reranker):
     """Gives 1 to the chunk that a question is about, else 0; counts what it reads."""
@@ -37,7 +39,7 @@ class Scripted(Reranker):
         return sorted(scored, key=lambda hit: -hit.score)[:k]
 
 
-def answers_of(model: Reranker, count: int = COUNT) -> Answers:
+def answers_of(model: Reranker, count: int = COUNT, rerank: ModelRerank | None = None) -> Answers:
     """Return answers in which both legs put the right chunk second, behind the next question's."""
     vector_db = VectorDB(
         identifier="db",
@@ -45,6 +47,7 @@ def answers_of(model: Reranker, count: int = COUNT) -> Answers:
         provider_resource_id="db",
         embedding_model="m",
         embedding_dimension=2,
+        rerank=rerank,
         created_at=1,
     )
     texts = {f"q{n}": f"about {n}" for n in range(count)}
@@ -82,11 +85,14 @@ async def test_a_weight_blends_and_no_text_is_read_twice() -> None:
 
 async def test_a_model_is_recommended_where_it_gains_and_its_time_is_named() -> None:
     """Only the model puts the right chunk first: it is chosen, and a note says what it costs."""
-    answers = answers_of(Scripted(), count=40)
+    answers = answers_of(Scripted(), count=40, rerank=REGISTERED)
     relevant = {f"q{n}": {f"c{n}": 1} for n in range(40)}
     section = await tune(answers, Questions(dict(answers.texts), relevant))
     assert "model(scripted" in section.chosen
-    assert section.registration["rerank"]["model"] == "scripted"
+    chosen = ModelRerank.model_validate(section.registration["rerank"])
+    assert chosen.model == "scripted"
+    assert chosen.weight > REGISTERED.weight
+    assert chosen.prepare, "an option that is not tried stays as registered"
     assert any(f"to re-rank {RERANKED} texts" in note for note in section.notes)
 
 
