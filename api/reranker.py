@@ -73,6 +73,11 @@ class ModelRerank(_Rerank):
         description="1: the model orders alone. Less: its share of the new score; the rest is the "
         "score before. Both are scaled to [0, 1] over the candidates.",
     )
+    prepare: bool = Field(
+        default=False,
+        description="In a registration: a late-interaction model reads chunks when they are "
+        "stored, not when they are first a candidate. Others have nothing to prepare.",
+    )
     on_error: Literal["error", "degrade"] = Field(
         default="error",
         description="degrade: if the model fails, keep the original order and add a note to the "
@@ -122,4 +127,11 @@ class Reranker(ABC):
 
         Raises:
             Unavailable, ProviderTimeout: A remote model cannot be reached, or not in time.
+        """
+
+    async def prepare(self, texts: Sequence[str], tenant: str) -> None:
+        """Do ahead what `rerank` caches on texts. Nothing, for models that cache nothing.
+
+        Raises:
+            ProviderError: The model failed; what was prepared before stays.
         """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.tuning.space import Trial
 from corral.providers.rag.search import Retrieval
 from corral.providers.rerank import reranker_for
+from corral.providers.rerank.rescoring import blended
 
 DEPTH = 200
 """Candidates of each leg: the most that a trial uses."""
@@ -35,7 +37,9 @@ class Answers:
         chunks: By id, the chunks that were found, with their embeddings.
         embeddings: By question id, the question's.
         reads: By question id, how much of it the embedding model reads.
-        reranker: The model that the vector DB is registered with, if any.
+        rerankers: The re-ranking models by name.
+        scored: By model and question id, the scores of the chunks that the model has read, by id.
+        reading: By model, the seconds that each chunk took, mean of its question.
     """
 
     vector_db: VectorDB
@@ -44,7 +48,9 @@ class Answers:
     chunks: dict[str, Chunk] = field(default_factory=dict)
     embeddings: dict[str, Any] = field(default_factory=dict)
     reads: dict[str, float] = field(default_factory=dict)
-    reranker: Reranker | None = None
+    rerankers: dict[str, Reranker] = field(default_factory=dict)
+    scored: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
+    reading: dict[str, list[float]] = field(default_factory=dict)
 
     async def ranked(self, key: str, trial: Trial) -> list[str]:
         """Return the chunk ids of a question under a trial's settings, best first."""
@@ -73,15 +79,29 @@ class Answers:
             Hit(self.chunks[hit.chunk_id], hit.score, hit.explanation)
             for hit in hits[: rerank.candidates]
         ]
-        embedding = self.embeddings[key] if isinstance(rerank, MMRRerank) else None
         if isinstance(rerank, ModelRerank):
-            assert self.reranker is not None
-            reranker = self.reranker
+            ordered = await self._by_model(key, rerank, first)
         else:
+            embedding = self.embeddings[key] if isinstance(rerank, MMRRerank) else None
             reranker = reranker_for(rerank, self.vector_db)
-        ordered = await reranker.rerank(self.texts[key], first, len(first), embedding=embedding)
+            ordered = await reranker.rerank(self.texts[key], first, len(first), embedding=embedding)
         found = [FusedHit(hit.chunk.chunk_id, hit.score, Explanation({})) for hit in ordered]
         return [*found, *hits[rerank.candidates :]]
+
+    async def _by_model(self, key: str, rerank: ModelRerank, hits: Sequence[Hit]) -> list[Hit]:
+        """Return hits by a model's score. A model reads a chunk for a question only once."""
+        scores = self.scored.setdefault((rerank.model, key), {})
+        unread = [hit for hit in hits if hit.chunk.chunk_id not in scores]
+        if unread:
+            started = time.perf_counter()
+            model = self.rerankers[rerank.model]
+            read = await model.rerank(self.texts[key], unread, len(unread))
+            took = (time.perf_counter() - started) / len(unread)
+            self.reading.setdefault(rerank.model, []).append(took)
+            scores.update((hit.chunk.chunk_id, hit.score) for hit in read)
+        rescored = [replace(hit, score=scores[hit.chunk.chunk_id]) for hit in hits]
+        rescored.sort(key=lambda hit: (-hit.score, hit.chunk.chunk_id))
+        return blended(rescored, hits, rerank.weight) if rerank.weight < 1 else rescored
 
 
 async def search_legs(
@@ -89,15 +109,23 @@ async def search_legs(
     vector_db: VectorDB,
     texts: Mapping[str, str],
     advance: Callable[[int, int], None],
+    models: Iterable[str] = (),
 ) -> Answers:
     """Ask every question of both legs, as the server would.
 
+    Args:
+        retrieval: Searches the vector DB.
+        vector_db: The registration.
+        texts: The questions by id.
+        advance: Called for each question.
+        models: The re-ranking models to load.
+
     Raises:
-        CorralError: The embedder or the backend failed.
+        CorralError: A model cannot be loaded; the embedder or the backend failed.
     """
     answers = Answers(vector_db, texts)
-    if isinstance(vector_db.rerank, ModelRerank):
-        answers.reranker = await retrieval.library.reranker(vector_db.rerank.model)
+    for model in models:
+        answers.rerankers[model] = await retrieval.library.reranker(model)
     embedder = await retrieval.library.embedder(vector_db.embedding_model)
     for key, text in texts.items():
         legs: dict[LegName, Leg] = {"vector": [], "keyword": []}

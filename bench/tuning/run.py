@@ -128,7 +128,9 @@ async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> Tuned:
     """
     async with opened(plan) as (stack, vector_db, questions, data):
         with watch(len(questions.texts)) as advance:
-            answers = await search_legs(Retrieval(stack), vector_db, questions.texts, advance)
+            models = [name for _, name in stack.rerank_models()]
+            retrieval = Retrieval(stack)
+            answers = await search_legs(retrieval, vector_db, questions.texts, advance, models)
         section = await tune(answers, questions, plan.seed)
         section = await _with_confidence(section, stack, questions)
         if plan.apply:
@@ -208,7 +210,8 @@ async def _stored(plan: TunePlan, data: str) -> AsyncIterator[Opened]:
             f"--backend takes one provider, got {plan.backend!r}.", field="backend"
         )
     embedding = with_hashing(plan.config.providers.embedding)
-    providers = Providers(vector_io=[backend.entry], embedding=embedding)
+    rerank = plan.config.providers.rerank
+    providers = Providers(vector_io=[backend.entry], embedding=embedding, rerank=rerank)
     config = plan.config.model_copy(update={"providers": providers})
     model = plan.model or config.default_embedding_model
     async with Embedding.opened(plan.config, plan.home, model) as opened_model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -15,6 +16,9 @@ ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 CANDIDATES = (40, 100, 200)
 CONSTANTS = (1.0, 10.0, 60.0)
 LAMBDAS = (0.5, 0.7, 0.9)
+WEIGHTS = (0.4, 0.6, 1.0)
+RERANKED = 20
+"""Candidates that a model reads: the most that answers within a tenth of a second or so."""
 NO_RERANK = NoRerank()
 AnyRerank: TypeAlias = MMRRerank | BM25Rerank | ModelRerank | NoRerank
 
@@ -51,9 +55,9 @@ class Trial:
 
     @property
     def complexity(self) -> int:
-        """0 for one leg, 1 for the default hybrid, 2 for another fusion, 3 with a re-ranker."""
+        """0: one leg. 1: the default hybrid. 2: another fusion. 3: a re-ranker. 4: with a model."""
         if not isinstance(self.rerank, NoRerank):
-            return 3
+            return 4 if isinstance(self.rerank, ModelRerank) else 3
         if self.mode is not SearchMode.HYBRID:
             return 0
         return 1 if self.ranker == DEFAULT_RANKER else 2
@@ -90,14 +94,24 @@ def fusions() -> list[Trial]:
     return [Trial(SearchMode.HYBRID, ranker) for ranker in rankers]
 
 
-def re_ranked(trial: Trial) -> list[Trial]:
-    """Return a trial with each re-ranker that needs no model."""
-    rerankers: list[MMRRerank | BM25Rerank] = [
+def re_ranked(trial: Trial, models: Iterable[ModelRerank] = ()) -> list[Trial]:
+    """Return a trial with each re-ranker: by MMR, by BM25, and by each of the models.
+
+    Args:
+        trial: The search before it.
+        models: Their other options, such as `on_error`, stay.
+    """
+    rerankers: list[AnyRerank] = [
         MMRRerank(lambda_=share, relevance=relevance)
         for relevance in ("embedding", "both")
         for share in LAMBDAS
     ]
     rerankers.append(BM25Rerank())
+    rerankers += [
+        model.model_copy(update={"candidates": RERANKED, "weight": weight})
+        for model in models
+        for weight in WEIGHTS
+    ]
     return [Trial(trial.mode, trial.ranker, rerank) for rerank in rerankers]
 
 
@@ -105,5 +119,5 @@ def _short(rerank: MMRRerank | BM25Rerank | ModelRerank) -> str:
     if isinstance(rerank, BM25Rerank):
         return "bm25"
     if isinstance(rerank, ModelRerank):
-        return f"model({rerank.model})"
+        return f"model({rerank.model},candidates={rerank.candidates},weight={rerank.weight:g})"
     return f"mmr(lambda={rerank.lambda_:g},relevance={rerank.relevance})"

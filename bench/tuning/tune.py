@@ -7,13 +7,21 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from corral.api.reranker import ModelRerank
 from corral.api.vector_dbs import VectorDB
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.quality.statistics import LEVEL, SAME, bootstrap, compare, holm
 from corral.bench.report.rows import Estimate, TuneSection, TuneTrial
 from corral.bench.tuning.legs import Answers
 from corral.bench.tuning.questions import GENERATED_NOTE, Questions, halves
-from corral.bench.tuning.space import Trial, fusions, re_ranked, registered, single_modes
+from corral.bench.tuning.space import (
+    RERANKED,
+    Trial,
+    fusions,
+    re_ranked,
+    registered,
+    single_modes,
+)
 
 REPORTED = 10
 """Best trials of the training half that the report shows, beside the single modes."""
@@ -31,9 +39,10 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
     """Try every trial on half of the questions, and judge the best on the other half.
 
     The candidate is the simplest trial that is as good as the best one on the training half. From
-    the simplest: one leg, the default hybrid, another fusion, a re-ranker. A trial is as good if
-    its mean nDCG@10 is within `SAME`, or within one standard error of the paired difference (after
-    the rule of Breiman et al., "Classification and Regression Trees", 1984, section 3.4.3).
+    the simplest: one leg, the default hybrid, another fusion, a re-ranker, one with a model. A
+    trial is as good if its mean nDCG@10 is within `SAME`, or within one standard error of the
+    paired difference (after the rule of Breiman et al., "Classification and Regression Trees",
+    1984, section 3.4.3).
 
     The candidate is chosen if it gains on the registered search: if the 95 % interval of the
     paired difference on the held-out half lies above 0. Otherwise the registered search is chosen.
@@ -49,7 +58,8 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
     trials, current = _with_registered([*single_modes(), *fusions()], answers.vector_db)
     trained = {trial: await _values(answers, questions, trial, train) for trial in trials}
     labels = {trial.label for trial in trials}
-    again = [trial for trial in re_ranked(_best(trained)) if trial.label not in labels]
+    models = [_options_of(name, current) for name in answers.rerankers]
+    again = [each for each in re_ranked(_best(trained), models) if each.label not in labels]
     for trial in again:
         trained[trial] = await _values(answers, questions, trial, train)
     candidate = simplest(trained)
@@ -72,7 +82,7 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
         registered=current.label,
         registration=best.settings(),
         statement=f"{_choice(candidate, current, gain)} {_statement(best, judged, seed)}",
-        notes=_notes(questions, len(held_out), chunks),
+        notes=(*_notes(questions, len(held_out), chunks), *_costs(answers)),
     )
 
 
@@ -225,3 +235,20 @@ def _notes(questions: Questions, held_out: int, chunks: int) -> tuple[str, ...]:
     if held_out < FEW:
         notes.append(f"{held_out} questions judge: small differences cannot be resolved.")
     return tuple(notes)
+
+
+def _options_of(model: str, current: Trial) -> ModelRerank:
+    """Return the registered options of a model; the defaults if it is not the registered one."""
+    rerank = current.rerank
+    if isinstance(rerank, ModelRerank) and rerank.model == model:
+        return rerank
+    return ModelRerank(model=model)
+
+
+def _costs(answers: Answers) -> list[str]:
+    """Return for each re-ranking model the time that it took."""
+    return [
+        f"{model} takes {1000 * RERANKED * float(np.median(took)):.0f} ms to re-rank {RERANKED} "
+        "texts that it has not read before (median)."
+        for model, took in answers.reading.items()
+    ]

@@ -23,6 +23,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest
 from corral.api.library import Library
 from corral.api.rag import URL, RAGDocument
+from corral.api.reranker import Reranker
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.config import Limits, RagSettings
 from corral.providers.base.documents import parts_of
@@ -37,7 +38,13 @@ from corral.providers.ingestion.read.parsing import ParsedDocument
 from corral.providers.ingestion.read.reading import Reader
 from corral.providers.ingestion.split.budget import Window
 from corral.providers.ingestion.split.chunking import Sizes, each_chunk, unread, window_of
-from corral.providers.ingestion.storing import EMBED_BATCH, all_cleaned, embed
+from corral.providers.ingestion.storing import (
+    EMBED_BATCH,
+    all_cleaned,
+    embed,
+    prepare,
+    preparing,
+)
 
 Content = str | bytes | Path | URL
 """A document as it came: text, bytes, a file or a `data:` URI."""
@@ -74,12 +81,14 @@ class Splitting:
         embedder: The vector DB's embedder.
         sizes: Chunk size and overlap.
         window: The embedding model's window; None if unknown.
+        reranker: Reads the chunks ahead; None if the registration asks for none.
     """
 
     vector_db: VectorDB
     embedder: Embedder
     sizes: Sizes
     window: Window | None
+    reranker: Reranker | None = None
 
     @property
     def bound(self) -> Window | None:
@@ -204,10 +213,12 @@ class Ingester:
         Raises:
             InvalidRequest: A size is out of range.
             Conflict: The model is not the one that made the stored embeddings.
+            ProviderError, MissingDependency: As `preparing` says.
         """
         taken = Sizes.of(vector_db, size, overlap, split_on)
         embedder = await library.embedder_of(vector_db)
-        return Splitting(vector_db, embedder, taken, window_of(embedder))
+        reranker = await preparing(library, vector_db)
+        return Splitting(vector_db, embedder, taken, window_of(embedder), reranker)
 
     async def unchanged(
         self,
@@ -285,7 +296,7 @@ class Ingester:
 
         Raises:
             InvalidRequest: A text has no visible character.
-            ProviderError: The embedder failed.
+            ProviderError: The embedder failed, or the re-ranker that reads the chunks ahead.
         """
         dimension = how.vector_db.embedding_dimension
 
@@ -303,6 +314,7 @@ class Ingester:
                 texts = [embedded_text(chunk) for chunk in some]
                 rows = await embed(how.embedder, how.vector_db.tenant, texts, self._cache)
                 fresh = self._cache is None or self._cache.made > made
+                await prepare(how.reranker, how.vector_db, some)
                 yield Embedded(some, rows, fresh, coming is None)
         finally:
             if coming:

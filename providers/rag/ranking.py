@@ -33,6 +33,7 @@ from corral.providers.rag.corpus import Corpus
 from corral.providers.rag.plan import Query, SearchPlan
 from corral.providers.rag.query_syntax import Checker
 from corral.providers.rag.tasks import run_all
+from corral.providers.rerank.rescoring import blended
 from corral.providers.text.analyzer import analyzer
 
 Searchable: TypeAlias = EmbeddingIndex | Corpus
@@ -223,36 +224,9 @@ async def _reranked(
         notes.append(f"Not re-ranked: {error.message}")
     else:
         if weight < 1:
-            hits = _blended(hits, answer.hits, weight)[:most]
+            hits = blended(hits, answer.hits, weight)[:most]
     step = Step("rerank", len(hits), len(answer.hits) - len(hits), detail)
     return replace(answer, hits=hits, steps=[*answer.steps, step], notes=notes)
-
-
-def _blended(hits: Sequence[Hit], first: Sequence[Hit], weight: float) -> list[Hit]:
-    """Return re-ranked hits by a weighted sum of their scores after and before, best first.
-
-    Args:
-        hits: All candidates, re-ranked.
-        first: The same candidates before.
-        weight: Of the re-ranker's score. Both scores are scaled to [0, 1] over the candidates.
-    """
-    scores = {hit.chunk.chunk_id: hit.score for hit in first}
-    after = _scaled([hit.score for hit in hits])
-    before = _scaled([scores[hit.chunk.chunk_id] for hit in hits])
-    blended = []
-    for hit, new, old in zip(hits, after, before, strict=True):
-        parts = {**hit.explanation.rerank, "weight": weight, "scaled": new, "scaled_before": old}
-        score = weight * new + (1 - weight) * old
-        blended.append(Hit(hit.chunk, score, replace(hit.explanation, rerank=parts)))
-    return sorted(blended, key=lambda hit: (-hit.score, hit.chunk.chunk_id))
-
-
-def _scaled(scores: Sequence[float]) -> list[float]:
-    """Return scores mapped linearly to [0, 1]; all 1 if they are equal."""
-    least, greatest = min(scores), max(scores)
-    if least == greatest:
-        return [1.0] * len(scores)
-    return [(score - least) / (greatest - least) for score in scores]
 
 
 def _by_recency(answer: QueryChunksResponse, recency: Recency | None) -> QueryChunksResponse:

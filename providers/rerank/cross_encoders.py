@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.errors import CorralError, ProviderError
+from corral.api.errors import ProviderError
 from corral.api.hits import Hit
-from corral.api.provider import Health, RerankProvider
 from corral.api.reranker import Reranker
-from corral.providers.models.loading import Loading, run_in
+from corral.providers.models.loading import run_in
+from corral.providers.rerank.local import LocalRerankProvider
 from corral.providers.rerank.rescoring import rescored
 
 
@@ -42,8 +40,14 @@ class LoadedModel(Protocol):
 Source = TypeVar("Source", bound=CrossEncoder)
 
 
-class LocalRerankProvider(RerankProvider, Generic[Source]):
-    """Serves the models of the settings, each loaded at its first use, in one worker thread.
+def serving(
+    provider_id: str,
+    models: Sequence[Source],
+    load: Callable[[Source], LoadedModel],
+    check: Callable[[Source], None],
+    batch_size: int,
+) -> LocalRerankProvider[Source]:
+    """Return a provider of cross-encoders.
 
     Args:
         provider_id: The id in the configuration.
@@ -53,50 +57,10 @@ class LocalRerankProvider(RerankProvider, Generic[Source]):
         batch_size: Texts of one call of the model.
     """
 
-    def __init__(
-        self,
-        provider_id: str,
-        models: Sequence[Source],
-        load: Callable[[Source], LoadedModel],
-        check: Callable[[Source], None],
-        batch_size: int,
-    ) -> None:
-        super().__init__(provider_id)
-        self._load_model, self._check, self._batch_size = load, check, batch_size
-        self._models = {each.model: each for each in models}
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix=provider_id)
-        loads = {each.model: partial(self._load, each) for each in models}
-        self._loading = Loading(provider_id, "re-ranking", loads, self._worker)
+    def reranker(source: Source, worker: ThreadPoolExecutor) -> LocalReranker:
+        return LocalReranker(source, load(source), worker, batch_size)
 
-    def models(self) -> list[str]:
-        """Return the configured models, in their order."""
-        return list(self._models)
-
-    async def reranker(self, model: str) -> LocalReranker:
-        """Return the re-ranker of a configured model, loading it at the first call.
-
-        Raises:
-            NotFound: The model is not configured.
-            ConfigError: Its files are missing, or not of a model.
-            Unavailable: The hub with its files cannot be reached.
-        """
-        return await self._loading.model(model)
-
-    async def health(self) -> Health:
-        """Return OK if the folders of the models hold their files."""
-        try:
-            for model in self._models.values():
-                await asyncio.to_thread(self._check, model)
-        except CorralError as error:
-            return Health("Error", str(error))
-        return Health("OK")
-
-    async def close(self) -> None:
-        """Stop the worker thread; work that has not begun is cancelled."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
-
-    def _load(self, source: Source) -> LocalReranker:
-        return LocalReranker(source, self._load_model(source), self._worker, self._batch_size)
+    return LocalRerankProvider(provider_id, models, reranker, check)
 
 
 class LocalReranker(Reranker):

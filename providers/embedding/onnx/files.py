@@ -6,11 +6,10 @@ from pathlib import Path
 
 from corral.api.errors import ConfigError
 from corral.providers.embedding.onnx.config import OnnxModel, Pooling
-from corral.providers.models.onnx import CONFIG, read_json
+from corral.providers.models.onnx import CONFIG, LENGTH, read_json
 
 POOLING = "1_Pooling/config.json"
 PROMPTS = "config_sentence_transformers.json"
-LENGTH = "sentence_bert_config.json"
 OPTIONAL = (POOLING, PROMPTS, LENGTH)
 
 _POOLINGS: dict[str, Pooling] = {
@@ -54,13 +53,6 @@ def pooling_of(model: OnnxModel, folder: Path) -> Pooling:
             field="pooling",
         )
     return model.pooling or found[0]
-
-
-def max_tokens_of(model: OnnxModel, folder: Path) -> int:
-    """Return the maximum number of tokens, special ones included; 512 if no file sets it."""
-    said = read_json(folder / LENGTH).get("max_seq_length")
-    limit = read_json(folder / CONFIG).get("max_position_embeddings")
-    return model.max_tokens or next((n for n in (said, limit) if type(n) is int and n > 1), 512)
 
 
 def prefixes_of(model: OnnxModel, folder: Path) -> tuple[str, str]:

@@ -13,9 +13,16 @@ from corral.api.wire import encodable
 from corral.providers.embedding._local.session import padded
 from corral.providers.embedding._local.whole_texts import WholeTexts
 from corral.providers.embedding.onnx.config import OnnxModel
-from corral.providers.embedding.onnx.files import max_tokens_of, pooling_of, prefixes_of
+from corral.providers.embedding.onnx.files import pooling_of, prefixes_of
 from corral.providers.models.hub import digest_of
-from corral.providers.models.onnx import TOKENIZER, graph_file, run, session_of, tokenizer_of
+from corral.providers.models.onnx import (
+    TOKENIZER,
+    graph_file,
+    max_tokens_of,
+    run,
+    session_of,
+    tokenizer_of,
+)
 
 SENTENCE = ("sentence_embedding", "embedding", "text_embeds")
 """Names of outputs that are embeddings already."""

@@ -19,16 +19,18 @@ from corral.api.wire import encodable
 from corral.providers.embedding._local.session import padded
 from corral.providers.models.hub import digest_of
 from corral.providers.models.onnx import (
-    CONFIG,
     TOKENIZER,
     graph_file,
-    read_json,
+    max_tokens_of,
     run,
     session_of,
     tokenizer_of,
 )
 from corral.providers.rerank.colbert.cache import TokenEmbeddings
 from corral.providers.rerank.colbert.config import ColbertModel
+
+MARKS = 3
+"""Special tokens of a text: the first, the mark and the last."""
 
 
 class Model:
@@ -47,9 +49,8 @@ class Model:
     def __init__(self, model: ColbertModel, folder: Path, threads: int) -> None:
         self._tokenizer = tokenizer_of(folder)
         self._tokenizer.no_padding()
-        limit = read_json(folder / CONFIG).get("max_position_embeddings")
-        longest = model.max_tokens or (limit if type(limit) is int and limit > 3 else 512)
-        self._tokenizer.enable_truncation(longest - 3)  # the first, the mark and the last
+        longest = max_tokens_of(model, folder)
+        self._tokenizer.enable_truncation(longest - MARKS)
         self._first, self._last, self._mask = map(self._token, ("[CLS]", "[SEP]", "[MASK]"))
         self._query_mark = self._token(model.query_mark)
         self._document_mark = self._token(model.document_mark)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.api.errors import CorralError
 from corral.api.hits import Hit
-from corral.api.provider import Health, RerankProvider
 from corral.api.reranker import Reranker
-from corral.providers.models.loading import Loading, run_in
+from corral.providers.models.loading import run_in
 from corral.providers.models.onnx import check_folder, open_folder
 from corral.providers.rerank.colbert.cache import (
     TokenCache,
@@ -26,72 +23,31 @@ from corral.providers.rerank.colbert.cache import (
     unpacked,
 )
 from corral.providers.rerank.colbert.config import ColbertConfig, ColbertModel
+from corral.providers.rerank.local import LocalRerankProvider
 from corral.providers.rerank.rescoring import rescored
 
 if TYPE_CHECKING:
     from corral.providers.rerank.colbert.model import Model
 
+PREPARED = 64
+"""Texts that are prepared before they are cached: what an interruption loses at most."""
 
-def create(provider_id: str, config: ColbertConfig, home: Path) -> ColbertProvider:
+
+def create(
+    provider_id: str, config: ColbertConfig, home: Path
+) -> LocalRerankProvider[ColbertModel]:
     """Return the provider; loads nothing yet."""
-    return ColbertProvider(provider_id, config, home)
+    cache = TokenCache(home, config.cache_mib * 1024**2) if config.cache_mib else None
 
-
-class ColbertProvider(RerankProvider):
-    """Serves the models of the settings, each loaded at its first use, in one worker thread.
-
-    Args:
-        provider_id: The id in the configuration.
-        config: The settings.
-        home: The data folder, for the files of a hub and the cache.
-    """
-
-    def __init__(self, provider_id: str, config: ColbertConfig, home: Path) -> None:
-        super().__init__(provider_id)
-        self._config, self._home = config, home
-        self._cache = TokenCache(home, config.cache_mib * 1024**2) if config.cache_mib else None
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix=provider_id)
-        loads = {each.model: partial(self._load, each) for each in config.models}
-        self._loading = Loading(provider_id, "re-ranking", loads, self._worker)
-
-    def models(self) -> list[str]:
-        """Return the configured models, in their order."""
-        return [each.model for each in self._config.models]
-
-    async def reranker(self, model: str) -> ColbertReranker:
-        """Return the re-ranker of a configured model, loading it at the first call.
-
-        Raises:
-            NotFound: The model is not configured.
-            ConfigError: Its files are missing, or not of a late-interaction model.
-            MissingDependency: The package with its files is not installed.
-            Unavailable: The hub with its files cannot be reached.
-        """
-        return await self._loading.model(model)
-
-    async def health(self) -> Health:
-        """Return OK if the files of the models are there, or come from a hub."""
-        try:
-            for each in self._config.models:
-                await asyncio.to_thread(check_folder, each)
-        except CorralError as error:
-            return Health("Error", str(error))
-        return Health("OK")
-
-    async def close(self) -> None:
-        """Stop the worker thread and close the cache; work that has not begun is cancelled."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
-        if self._cache:
-            await self._cache.close()
-
-    def _load(self, source: ColbertModel) -> ColbertReranker:
+    def load(source: ColbertModel, worker: ThreadPoolExecutor) -> ColbertReranker:
         # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
         from corral.providers.rerank.colbert.model import Model
 
-        model = Model(source, open_folder(source, self._home), self._config.threads)
-        return ColbertReranker(
-            source.model, model, self._worker, self._cache, self._config.batch_size
-        )
+        model = Model(source, open_folder(source, home), config.threads)
+        return ColbertReranker(source.model, model, worker, cache, config.batch_size)
+
+    close = cache.close if cache else None
+    return LocalRerankProvider(provider_id, config.models, load, check_folder, close)
 
 
 class ColbertReranker(Reranker):
@@ -134,6 +90,12 @@ class ColbertReranker(Reranker):
             rescored(hit, (1 + raw) / 2, "model", model=self._name, model_score=raw)
             for hit, raw in ranked[:k]
         ]
+
+    async def prepare(self, texts: Sequence[str], tenant: str) -> None:
+        """Cache the token embeddings of texts; nothing without a cache."""
+        if self._cache:
+            for start in range(0, len(texts), PREPARED):
+                await self._token_embeddings(texts[start : start + PREPARED], tenant)
 
     async def _token_embeddings(self, texts: Sequence[str], tenant: str) -> list[TokenEmbeddings]:
         """Return the embeddings of texts, cached or new; new ones are cached."""

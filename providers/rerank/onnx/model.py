@@ -12,9 +12,8 @@ from corral.api.errors import ConfigError
 from corral.api.wire import encodable
 from corral.providers.embedding._local.session import padded
 from corral.providers.models.onnx import (
-    CONFIG,
     graph_file,
-    read_json,
+    max_tokens_of,
     run,
     session_of,
     tokenizer_of,
@@ -40,11 +39,9 @@ class Model:
         self._uncut.no_truncation()
         self._filler = (self._tokenizer.padding or {}).get("pad_id", 0)
         self._tokenizer.no_padding()
-        limit = read_json(folder / CONFIG).get("max_position_embeddings")
-        longest = model.max_tokens or (limit if type(limit) is int and limit > 1 else 512)
+        self._longest = max_tokens_of(model, folder)
         # The text is cut, not the question.
-        self._tokenizer.enable_truncation(longest, strategy="only_second")
-        self._longest = longest
+        self._tokenizer.enable_truncation(self._longest, strategy="only_second")
         self._session = session_of(graph_file(model, folder), threads)
         self._output = self._session.get_outputs()[0].name
         self.scores("a question", ["a text"])

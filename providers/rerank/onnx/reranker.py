@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.providers.models.onnx import check_folder, open_folder
-from corral.providers.rerank.cross_encoders import LoadedModel, LocalRerankProvider
+from corral.providers.rerank.cross_encoders import LoadedModel, serving
+from corral.providers.rerank.local import LocalRerankProvider
 from corral.providers.rerank.onnx.config import CrossEncoder, OnnxRerankConfig
 
 
@@ -20,4 +21,4 @@ def create(
 
         return Model(model, open_folder(model, home), config.threads)
 
-    return LocalRerankProvider(provider_id, config.models, load, check_folder, config.batch_size)
+    return serving(provider_id, config.models, load, check_folder, config.batch_size)

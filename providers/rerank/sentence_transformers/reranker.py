@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from corral.providers.embedding._local.library_config import check_folder
-from corral.providers.rerank.cross_encoders import LoadedModel, LocalRerankProvider
+from corral.providers.rerank.cross_encoders import LoadedModel, serving
+from corral.providers.rerank.local import LocalRerankProvider
 from corral.providers.rerank.sentence_transformers.config import (
     CrossEncoderConfig,
     SavedCrossEncoder,
@@ -23,4 +24,4 @@ def create(
 
         return Model(model, config, home)
 
-    return LocalRerankProvider(provider_id, config.models, load, check_folder, config.batch_size)
+    return serving(provider_id, config.models, load, check_folder, config.batch_size)

@@ -15,7 +15,7 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest, NotFound, Unavailable
 from corral.api.rankers import DEFAULT_RANKER, RRFRanker
-from corral.api.reranker import BM25Rerank
+from corral.api.reranker import BM25Rerank, ModelRerank
 from corral.api.vector_dbs import SearchMode, VectorDBRegistration
 from corral.bench.report.rows import TuneSection
 from corral.bench.tuning.questions import Questions, generate, halves, read_questions
@@ -168,7 +168,8 @@ def test_what_is_simpler_wins_where_it_is_as_good() -> None:
 
 def test_every_trial_is_another_registration() -> None:
     """Labels are unique, and each trial's settings are a valid registration."""
-    trials = [*single_modes(), *fusions(), *re_ranked(fusions()[0])]
+    models = [ModelRerank(model=name) for name in ("late", "cross")]
+    trials = [*single_modes(), *fusions(), *re_ranked(fusions()[0], models)]
     assert len({trial.label for trial in trials}) == len(trials)
     for trial in trials:
         asked = {"vector_db_id": "x", "embedding_model": "m", **trial.settings()}

@@ -75,6 +75,13 @@ def test_no_re_ranking_is_none() -> None:
     assert search_plan(vector_db, rerank={"type": "none"}).rerank is None
 
 
+def test_preparing_makes_no_other_search() -> None:
+    """Vector DBs that differ in `prepare` alone have equal plans, so they are searched as one."""
+    late = {"type": "model", "model": "late"}
+    eager = search_plan(registered(rerank={**late, "prepare": True}))
+    assert eager.rerank == search_plan(registered(rerank=late)).rerank
+
+
 def test_weights_are_for_the_vector_dbs_of_the_request() -> None:
     """A name that is not among them is a mistake; those without a weight count 1."""
     both = [registered("a"), registered("b")]

@@ -17,9 +17,12 @@ from corral.providers.models.onnx import PACKAGED, OnnxSource, open_folder
 from corral.providers.rerank.colbert.cache import FILE, packed, unpacked
 from corral.providers.rerank.colbert.config import ColbertConfig, ColbertModel
 from corral.providers.rerank.colbert.model import Model, score
-from corral.providers.rerank.colbert.reranker import ColbertProvider, create
+from corral.providers.rerank.colbert.reranker import create
+from corral.providers.rerank.local import LocalRerankProvider
 
 from .candidates import hit
+
+Late = LocalRerankProvider[ColbertModel]
 
 MODEL = "answerai-colbert-small-v1"
 TEXTS = {
@@ -38,21 +41,21 @@ def model() -> Model:
     return Model(source, open_folder(source, Path()), threads=1)
 
 
-def provider(home: Path, **settings: object) -> ColbertProvider:
+def provider(home: Path, **settings: object) -> Late:
     """Return the provider with the packaged model in a data folder."""
     given = {"models": [{"model": MODEL}], "threads": 1, **settings}
     return create("late", ColbertConfig.model_validate(given), home)
 
 
 @pytest.fixture
-async def late(tmp_path: Path) -> AsyncIterator[ColbertProvider]:
+async def late(tmp_path: Path) -> AsyncIterator[Late]:
     """Open the provider in a folder of its own."""
     opened = provider(tmp_path)
     yield opened
     await opened.close()
 
 
-async def test_the_answer_is_first(late: ColbertProvider) -> None:
+async def test_the_answer_is_first(late: Late) -> None:
     """The text that answers is first; the score is the mean cosine mapped to [0, 1]."""
     found = await (await late.reranker(MODEL)).rerank(QUESTION, HITS, 2)
     assert found[0].chunk.chunk_id == "fence"
@@ -132,7 +135,7 @@ async def test_without_a_cache_there_is_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / FILE).exists()
 
 
-async def test_tenants_share_no_entry(late: ColbertProvider, tmp_path: Path) -> None:
+async def test_tenants_share_no_entry(late: Late, tmp_path: Path) -> None:
     """A text that one tenant's question has cached is computed again for another tenant."""
     reranker = await late.reranker(MODEL)
     sizes = []
@@ -143,7 +146,7 @@ async def test_tenants_share_no_entry(late: ColbertProvider, tmp_path: Path) -> 
     assert sizes == [3, 3, 6]
 
 
-async def test_equal_texts_tie_by_chunk_id(late: ColbertProvider) -> None:
+async def test_equal_texts_tie_by_chunk_id(late: Late) -> None:
     """Two chunks of one text have one score, and stand in the order of their ids."""
     twins = [replace(HITS[0], chunk=HITS[0].chunk.model_copy(update={"chunk_id": i})) for i in "ba"]
     found = await (await late.reranker(MODEL)).rerank(QUESTION, twins, 2)
@@ -151,14 +154,14 @@ async def test_equal_texts_tie_by_chunk_id(late: ColbertProvider) -> None:
     assert found[0].score == found[1].score
 
 
-async def test_an_unknown_model_is_named(late: ColbertProvider) -> None:
+async def test_an_unknown_model_is_named(late: Late) -> None:
     """A name that the settings lack is not found, and the error lists the names there are."""
     with pytest.raises(NotFound, match=MODEL):
         await late.reranker("other")
 
 
 async def test_without_the_package_the_command_is_said(
-    late: ColbertProvider, monkeypatch: pytest.MonkeyPatch
+    late: Late, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error, and the health, name the command that installs the files."""
     monkeypatch.setattr("corral.providers.models.onnx.find_spec", lambda name: None)
@@ -182,3 +185,17 @@ def test_a_model_needs_a_place() -> None:
     """Without path and repository only the packaged names are models, and the error lists them."""
     with pytest.raises(ValidationError, match="answerai-colbert-small-v1"):
         OnnxSource(model="mine")
+
+
+async def test_prepared_texts_are_not_read_by_a_question(late: Late, tmp_path: Path) -> None:
+    """After `prepare` the cache holds the texts of that tenant, and a question adds none."""
+    reranker = await late.reranker(MODEL)
+    await reranker.prepare(list(TEXTS.values()), "a")
+
+    def entries() -> int:
+        with closing(apsw.Connection(str(tmp_path / FILE))) as file:
+            return int(file.execute("SELECT count(*) FROM token_embeddings").get)
+
+    assert entries() == 3
+    await reranker.rerank(QUESTION, HITS, 3, tenant="a")
+    assert entries() == 3

@@ -18,7 +18,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError, NotFound, ProviderError
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit
-from corral.providers.rerank.cross_encoders import LocalReranker
+from corral.api.reranker import Reranker
 from corral.providers.rerank.onnx.config import OnnxRerankConfig
 from corral.providers.rerank.onnx.reranker import create
 
@@ -63,7 +63,7 @@ def folder_of(folder: Path, columns: int = 1) -> Path:
     return folder
 
 
-async def load(home: Path, **settings: Any) -> LocalReranker:
+async def load(home: Path, **settings: Any) -> Reranker:
     """Load one model with these settings."""
     given = {"models": [{"model": "ce", **settings}], "threads": 1, "batch_size": 2}
     return await create("local", OnnxRerankConfig.model_validate(given), home).reranker("ce")

@@ -14,7 +14,7 @@ from corral.api.chunks import Chunk
 from corral.api.errors import ConfigError
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit
-from corral.providers.rerank.cross_encoders import LocalReranker
+from corral.api.reranker import Reranker
 from corral.providers.rerank.sentence_transformers.config import CrossEncoderConfig
 from corral.providers.rerank.sentence_transformers.reranker import create
 
@@ -29,13 +29,13 @@ def _library() -> Iterator[None]:
         yield
 
 
-async def load(home: Path, batch_size: int = 16, **settings: Any) -> LocalReranker:
+async def load(home: Path, batch_size: int = 16, **settings: Any) -> Reranker:
     """Load one model with these settings."""
     given = {"models": [{"model": "ce", **settings}], "threads": 1, "batch_size": batch_size}
     return await create("l", CrossEncoderConfig.model_validate(given), home).reranker("ce")
 
 
-async def scores(reranker: LocalReranker, texts: list[str]) -> dict[str, tuple[float, float]]:
+async def scores(reranker: Reranker, texts: list[str]) -> dict[str, tuple[float, float]]:
     """Return number and score by chunk_id, best first."""
     hits = [
         Hit(Chunk(chunk_id=f"{i}", content=t), 0.5, Explanation({})) for i, t in enumerate(texts)
