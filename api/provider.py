@@ -114,6 +114,9 @@ class ProviderSpec:
         config: `package.module:Class`, a pydantic model that forbids unknown keys.
         factory: `package.module:function`, called with (provider_id, config, home) and returning
             the provider. Imported when the provider is first used.
+        write_log: True to call the factory with a fourth argument, `logs`: the write-ahead logs of
+            vector DBs, for an engine without transactions over several requests
+            (`corral.providers.vector_io.kit.write_ahead`). Machines that share a state share them.
         requires: Distributions that it imports; each is checked before the factory is imported.
         extra: The extra of corral-rag that installs them; "" if the core package suffices.
         then_run: A command that installs further requirements, such as a model's weights.
@@ -130,6 +133,7 @@ class ProviderSpec:
     requires: tuple[str, ...] = ()
     extra: str = ""
     then_run: str = ""
+    write_log: bool = False
     capabilities: Capabilities = Capabilities()
     default_ranker: RRFRanker | WeightedRanker | MaxRanker | None = None
 

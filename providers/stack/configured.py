@@ -38,6 +38,7 @@ from corral.api.reranker import ModelRerank, Rerank, Reranker
 from corral.providers.base.config import ProviderEntry, RunConfig
 from corral.providers.ingestion.read.external import ExternalReader
 from corral.providers.stack.registry import build_provider, check_config, find_spec
+from corral.providers.vector_io.kit.write_ahead import WriteLogs
 
 HEALTH_TIMEOUT_SECONDS = 5.0
 
@@ -71,6 +72,7 @@ class ConfiguredProviders:
     Args:
         config: The configuration.
         home: The data folder.
+        logs: The write-ahead logs of vector DBs; None: files in `home`.
         view_of: Shares its providers, which are of the same configuration.
 
     Raises:
@@ -78,10 +80,16 @@ class ConfiguredProviders:
     """
 
     def __init__(
-        self, config: RunConfig, home: Path, *, view_of: ConfiguredProviders | None = None
+        self,
+        config: RunConfig,
+        home: Path,
+        *,
+        logs: WriteLogs | None = None,
+        view_of: ConfiguredProviders | None = None,
     ) -> None:
         self.config = config
         self.home = home
+        self._logs = logs
         if view_of is None:
             self._entries = {
                 (api, entry.provider_id): entry for api in Api for entry in config.providers.of(api)
@@ -92,6 +100,7 @@ class ConfiguredProviders:
             self._check_default_model()
         else:
             self._entries, self._built = view_of._entries, view_of._built
+            self._logs = view_of._logs
 
     # --- models ------------------------------------------------------------------------------
 
@@ -318,7 +327,7 @@ class ConfiguredProviders:
         """Return a provider, checked to be of the class of its kind."""
         entry = self._entry(api, provider_id)
         if (api, provider_id) not in self._built:
-            provider, wanted = build_provider(api, entry, self.home), _CLASSES[api]
+            provider, wanted = build_provider(api, entry, self.home, self._logs), _CLASSES[api]
             if not isinstance(provider, wanted):
                 raise ContractViolation(f"{provider_id} must be a {wanted.__name__}.")
             self._built[api, provider_id] = provider

@@ -12,7 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from corral.api.errors import ConfigError, Elsewhere, InvalidRequest
-from corral.api.provider import Api
+from corral.api.provider import Api, ProviderSpec
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.config import RunConfig
 from corral.providers.base.disk import whole_file
@@ -55,24 +55,31 @@ def check_host(vector_db: VectorDB, here: str) -> None:
         )
 
 
+def is_shareable(spec: ProviderSpec) -> bool:
+    """Return True if no write of a provider stays half done when its machine dies.
+
+    An inline provider serves one machine only. A remote engine without transactions needs a
+    write-ahead log that all machines share, so that one finishes what another has begun.
+    """
+    is_safe = is_inline(spec.provider_type) or spec.capabilities.transactional
+    return is_safe or spec.write_log
+
+
 def check_shared(config: RunConfig) -> None:
     """Check that each provider works with shared registrations, if they are shared.
-
-    A remote engine without transactions needs notes of unfinished writes. They are in the data
-    folder of the machine that writes, so no other machine can finish its writes.
 
     Raises:
         ConfigError: A provider does not.
     """
     for entry in config.providers.vector_io:
-        capabilities = find_spec(Api.VECTOR_IO, entry.provider_type).capabilities
-        one_machine = not (is_inline(entry.provider_type) or capabilities.transactional)
-        if config.shares_state and one_machine:
+        spec = find_spec(Api.VECTOR_IO, entry.provider_type)
+        if config.shares_state and not is_shareable(spec):
             raise ConfigError(
-                f"{entry.provider_id} ({entry.provider_type}) has no transactions: its notes of "
-                "unfinished writes are in the data folder, and machines that share a state in "
-                "PostgreSQL could not finish each other's writes.",
-                hint="Use remote::pgvector, or write `state: sqlite`.",
+                f"{entry.provider_id} ({entry.provider_type}) has neither transactions nor a "
+                "write-ahead log, so machines that share a state in PostgreSQL could not finish "
+                "each other's writes.",
+                hint="Use another provider, or write `state: sqlite`. Its author can set "
+                "`write_log` in its ProviderSpec.",
                 field="providers.vector_io",
             )
 

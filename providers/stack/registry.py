@@ -24,6 +24,7 @@ from corral.api.provider import (
 )
 from corral.providers.base.config import ProviderEntry
 from corral.providers.base.importing import no_collection
+from corral.providers.vector_io.kit.write_ahead import WriteLogs
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,13 @@ def check_config(api: Api, entry: ProviderEntry) -> ProviderConfig:
     return config
 
 
-def build_provider(api: Api, entry: ProviderEntry, home: Path) -> Provider:
+def build_provider(
+    api: Api, entry: ProviderEntry, home: Path, logs: WriteLogs | None = None
+) -> Provider:
     """Build a configured provider; this imports its engine.
+
+    Args:
+        logs: The write-ahead logs, for a provider that needs them; None: files in `home`.
 
     Raises:
         UnknownProvider, ConfigError: As `check_config`; or the plugin's factory fails.
@@ -136,7 +142,8 @@ def build_provider(api: Api, entry: ProviderEntry, home: Path) -> Provider:
     factory = _load(spec, spec.factory)
     try:
         with no_collection():  # some factories import their engine
-            provider: Provider = factory(entry.provider_id, config, home)
+            own = {"logs": logs} if spec.write_log and logs else {}
+            provider: Provider = factory(entry.provider_id, config, home, **own)
     except CorralError:
         raise
     except Exception as error:

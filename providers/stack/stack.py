@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -45,6 +46,7 @@ from corral.providers.stack.registry import is_inline
 from corral.providers.stack.syncing import Syncs
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
+from corral.providers.stack.write_logs import StateWriteLog
 from corral.providers.state.state import State
 
 Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
@@ -81,10 +83,11 @@ class Stack(ConfiguredProviders):
         view_of: tuple[Stack, Principal] | None = None,
     ) -> None:
         whole, self.principal = view_of or (None, UNRESTRICTED)
-        super().__init__(config, home, view_of=whole)
         if whole is None:
-            check_shared(config)
             self.state = State(home, config.state.get_secret_value())
+            logs = partial(StateWriteLog, self.state) if config.shares_state else None
+            super().__init__(config, home, logs=logs)
+            check_shared(config)
             self.state.open()
             self._vector_dbs = VectorDBTable(self.state)
             self._making = Making(self.state, home / "making")
@@ -104,6 +107,7 @@ class Stack(ConfiguredProviders):
             self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io, replayer, here)
             self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
         else:
+            super().__init__(config, home, view_of=whole)
             self.state = whole.state
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
             self._open, self.rebuilds = whole._open, whole.rebuilds

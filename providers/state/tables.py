@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest revision."""
 
 METADATA = MetaData()
@@ -119,6 +119,16 @@ CHUNK_EXPIRY = Table(
     PrimaryKeyConstraint("tenant", "identifier", "created_at", "chunk_id", "due"),
     Index("chunk_expiry_by_due", "due"),
 )
+
+WRITES = Table(
+    "writes",
+    METADATA,
+    _text("name", key=True),
+    _text("writer"),
+    _number("beat"),
+    Column("entry", LargeBinary, nullable=True),
+)
+"""The write-ahead logs of vector DBs: the lock of the one that writes, and the unfinished write."""
 
 # --- files -----------------------------------------------------------------------------------
 

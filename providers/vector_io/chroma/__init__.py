@@ -28,5 +28,6 @@ REMOTE_SPEC = ProviderSpec(
     config="corral.providers.vector_io.chroma.config:RemoteChromaConfig",
     factory="corral.providers.vector_io.chroma.provider:create_remote",
     extra="chroma-remote",
+    write_log=True,
     capabilities=replace(SPEC.capabilities, transactional=False),
 )

@@ -21,7 +21,7 @@ from corral.providers.vector_io.chroma.keyword import Mirror
 from corral.providers.vector_io.chroma.keyword.journal import MOST_MARKERS, fold
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.kit.refusals import data_is_gone, health_of
-from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
+from corral.providers.vector_io.kit.write_ahead import FileWriteLog, WriteAheadEngine, WriteLogs
 from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import ChunkFileProvider
 
@@ -49,22 +49,23 @@ class ChromaServerProvider(VectorIOProvider):
     """Holds one collection per vector DB in a server.
 
     Args:
-        home: The data folder, for the write-ahead log, and for the mirrors if the settings name no
-            folder.
+        folder: The folder of the mirrors.
+        logs: The write-ahead logs of its vector DBs.
     """
 
-    def __init__(self, provider_id: str, config: RemoteChromaConfig, home: Path) -> None:
+    def __init__(
+        self, provider_id: str, config: RemoteChromaConfig, folder: Path, logs: WriteLogs
+    ) -> None:
         super().__init__(provider_id)
         self._config = config
-        self._home = home
-        self._mirrors = config.folder or provider_folder(provider_id, "chroma", home)
+        self._logs, self._mirrors = logs, folder
         self._server = ChromaServer(provider_id, config)
         self._threads = ThreadPool(provider_id, config.timeout_seconds, config.max_connections)
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""
         engine = await self._threads.run(self._open, vector_db, create)
-        return EngineIndex(await WriteAheadEngine.open(engine, self._home))
+        return EngineIndex(await WriteAheadEngine.open(engine, self._logs))
 
     def _open(self, vector_db: VectorDB, create: bool) -> ChromaEngine:
         name = stored_name(vector_db, PREFIX)
@@ -124,6 +125,9 @@ def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider
     return ChromaProvider(provider_id, config, folder)
 
 
-def create_remote(provider_id: str, config: RemoteChromaConfig, home: Path) -> ChromaServerProvider:
+def create_remote(
+    provider_id: str, config: RemoteChromaConfig, home: Path, logs: WriteLogs | None = None
+) -> ChromaServerProvider:
     """Build remote::chroma (its spec's factory). The server need not run yet."""
-    return ChromaServerProvider(provider_id, config, home)
+    folder = config.folder or provider_folder(provider_id, "chroma", home)
+    return ChromaServerProvider(provider_id, config, folder, logs or FileWriteLog.of_home(home))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from tenacity import (
@@ -17,8 +18,18 @@ from tenacity import (
 )
 
 T = TypeVar("T")
+
+CHECK_BEFORE_REQUEST: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
+"""Called before each request of a write; raises Unavailable if the write may no longer go on."""
+
 Again = Callable[[BaseException], bool]
 """Return True for an error after which another attempt may succeed."""
+
+
+def check_before_request() -> None:
+    """Call `CHECK_BEFORE_REQUEST`, for clients with retries of their own."""
+    if check := CHECK_BEFORE_REQUEST.get():
+        check()
 
 
 def retried(
@@ -47,7 +58,12 @@ def retried(
         return wait(state) * random.uniform(0.5, 1)  # noqa: S311 - spreads retries; nothing is secret
 
     stop = stop_after_attempt(attempts) | stop_before_delay(within_seconds)
-    return Retrying(stop=stop, wait=spread, **_common(again))(request)
+
+    def attempt() -> T:
+        check_before_request()
+        return request()
+
+    return Retrying(stop=stop, wait=spread, **_common(again))(attempt)
 
 
 async def retried_async(
@@ -57,6 +73,7 @@ async def retried_async(
 
     Arguments as for `retried`. The first attempt adds no overhead to the request.
     """
+    check_before_request()
     try:
         return await request()
     except Exception as error:  # noqa: BLE001 - `attempt` raises it to `Retrying`
@@ -65,6 +82,7 @@ async def retried_async(
     async def attempt() -> T:
         if failed:
             raise failed.pop()
+        check_before_request()
         return await request()
 
     wait = wait_exponential(multiplier=pause_seconds)

@@ -1,6 +1,6 @@
 """A write-ahead log, for engines without transactions over several requests.
 
-The whole write is logged on disk before the engine gets the first byte, and the entry is deleted
+The whole write is logged durably before the engine gets the first byte, and the entry is deleted
 after the write has ended. A process that is killed in between leaves the entry, and the next open
 or write of the vector DB repeats it. Writes are idempotent, so a repeated half does no harm, and a
 document never stays half replaced.
@@ -15,10 +15,13 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -36,9 +39,12 @@ from corral.providers.base.disk import sync_folder
 from corral.providers.vector_io.kit.names import stored_name
 
 FOLDER = "notes"
-"""Folder of the logs, in the data folder."""
+"""Folder of the logs on disk, in the data folder."""
 
 VERSION = 1
+UNREADABLE = ValueError, KeyError
+"""Errors of `Intent.from_bytes` for an entry that is malformed or of another version."""
+
 WAIT_SECONDS = 60.0
 """Maximum time that a write waits for another process that writes to the same vector DB."""
 
@@ -79,7 +85,7 @@ class Intent:
         """Return the write of an entry.
 
         Raises:
-            ValueError: The entry is malformed or has another version.
+            ValueError, KeyError: The entry is malformed or has another version.
         """
         head_line, _, rest = entry.partition(b"\n")
         head = json.loads(head_line)
@@ -91,8 +97,41 @@ class Intent:
         return cls(chunks, rows.astype(np.float32), frozenset(head["replaced"]), head["deleted"])
 
 
-class WriteLog:
-    """The log of one vector DB, with at most one entry. Its lock spans all processes of a folder.
+class WriteLog(ABC):
+    """The log of one vector DB, with at most one entry."""
+
+    @abstractmethod
+    def locked(self) -> AbstractAsyncContextManager[None]:
+        """Exclude all other writers to the vector DB, in any process.
+
+        Raises:
+            Unavailable: Another process still writes after `WAIT_SECONDS`, or has taken the lock
+                over, because this process was frozen. The outcome of the write is unknown.
+        """
+
+    @abstractmethod
+    async def pending(self) -> Intent | None:
+        """Return the unfinished write, if any. Needs the lock."""
+
+    @abstractmethod
+    async def log(self, intent: Intent) -> None:
+        """Store an entry durably. Needs the lock."""
+
+    @abstractmethod
+    async def clear(self) -> None:
+        """Delete the entry. Needs the lock."""
+
+    @abstractmethod
+    async def drop(self) -> None:
+        """Delete the entry of a vector DB that is deleted, without the lock."""
+
+
+WriteLogs: TypeAlias = Callable[[VectorDB], WriteLog]
+"""Returns the log of a vector DB."""
+
+
+class FileWriteLog(WriteLog):
+    """A log in a folder. Its lock spans all processes that use the folder.
 
     Args:
         folder: Folder of the entries; created with the first entry.
@@ -104,15 +143,15 @@ class WriteLog:
         self._path = folder / f"{name}.note"
         self._tasks = asyncio.Lock()
         self._processes = FileLock(folder / f"{name}.lock", thread_local=False)
-        self._dimension = vector_db.embedding_dimension
 
+    @classmethod
+    def of_home(cls, home: Path) -> WriteLogs:
+        """Return the logs in a data folder."""
+        return partial(cls, home / FOLDER)
+
+    @override
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Exclude all other writers.
-
-        Raises:
-            Unavailable: Another process still writes after `WAIT_SECONDS`.
-        """
         async with self._tasks:
             try:
                 await asyncio.to_thread(self._acquire)
@@ -129,19 +168,25 @@ class WriteLog:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._processes.acquire(timeout=WAIT_SECONDS)
 
-    def pending(self) -> Intent | None:
-        """Return the unfinished write, if any. Blocks; needs the lock."""
+    @override
+    async def pending(self) -> Intent | None:
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Intent | None:
         try:
             return Intent.from_bytes(self._path.read_bytes())
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError) as error:
+        except UNREADABLE as error:
             log.error("A note of a write cannot be read and is put aside: %s", type(error).__name__)
             self._path.replace(self._path.with_suffix(".unread"))
             return None
 
-    def log(self, intent: Intent) -> None:
-        """Write an entry to the disk. Blocks; needs the lock."""
+    @override
+    async def log(self, intent: Intent) -> None:
+        await asyncio.to_thread(self._write, intent)
+
+    def _write(self, intent: Intent) -> None:
         temporary = self._path.with_suffix(".new")
         with temporary.open("wb") as file:
             file.write(intent.to_bytes())
@@ -150,14 +195,13 @@ class WriteLog:
         temporary.replace(self._path)
         sync_folder(self._folder)
 
-    def clear(self) -> None:
-        """Delete the entry. Blocks."""
-        self._path.unlink(missing_ok=True)
+    @override
+    async def clear(self) -> None:
+        await asyncio.to_thread(self._path.unlink, missing_ok=True)
 
-    def deletion(self, chunk_ids: Sequence[str]) -> Intent:
-        """Return the intent to delete chunks."""
-        none = np.empty((0, self._dimension), np.float32)
-        return Intent([], none, frozenset(), list(chunk_ids))
+    @override
+    async def drop(self) -> None:
+        await self.clear()
 
 
 class WriteAheadEngine(Engine):
@@ -168,23 +212,23 @@ class WriteAheadEngine(Engine):
 
     Args:
         engine: The engine that stores and searches.
-        folder: The folder of the logs of all vector DBs.
+        log: The log of its vector DB.
     """
 
-    def __init__(self, engine: Engine, folder: Path) -> None:
+    def __init__(self, engine: Engine, log: WriteLog) -> None:
         super().__init__(engine.vector_db)
         self.has_term_statistics = engine.has_term_statistics
         self.engine = engine
-        self.log = WriteLog(folder, engine.vector_db)
+        self.log = log
 
     @classmethod
-    async def open(cls, engine: Engine, home: Path) -> WriteAheadEngine:
-        """Return an engine with a log in a data folder, after finishing an unfinished write.
+    async def open(cls, engine: Engine, logs: WriteLogs) -> WriteAheadEngine:
+        """Return an engine with its log, after finishing an unfinished write.
 
         Raises:
             ProviderError: The engine cannot be reached; it is closed.
         """
-        opened = cls(engine, home / FOLDER)
+        opened = cls(engine, logs(engine.vector_db))
         try:
             async with opened.log.locked():
                 await opened._finish()
@@ -211,28 +255,29 @@ class WriteAheadEngine(Engine):
 
     @override
     async def delete(self, chunk_ids: Sequence[str]) -> None:
-        await self._logged(self.log.deletion(chunk_ids))
+        none = np.empty((0, self.vector_db.embedding_dimension), np.float32)
+        await self._logged(Intent([], none, frozenset(), list(chunk_ids)))
 
     @override
     async def drop(self) -> None:
         await self.engine.drop()
-        await asyncio.to_thread(self.log.clear)
+        await self.log.drop()
 
     async def _logged(self, intent: Intent) -> None:
         async with self.log.locked():
             await self._finish()
-            await asyncio.to_thread(self.log.log, intent)
+            await self.log.log(intent)
             try:
                 await self._carry_out(intent)
             except CorralError as error:
                 if not error.retryable:  # the engine has undone it; otherwise it may have happened
-                    await asyncio.to_thread(self.log.clear)
+                    await self.log.clear()
                 raise
-            await asyncio.to_thread(self.log.clear)
+            await self.log.clear()
 
     async def _finish(self) -> None:
         """Carry out an unfinished write, under the lock."""
-        pending = await asyncio.to_thread(self.log.pending)
+        pending = await self.log.pending()
         if pending is None:
             return
         try:
@@ -241,7 +286,7 @@ class WriteAheadEngine(Engine):
             if error.retryable:
                 raise
             log.error("A write that was cut off cannot be finished: %s", type(error).__name__)
-        await asyncio.to_thread(self.log.clear)
+        await self.log.clear()
 
     async def _carry_out(self, intent: Intent) -> None:
         if intent.deleted is None:

@@ -23,5 +23,6 @@ REMOTE_SPEC = ProviderSpec(
     factory="corral.providers.vector_io.milvus.provider:create_remote",
     requires=("pymilvus",),
     extra="milvus",
+    write_log=True,
     capabilities=replace(ENGINE_DEFAULTS, concurrent_processes=True),
 )

@@ -24,6 +24,7 @@ from corral.providers.text.analyzer import ANALYZER_VERSION
 from corral.providers.vector_io.kit.batches import batches, runs
 from corral.providers.vector_io.kit.clients import SharedClient
 from corral.providers.vector_io.kit.refusals import data_is_gone, refuse_newer
+from corral.providers.vector_io.kit.retries import check_before_request
 from corral.providers.vector_io.kit.undo import undone_on_failure
 from corral.providers.vector_io.milvus.filters import CHUNKS, Kind, digest, quoted
 from corral.providers.vector_io.milvus.records import (
@@ -114,6 +115,7 @@ class Connection:
 
         A collection that is not loaded after a restart of the server is loaded.
         """
+        check_before_request()
         with self.client.calling(), self.exclusive(), self._errors():
             function = getattr(self.client.connected(), method)
             try:

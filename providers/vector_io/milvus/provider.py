@@ -22,7 +22,7 @@ from corral.providers.vector_io.kit.channels import channel_options
 from corral.providers.vector_io.kit.folders import make_folder
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.kit.refusals import data_is_gone, health_of
-from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
+from corral.providers.vector_io.kit.write_ahead import FileWriteLog, WriteAheadEngine, WriteLogs
 from corral.providers.vector_io.milvus.client import UNFLUSHED_TERMS, Collection, Connection
 from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusConfig
 from corral.providers.vector_io.milvus.engine import MilvusEngine
@@ -40,7 +40,7 @@ class MilvusProvider(VectorIOProvider):
         vectors: The index of new vector DBs.
         prefix: What collection names begin with.
         max_age_seconds: Maximum age of the statistics of other processes' writes.
-        home: The data folder, for a write-ahead log; None without one, for a transactional engine.
+        logs: The write-ahead logs of its vector DBs; None for a transactional engine.
         unflushed_terms: Terms that Milvus Lite may hold unflushed.
     """
 
@@ -52,21 +52,21 @@ class MilvusProvider(VectorIOProvider):
         vectors: VectorIndex,
         prefix: str,
         max_age_seconds: float = 0.0,
-        home: Path | None = None,
+        logs: WriteLogs | None = None,
         *,
         unflushed_terms: int = UNFLUSHED_TERMS,
     ) -> None:
         self._unflushed_terms = unflushed_terms
         super().__init__(provider_id)
-        self._max_age, self._home = max_age_seconds, home
+        self._max_age, self._logs = max_age_seconds, logs
         self.connection, self._layout = connection, layout
         self._vectors, self._prefix = vectors, prefix
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""
         engine: Engine = await self.connection.threads.run(self._open, vector_db, create)
-        if self._home is not None:
-            engine = await WriteAheadEngine.open(engine, self._home)
+        if self._logs is not None:
+            engine = await WriteAheadEngine.open(engine, self._logs)
         return EngineIndex(engine)
 
     def _open(self, vector_db: VectorDB, create: bool) -> MilvusEngine:
@@ -203,9 +203,14 @@ def create(
 
 
 def create_remote(
-    provider_id: str, config: RemoteMilvusConfig, home: Path, unflushed_terms: int = UNFLUSHED_TERMS
+    provider_id: str,
+    config: RemoteMilvusConfig,
+    home: Path,
+    logs: WriteLogs | None = None,
+    *,
+    unflushed_terms: int = UNFLUSHED_TERMS,
 ) -> MilvusProvider:
-    """Build remote::milvus (its spec's factory). `home` has its write-ahead log."""
+    """Build remote::milvus (its spec's factory)."""
     channel = {**channel_options(config.timeout_seconds), "grpc.use_local_subchannel_pool": 1}
     options: dict[str, Any] = {"grpc_options": channel}
     if config.certificate:
@@ -232,5 +237,5 @@ def create_remote(
         embedded=False,
     )
     max_age = config.statistics_max_age_seconds
-    far = SERVER, vectors, config.collection_prefix, max_age, home
+    far = SERVER, vectors, config.collection_prefix, max_age, logs or FileWriteLog.of_home(home)
     return MilvusProvider(provider_id, connection, *far, unflushed_terms=unflushed_terms)

@@ -30,5 +30,6 @@ REMOTE_SPEC = ProviderSpec(
     factory="corral.providers.vector_io.qdrant.provider:create_remote",
     requires=("qdrant-client",),
     extra="qdrant",
+    write_log=True,
     capabilities=replace(ENGINE_DEFAULTS, concurrent_processes=True),
 )

@@ -15,7 +15,7 @@ from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.names import provider_folder, stored_name, strays
 from corral.providers.vector_io.kit.refusals import health_of
-from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
+from corral.providers.vector_io.kit.write_ahead import FileWriteLog, WriteAheadEngine, WriteLogs
 from corral.providers.vector_io.qdrant.config import QdrantConfig, QdrantEdgeConfig
 from corral.providers.vector_io.store.engine import ChunkFileEngine
 from corral.providers.vector_io.store.provider import ChunkFileProvider
@@ -44,9 +44,9 @@ class QdrantEdgeProvider(ChunkFileProvider):
 class QdrantProvider(VectorIOProvider):
     """Holds one collection a vector DB on one Qdrant server or cluster."""
 
-    def __init__(self, provider_id: str, server: Server, home: Path) -> None:
+    def __init__(self, provider_id: str, server: Server, logs: WriteLogs) -> None:
         super().__init__(provider_id)
-        self._home = home
+        self._logs = logs
         self._server = server
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
@@ -70,7 +70,7 @@ class QdrantProvider(VectorIOProvider):
                 with suppress(CorralError):
                     await collection.drop()
             raise
-        return EngineIndex(await WriteAheadEngine.open(engine, self._home))
+        return EngineIndex(await WriteAheadEngine.open(engine, self._logs))
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections that no registration holds; see the contract."""
@@ -102,8 +102,11 @@ def create(provider_id: str, config: QdrantEdgeConfig, home: Path) -> QdrantEdge
     return QdrantEdgeProvider(provider_id, config, folder)
 
 
-def create_remote(provider_id: str, config: QdrantConfig, home: Path) -> QdrantProvider:
+def create_remote(
+    provider_id: str, config: QdrantConfig, home: Path, logs: WriteLogs | None = None
+) -> QdrantProvider:
     """Build remote::qdrant (its spec's factory). It connects at the first request."""
     from corral.providers.vector_io.qdrant.client import Server, make_client
 
-    return QdrantProvider(provider_id, Server(provider_id, make_client(config), config), home)
+    server = Server(provider_id, make_client(config), config)
+    return QdrantProvider(provider_id, server, logs or FileWriteLog.of_home(home))

@@ -13,5 +13,6 @@ SPEC = ProviderSpec(
     factory="corral.providers.vector_io.weaviate.provider:create",
     requires=("weaviate-client",),
     extra="weaviate",
+    write_log=True,
     capabilities=replace(ENGINE_DEFAULTS, concurrent_processes=True),
 )

@@ -10,7 +10,7 @@ from corral.api.errors import CorralError, ProviderError
 from corral.api.provider import Health, Orphan, Registered, VectorIOProvider
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.names import stored_name, strays
-from corral.providers.vector_io.kit.write_ahead import WriteAheadEngine
+from corral.providers.vector_io.kit.write_ahead import FileWriteLog, WriteAheadEngine, WriteLogs
 from corral.providers.vector_io.weaviate.client import Connection, waiting
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.engine import Collection, WeaviateEngine
@@ -22,7 +22,7 @@ class WeaviateProvider(VectorIOProvider):
 
     Args:
         config: How to reach the server.
-        home: The data folder, for a write-ahead log.
+        logs: The write-ahead logs of its vector DBs.
         limits: Of requests.
     """
 
@@ -30,12 +30,12 @@ class WeaviateProvider(VectorIOProvider):
         self,
         provider_id: str,
         config: WeaviateConfig,
-        home: Path,
+        logs: WriteLogs,
         limits: RequestLimits | None = None,
     ) -> None:
         super().__init__(provider_id)
         self._limits = limits or RequestLimits()
-        self._home = home
+        self._logs = logs
         self._config = config
         self._connection = Connection(provider_id, config)
 
@@ -60,7 +60,7 @@ class WeaviateProvider(VectorIOProvider):
         except BaseException:
             await collection.leave()
             raise
-        return EngineIndex(await WriteAheadEngine.open(engine, self._home))
+        return EngineIndex(await WriteAheadEngine.open(engine, self._logs))
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
         """Return the collections that no registration holds; see the contract."""
@@ -99,6 +99,8 @@ class WeaviateProvider(VectorIOProvider):
         await self._connection.client.close()
 
 
-def create(provider_id: str, config: WeaviateConfig, home: Path) -> WeaviateProvider:
+def create(
+    provider_id: str, config: WeaviateConfig, home: Path, logs: WriteLogs | None = None
+) -> WeaviateProvider:
     """Build the provider (its spec's factory)."""
-    return WeaviateProvider(provider_id, config, home)
+    return WeaviateProvider(provider_id, config, logs or FileWriteLog.of_home(home))

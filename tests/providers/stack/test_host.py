@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.api.errors import ConfigError, Conflict, Elsewhere, InvalidRequest, Unavailable
+from corral.api.errors import Conflict, Elsewhere, InvalidRequest, Unavailable
+from corral.api.provider import Api
 from corral.api.rag import RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.config import RunConfig
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest
 from corral.providers.ingestion.storing import store
-from corral.providers.stack.host import check_shared, host_id
+from corral.providers.stack.host import check_shared, host_id, is_shareable
+from corral.providers.stack.registry import find_spec
 from corral.providers.stack.stack import Stack
 
 INLINE = {"provider_id": "here", "provider_type": "inline::sqlite"}
@@ -113,21 +116,23 @@ async def test_a_registration_without_a_provider_takes_a_remote_one(tmp_path: Pa
             await stack.register(registration())
 
 
-@pytest.mark.parametrize("engine", ["chroma", "milvus", "qdrant", "weaviate"])
-def test_an_engine_with_notes_in_the_data_folder_is_refused(tmp_path: Path, engine: str) -> None:
-    """Nothing starts if `state` is shared and a provider's unfinished writes are not.
+def test_an_engine_without_a_shared_log_is_refused() -> None:
+    """A remote engine needs transactions, or a log that the machines share.
 
     If this fails: a machine dies in a write, and a document stays half replaced for good.
     """
-    entry = {"provider_id": "noting", "provider_type": f"remote::{engine}"}
-    settings = {"providers": {"vector_io": [REMOTE, entry]}}
+    logged = find_spec(Api.VECTOR_IO, "remote::qdrant")
+    assert is_shareable(logged)
+    assert not is_shareable(replace(logged, write_log=False))
+    assert is_shareable(replace(logged, write_log=False, provider_type="inline::qdrant"))
+
+
+@pytest.mark.parametrize("engine", ["chroma", "milvus", "qdrant", "weaviate", "pgvector"])
+def test_remote_engines_serve_machines_that_share_a_state(engine: str) -> None:
+    """Each of them has transactions, or a log that the machines share."""
+    entry = {"provider_id": "far", "provider_type": f"remote::{engine}"}
+    settings = {"providers": {"vector_io": [entry]}, "state": "postgres://db/corral"}
     check_shared(RunConfig.model_validate(settings))
-    url = "postgresql://ann:secret@127.0.0.1:9/db"
-    shared = RunConfig.model_validate({**settings, "state": url})
-    with pytest.raises(ConfigError, match=rf"remote::{engine}.* notes") as refused:
-        Stack(shared, tmp_path)
-    assert "remote::pgvector" in refused.value.hint
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_inline_and_transactional_providers_are_accepted() -> None:

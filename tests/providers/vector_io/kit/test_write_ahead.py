@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from sqlalchemy import select
 
 from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
 from corral.api.errors import InvalidRequest, ProviderError, Unavailable
+from corral.api.vector_dbs import VectorDB
+from corral.providers.stack.write_logs import StateWriteLog
+from corral.providers.state.state import State, upsert
+from corral.providers.state.tables import WRITES
 from corral.providers.vector_io.kit.exact import effective_metric
-from corral.providers.vector_io.kit.write_ahead import FOLDER, Intent, WriteAheadEngine, WriteLog
+from corral.providers.vector_io.kit.names import stored_name
+from corral.providers.vector_io.kit.write_ahead import (
+    FOLDER,
+    FileWriteLog,
+    Intent,
+    WriteAheadEngine,
+    WriteLog,
+)
 from corral.providers.vector_io.store.config import ChunkFileConfig
 from corral.providers.vector_io.store.connections import IN_MEMORY
 from corral.providers.vector_io.store.engine import ChunkFileEngine
@@ -31,11 +43,12 @@ class Killed(BaseException):
 class Halting(ChunkFileEngine):
     """An engine without transactions; `fails` is what its next write meets after its first half."""
 
-    def __init__(self, log: WriteLog) -> None:
+    log: WriteLog
+
+    def __init__(self) -> None:
         searcher = VectorSearch(3, effective_metric(DB))
         super().__init__(DB, IN_MEMORY, ChunkFileConfig(), lambda _: searcher)
         self.prepare()
-        self.log = log
         self.fails: BaseException | None = None
         self.logged: list[bool] = []
 
@@ -45,7 +58,7 @@ class Halting(ChunkFileEngine):
         embeddings: NDArray[np.float32],
         replace_documents: frozenset[str],
     ) -> None:
-        self.logged.append(self.log.pending() is not None)
+        self.logged.append(await self.log.pending() is not None)
         await super().add(chunks, embeddings, frozenset())
         self._fail()
         await super().add(chunks, embeddings, replace_documents)
@@ -79,20 +92,60 @@ async def write(index: EngineIndex, version: int) -> None:
     await index.add_chunks(chunks(version), replace_documents=["d"])
 
 
-async def opened(home: Path, engine: Halting | None = None) -> tuple[EngineIndex, Halting]:
+class Logs:
+    """The logs of a test, in files or in the table of a state."""
+
+    def __init__(self, home: Path, state: State | None) -> None:
+        self._folder, self._state = home / FOLDER, state
+
+    def of(self, vector_db: VectorDB) -> WriteLog:
+        """Return the log of a vector DB, as a new process does."""
+        if self._state is None:
+            return FileWriteLog(self._folder, vector_db)
+        return StateWriteLog(self._state, vector_db)
+
+    async def left(self) -> dict[str, bytes]:
+        """Return the entries by name."""
+        if self._state is None:
+            files = [path for path in self._folder.iterdir() if path.suffix != ".lock"]
+            return {path.name.removesuffix(".note"): path.read_bytes() for path in files}
+        rows = await self._state.area("writes").read(select(WRITES))
+        return {row.name: row.entry for row in rows}
+
+    async def put(self, entry: bytes) -> None:
+        """Leave an entry, as another version of Corral might."""
+        if self._state is None:
+            (self._folder / f"{stored_name(DB)}.note").write_bytes(entry)
+            return
+        row = {"name": stored_name(DB), "writer": "", "beat": 0, "entry": entry}
+        await self._state.area("writes").write(lambda table: upsert(table, WRITES, [row], "entry"))
+
+
+@pytest.fixture(params=["files", "sqlite", "postgresql"])
+async def logs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Logs]:
+    """Yield empty logs, in each place."""
+    if request.param == "files":
+        yield Logs(tmp_path, None)
+        return
+    is_sqlite = request.param == "sqlite"
+    state = State(tmp_path, "sqlite" if is_sqlite else request.getfixturevalue("postgresql_url"))
+    try:
+        yield Logs(tmp_path, state)
+    finally:
+        await state.close()
+
+
+async def opened(logs: Logs, engine: Halting | None = None) -> tuple[EngineIndex, Halting]:
     """Return an index whose writes are logged, and its engine."""
-    engine = engine or Halting(WriteLog(home / FOLDER, DB))
-    return EngineIndex(await WriteAheadEngine.open(engine, home)), engine
+    engine = engine or Halting()
+    logged = await WriteAheadEngine.open(engine, logs.of)
+    engine.log = logged.log
+    return EngineIndex(logged), engine
 
 
 async def ids(index: EngineIndex) -> list[str]:
     """Return the ids of the chunks that are there."""
     return list(await index.chunk_ids(limit=100))
-
-
-def notes(home: Path) -> list[str]:
-    """Return the names of the log's entries."""
-    return sorted(path.name for path in (home / FOLDER).iterdir() if path.suffix != ".lock")
 
 
 def test_a_note_holds_all_of_a_write() -> None:
@@ -111,84 +164,82 @@ def test_a_note_holds_all_of_a_write() -> None:
     assert Intent.from_bytes(gone.to_bytes()).deleted == ["a\nb", "c"]
 
 
-async def test_a_note_is_there_while_a_write_is_at_work_and_not_after(tmp_path: Path) -> None:
+async def test_a_note_is_there_while_a_write_is_at_work_and_not_after(logs: Logs) -> None:
     """The note is on the disk before the engine is told, and gone when it has done all.
 
     If this fails: a kill in between leaves half a write that nobody finishes.
     """
-    index, engine = await opened(tmp_path)
+    index, engine = await opened(logs)
     await write(index, 1)
     assert engine.logged == [True]
-    assert notes(tmp_path) == []
+    assert await logs.left() == {}
 
 
 @pytest.mark.parametrize("action", ["add", "delete"])
-async def test_what_a_kill_cut_off_is_finished(tmp_path: Path, action: str) -> None:
+async def test_what_a_kill_cut_off_is_finished(logs: Logs, action: str) -> None:
     """Whoever opens the vector DB next, and whoever writes to it next, finishes what was left.
 
     If this fails: a document has chunks of two versions until somebody sends it again.
     """
-    index, engine = await opened(tmp_path)
+    index, engine = await opened(logs)
     await write(index, 1)
     for again in ("open", "write"):
         engine.fails = Killed()
         cut_off = write(index, 2) if action == "add" else index.delete_chunks(await ids(index))
         with pytest.raises(Killed):
             await cut_off
-        assert notes(tmp_path) != []
+        assert await logs.left()
         if again == "open":
-            await opened(tmp_path, engine)
+            await opened(logs, engine)
             assert await ids(index) == ([f"v2-{n}" for n in range(3)] if action == "add" else [])
         await write(index, 3)
         assert await ids(index) == [f"v3-{n}" for n in range(3)]
-        assert notes(tmp_path) == []
+        assert await logs.left() == {}
 
 
-async def test_an_open_outcome_keeps_its_note_and_a_refusal_does_not(tmp_path: Path) -> None:
+async def test_an_open_outcome_keeps_its_note_and_a_refusal_does_not(logs: Logs) -> None:
     """An engine that is away has its note kept; one that refuses has undone the write itself.
 
     If this fails: a write is lost that may have begun, or one that was refused comes back.
     """
-    index, engine = await opened(tmp_path)
+    index, engine = await opened(logs)
     engine.fails = Unavailable("away")
     with pytest.raises(Unavailable):
         await write(index, 1)
-    assert notes(tmp_path) != []
+    assert await logs.left()
     engine.fails = Unavailable("still away")
     with pytest.raises(Unavailable):
         await write(index, 2)  # it waits for the first, which is first again
     engine.fails = ProviderError("refused")
     await write(index, 3)  # what is left is refused and let go, and this one is carried out
     assert [i for i in await ids(index) if i.startswith("v3")] == [f"v3-{n}" for n in range(3)]
-    assert notes(tmp_path) == []
+    assert await logs.left() == {}
     engine.fails = InvalidRequest("no")
     with pytest.raises(InvalidRequest):
         await write(index, 4)
-    assert notes(tmp_path) == []
+    assert await logs.left() == {}
 
 
-async def test_a_note_that_cannot_be_read_is_put_aside(tmp_path: Path) -> None:
+async def test_a_note_that_cannot_be_read_is_put_aside(logs: Logs) -> None:
     """A broken note, and one of a newer version, hold up nobody and are not deleted.
 
     If this fails: a vector DB can no longer be opened, or what was noted is gone for good.
     """
-    await write((await opened(tmp_path))[0], 1)
-    path = WriteLog(tmp_path / FOLDER, DB)._path
+    await write((await opened(logs))[0], 1)
     for broken in (b"", b"{", b'{"version": 99}\n', b'{"version": 1, "chunks": 2}\n{}'):
-        path.write_bytes(broken)
-        await write((await opened(tmp_path))[0], 2)
-        assert notes(tmp_path) == [path.with_suffix(".unread").name]
-        assert path.with_suffix(".unread").read_bytes() == broken
+        await logs.put(broken)
+        await write((await opened(logs))[0], 2)
+        assert await logs.left() == {f"{stored_name(DB)}.unread": broken}
 
 
-async def test_a_dropped_vector_db_leaves_no_note(tmp_path: Path) -> None:
+async def test_a_dropped_vector_db_leaves_no_note(logs: Logs) -> None:
     """Deleting a vector DB deletes what was left to do in it.
 
     If this fails: a new vector DB of the same name gets chunks of the old one.
     """
-    index, engine = await opened(tmp_path)
+    index, engine = await opened(logs)
     engine.fails = Killed()
     with pytest.raises(Killed):
         await write(index, 1)
     await index.delete()
-    assert notes(tmp_path) == []
+    assert await logs.left() == {}

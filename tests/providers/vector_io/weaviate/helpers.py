@@ -9,6 +9,7 @@ from typing import Any
 from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.kit.write_ahead import FileWriteLog
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.provider import WeaviateProvider
 
@@ -27,7 +28,7 @@ def configured(server: StandIn, limits: Any = None, **config: Any) -> WeaviatePr
     config = {"timeout_seconds": 30, **config}
     url = f"http://127.0.0.1:{server.http_port}"
     settings = WeaviateConfig(url=url, grpc_port=server.grpc_port, **config)
-    return WeaviateProvider("w1", settings, scratch_home(), limits)
+    return WeaviateProvider("w1", settings, FileWriteLog.of_home(scratch_home()), limits)
 
 
 @asynccontextmanager

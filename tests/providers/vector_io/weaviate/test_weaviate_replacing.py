@@ -13,6 +13,7 @@ import pytest
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import ProviderTimeout
 from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.kit.write_ahead import FileWriteLog
 from corral.providers.vector_io.weaviate import engine
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 from corral.providers.vector_io.weaviate.provider import WeaviateProvider
@@ -37,7 +38,7 @@ class TestWeaviate(ReplaceFaults):
         prefix = f"T{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}_"
         settings = json.loads(os.environ[CONFIG]) | {"collection_prefix": prefix}
         config = WeaviateConfig.model_validate(settings)
-        provider = WeaviateProvider("farm", config, folder, self.limits)
+        provider = WeaviateProvider("farm", config, FileWriteLog.of_home(folder), self.limits)
         return await provider.open_index(vector_db, create=True)
 
     def late(self, index: EmbeddingIndex, what: Late) -> AbstractContextManager[object]:
