@@ -96,7 +96,7 @@ class Stack(ConfiguredProviders):
             limits, readers = config.server.limits, self.readers()
             ingester = Ingester(config.rag, metadata_cost, limits, self.embeddings, readers=readers)
             self.ingestion = Ingestion(
-                self, Workers(self, home, self.state, config.ingestion, ingester)
+                self, Workers(self, home, self.state, config.ingestion, ingester, here)
             )
             self.syncs = Syncs(config, home, self.for_principal)
             rebuilds = RebuildTable(self.state)

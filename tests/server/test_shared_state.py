@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from corral.providers.state.opening import SCHEMA
+from corral.providers.state.tables import HEAD
 
 from ..providers.conftest import url_of
 from ..providers.vector_io.pgvector.conftest import postgresql
@@ -106,4 +107,4 @@ def test_the_password_is_shown_nowhere(
     upgraded = invoke("--home", tmp_path / "c", "--config", file, "state", "upgrade")
     assert upgraded.exit_code == 0
     again = invoke("--home", tmp_path / "c", "--config", file, "state", "upgrade")
-    assert "has schema version 0001 already" in again.stdout
+    assert f"has schema version {HEAD} already" in again.stdout

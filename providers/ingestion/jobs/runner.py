@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import CorralError, Elsewhere, InvalidRequest, NotFound, ProviderError
+from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
 from corral.api.library import Library
 from corral.api.options import checked
 from corral.api.principal import Principal, Role
@@ -34,8 +34,6 @@ from corral.providers.state.state import State
 
 REPORT_EVERY_SECONDS = 0.3
 FLOAT_BYTES = 4
-ELSEWHERE_SECONDS = 1.0
-"""Pause of a job for another machine's vector DB, so that a worker there can claim it."""
 STORE_SECONDS = 10.0
 """Maximum time that a stopping worker waits for a document that is being stored."""
 LOOK_EVERY_SECONDS = 0.25
@@ -201,9 +199,7 @@ class JobRunner:
 
     async def _failed(self, job: Job, error: CorralError) -> None:
         """Record a failure: provider errors are retried, other errors are final."""
-        if isinstance(error, Elsewhere):
-            await self._give_back(job, str(error), time.time() + ELSEWHERE_SECONDS)
-        elif isinstance(error, InvalidRequest):
+        if isinstance(error, InvalidRequest):
             unsupported = (error.field or "").endswith("mime_type")
             await self._end(job, "unsupported_file" if unsupported else "invalid_file", str(error))
         elif not isinstance(error, ProviderError) or job.attempts >= MAX_ATTEMPTS:
@@ -234,6 +230,7 @@ class Workers:
         state: The tables.
         settings: Number of workers.
         ingester: Reads, splits, embeds and stores documents.
+        host: As in `JobQueue`.
 
     Attributes:
         following: Held while the acl of a stored document is read and recorded in its jobs.
@@ -246,9 +243,10 @@ class Workers:
         state: State,
         settings: IngestionSettings,
         ingester: Ingester,
+        host: str,
     ) -> None:
         self.ingester = ingester
-        self.queue = JobQueue(state)
+        self.queue = JobQueue(state, host=host)
         self.following = asyncio.Lock()
         self._library = library
         self._settings = settings
