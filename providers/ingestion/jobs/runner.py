@@ -29,6 +29,7 @@ from corral.providers.ingestion.ingest import Ingester, Splitting
 from corral.providers.ingestion.jobs.jobs import ErrorCode, Job, Progress, Step
 from corral.providers.ingestion.jobs.queue import MAX_ATTEMPTS, JobQueue, NoLongerOurs
 from corral.providers.ingestion.parts import Text
+from corral.providers.state.claims import Claims
 from corral.providers.state.leases import Leases
 from corral.providers.state.state import State
 
@@ -251,7 +252,7 @@ class Workers:
         self._library = library
         self._settings = settings
         self._owner = Owner(home / "workers")
-        self._leases = Leases(state)
+        self._leases, self._claims = Leases(state), Claims(state)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unrelabeled: list[tuple[Job, Mapping[str, Any]]] = []  # as `unnoted` in `_work`
         self._news = asyncio.Event()
@@ -338,7 +339,7 @@ class Workers:
                 await self._take_over()
                 if time.monotonic() - swept > SWEEP_EVERY_SECONDS:
                     swept = time.monotonic()
-                    await self.sweep()
+                    await self._claims.run("sweep jobs", self.sweep, every=SWEEP_EVERY_SECONDS)
             except CorralError as error:
                 log.warning("Cannot use the table of jobs: %s", error)
             await asyncio.sleep(TAKE_OVER_EVERY_SECONDS)
