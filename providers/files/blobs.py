@@ -1,7 +1,8 @@
-"""The bytes of files, named by their SHA-256: equal content is stored once.
+"""The bytes of files. A blob is the content of one upload, named by its SHA-256 and a random id.
 
-Bytes arrive under a temporary name, and get their own only when all are stored: a blob that has its
-name is whole, whatever was killed. Every reading compares them with the name.
+Bytes arrive under a temporary name, and become a blob when all are stored: a blob is whole,
+whatever was killed. No two uploads make the same name, so a late deletion never hits another
+upload's blob.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import (
@@ -21,6 +21,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from corral.api.errors import InvalidRequest, ProviderError, TooLarge
 from corral.providers.base.disk import sync_folder
@@ -30,7 +31,10 @@ PIECE_BYTES = MIB
 """Size of the pieces that are written and read at once."""
 
 STALE_SECONDS = 3600
-"""Age of the last write after which an upload is taken for dead."""
+"""Age of the last write after which an upload, or a blob without a file, is taken for dead."""
+SHA256_LENGTH = 64
+ID_LENGTH = 12
+"""Length of the random end of a blob's name."""
 
 UPLOADS = "uploads"
 """The folder of what is still arriving."""
@@ -38,9 +42,9 @@ UPLOADS = "uploads"
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Bytes that are stored under a temporary name."""
+    """Bytes that are stored as a blob."""
 
-    name: str
+    blob: str
     bytes: int
     sha256: str
 
@@ -77,16 +81,14 @@ class Incoming:
         if not self._bytes:
             raise InvalidRequest("The file is empty.", field="file")
 
-    def stored_as(self, name: str) -> Upload:
+    def upload(self, name: str) -> Upload:
         """Return the upload, once all bytes are stored under a temporary name."""
-        return Upload(name, self._bytes, self._digest.hexdigest())
+        sha256 = self._digest.hexdigest()
+        return Upload(f"{sha256}-{name}", self._bytes, sha256)
 
 
 class Blobs(ABC):
     """Where blobs are: a folder or a bucket. An object that is away raises `Unavailable`."""
-
-    async def prepare(self) -> None:
-        """Get ready for the blocking calls: `keep` and `drop`."""
 
     @abstractmethod
     async def check(self) -> None:
@@ -94,7 +96,7 @@ class Blobs(ABC):
 
     @abstractmethod
     async def receive(self, content: AsyncIterator[bytes]) -> Upload:
-        """Store bytes under a temporary name as they arrive; if that fails, nothing is left.
+        """Store bytes durably as a new blob, as they arrive; if that fails, nothing is left.
 
         Raises:
             TooLarge, InvalidRequest: As `Incoming`.
@@ -102,36 +104,24 @@ class Blobs(ABC):
         """
 
     @abstractmethod
-    def keep(self, upload: Upload) -> None:
-        """Give an upload its own name, durably when this returns. Blocks.
+    async def delete(self, blob: str) -> None:
+        """Delete a blob, if it exists.
 
         Raises:
-            ProviderError: It cannot be stored.
+            ProviderError: It cannot be deleted now.
         """
 
     @abstractmethod
-    async def discard(self, upload: Upload) -> None:
-        """Delete what is left under an upload's temporary name. Never fails: the sweep follows."""
+    async def names(self, before: float) -> set[str]:
+        """Return the names of the blobs that were stored before a time, in Unix seconds."""
 
     @abstractmethod
-    def drop(self, sha256: str) -> None:
-        """Delete a blob, if it exists. Blocks."""
+    async def drop_stale_uploads(self, before: float) -> None:
+        """Delete what dead processes have left of their uploads before a time, in Unix seconds."""
 
     @abstractmethod
-    async def names(self) -> set[str]:
-        """Return the SHA-256 of every blob."""
-
-    @abstractmethod
-    async def drop_stale_uploads(self, now: float) -> None:
-        """Delete what dead processes have left of their uploads.
-
-        Args:
-            now: Unix seconds.
-        """
-
-    @abstractmethod
-    async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
-        """Open a blob, and return its bytes, compared with its name by `verified`.
+    async def read(self, blob: str) -> AsyncGenerator[bytes, None]:
+        """Open a blob, and return its bytes, compared with its SHA-256 by `verified`.
 
         Raises:
             FileNotFoundError: There is no such blob.
@@ -139,7 +129,7 @@ class Blobs(ABC):
         """
 
     @abstractmethod
-    def local(self, sha256: str) -> AbstractAsyncContextManager[Path]:
+    def local(self, blob: str) -> AbstractAsyncContextManager[Path]:
         """Return a context whose value is a file of this machine with a blob's bytes, verified.
 
         Raises:
@@ -148,7 +138,7 @@ class Blobs(ABC):
 
 
 class BlobFolder(Blobs):
-    """A folder of blobs: `<aa>/<sha256>`, and `uploads/` for what is still arriving.
+    """A folder of blobs: `<aa>/<name>`, and `uploads/` for what is still arriving.
 
     Args:
         folder: Created with the first blob.
@@ -164,86 +154,75 @@ class BlobFolder(Blobs):
 
     async def receive(self, content: AsyncIterator[bytes]) -> Upload:
         """Write bytes to a temporary name as they arrive; see the contract."""
+        name = uuid4().hex[:ID_LENGTH]
+        path = self._folder / UPLOADS / name
         with _disk_errors():
-            path = await asyncio.to_thread(self._new)
-        try:
-            with _disk_errors():
-                return await self._write(path, Incoming(content, self._max_bytes))
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+            try:
+                return await self._write(name, path, Incoming(content, self._max_bytes))
+            finally:
+                path.unlink(missing_ok=True)
 
-    def keep(self, upload: Upload) -> None:
-        """Rename an upload; see the contract."""
-        path = self._path(upload.sha256)
-        with _disk_errors():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._upload(upload.name).replace(path)
-            sync_folder(path.parent)
-
-    async def discard(self, upload: Upload) -> None:
-        """Delete an upload that has not become a blob."""
-        with suppress(OSError):
-            self._upload(upload.name).unlink(missing_ok=True)
-
-    def drop(self, sha256: str) -> None:
+    async def delete(self, blob: str) -> None:
         """Delete a blob, if it exists."""
-        self._path(sha256).unlink(missing_ok=True)
+        with _disk_errors("deleted"):
+            await asyncio.to_thread(self._path(blob).unlink, missing_ok=True)
 
-    async def names(self) -> set[str]:
-        """Return the SHA-256 of every blob."""
-        pattern = "[0-9a-f][0-9a-f]/*"
-        return await asyncio.to_thread(lambda: {path.name for path in self._folder.glob(pattern)})
+    async def names(self, before: float) -> set[str]:
+        """Return the names of the blobs that were stored before a time."""
+        paths = await asyncio.to_thread(self._older, "[0-9a-f][0-9a-f]", before)
+        return {path.name for path in paths}
 
-    async def drop_stale_uploads(self, now: float) -> None:
+    async def drop_stale_uploads(self, before: float) -> None:
         """Delete what dead processes have left of their uploads."""
-        await asyncio.to_thread(self._drop_older, now - STALE_SECONDS)
+        for path in await asyncio.to_thread(self._older, UPLOADS, before):
+            path.unlink(missing_ok=True)
 
-    async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
+    async def read(self, blob: str) -> AsyncGenerator[bytes, None]:
         """Open a blob; see the contract."""
         with _disk_errors("read"):
-            file = await asyncio.to_thread(self._path(sha256).open, "rb")
+            file = await asyncio.to_thread(self._path(blob).open, "rb")
 
         async def pieces() -> AsyncGenerator[bytes, None]:
             with file, _disk_errors("read"):
                 while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
                     yield piece
 
-        return verified(pieces(), sha256)
+        return verified(pieces(), blob[:SHA256_LENGTH])
 
     @asynccontextmanager
-    async def local(self, sha256: str) -> AsyncIterator[Path]:
+    async def local(self, blob: str) -> AsyncIterator[Path]:
         """Yield the path of a blob; see the contract."""
-        async for _ in await self.read(sha256):
+        async for _ in await self.read(blob):
             pass
-        yield self._path(sha256)
+        yield self._path(blob)
 
-    def _path(self, sha256: str) -> Path:
-        return self._folder / sha256[:2] / sha256
+    def _path(self, blob: str) -> Path:
+        return self._folder / blob[:2] / blob
 
-    def _upload(self, name: str) -> Path:
-        return self._folder / UPLOADS / name
-
-    def _new(self) -> Path:
-        folder = self._folder / UPLOADS
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder)
-        os.close(handle)
-        return Path(name)
-
-    async def _write(self, path: Path, incoming: Incoming) -> Upload:
-        with path.open("wb") as file:
+    async def _write(self, name: str, path: Path, incoming: Incoming) -> Upload:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
             async for data in incoming:
                 await asyncio.to_thread(file.write, data)
             file.flush()
             await asyncio.to_thread(os.fsync, file.fileno())
-        return incoming.stored_as(path.name)
+        upload = incoming.upload(name)
+        await asyncio.to_thread(self._keep, path, self._path(upload.blob))
+        return upload
 
-    def _drop_older(self, oldest: float) -> None:
-        for path in (self._folder / UPLOADS).glob("*"):
-            with suppress(FileNotFoundError):  # its upload has ended in the meantime
-                if path.stat().st_mtime < oldest:
-                    path.unlink()
+    def _keep(self, path: Path, blob: Path) -> None:
+        blob.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(blob)
+        sync_folder(blob.parent)
+
+    def _older(self, folder: str, before: float) -> list[Path]:
+        """Return the files of a folder that were written before a time."""
+        older = []
+        for path in self._folder.glob(f"{folder}/*"):
+            with suppress(FileNotFoundError):  # deleted, or its upload has ended
+                if path.stat().st_mtime < before:
+                    older.append(path)
+        return older
 
 
 async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -6,7 +6,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -20,9 +20,10 @@ from corral.api.errors import (
 )
 from corral.providers.base.file_config import FileSettings
 from corral.providers.files.blobs import (
+    ID_LENGTH,
     MIB,
     PIECE_BYTES,
-    STALE_SECONDS,
+    SHA256_LENGTH,
     UPLOADS,
     Blobs,
     Incoming,
@@ -43,7 +44,7 @@ FIRST_PAUSE_SECONDS = 0.2
 
 
 class Bucket(Blobs):
-    """Blobs in object storage: `<prefix>/<installation>/<aa>/<sha256>`, and `uploads/` beside them.
+    """Blobs in object storage: `<prefix>/<installation>/<aa>/<name>`, and `uploads/` beside them.
 
     Every installation has a folder of its own, so several can share a bucket and a prefix.
 
@@ -63,124 +64,101 @@ class Bucket(Blobs):
         self._root = ""
         self._store = _open_store(settings)
 
-    async def prepare(self) -> None:
-        """Read the id of the installation, once."""
-        if not self._root:
-            self._root = await self._installation()
-
     async def check(self) -> None:
         """Ask the service for a blob that does not exist."""
         import obstore  # noqa: PLC0415 - an extra
 
-        await self.prepare()
+        path = await self._path("0" * 64)
         with _translated(), suppress(FileNotFoundError):
-            await obstore.head_async(self._store, self._path("0" * 64))
+            await obstore.head_async(self._store, path)
 
     async def receive(self, content: AsyncIterator[bytes]) -> Upload:
         """Send bytes as they arrive, in parts; see the contract."""
         import obstore  # noqa: PLC0415 - an extra
 
-        await self.prepare()
-        name, incoming = uuid4().hex, Incoming(content, self._max_bytes)
+        name, incoming = uuid4().hex[:ID_LENGTH], Incoming(content, self._max_bytes)
+        path = f"{await self._folder()}/{UPLOADS}/{name}"
         with _translated(writing=True):
             # If the context ends with an error, the parts that were sent are deleted.
             async with obstore.open_writer_async(
                 self._store,
-                self._upload(name),
+                path,
                 buffer_size=PART_BYTES,
                 max_concurrency=PART_CONCURRENCY,
             ) as writer:
                 async for data in incoming:
                     await writer.write(data)
-            upload = incoming.stored_as(name)
-            await obstore.copy_async(self._store, self._upload(name), self._path(upload.sha256))
+            upload = incoming.upload(name)
+            try:
+                await obstore.copy_async(self._store, path, await self._path(upload.blob))
+            finally:
+                with suppress(CorralError):  # the sweep follows
+                    await self._delete(path)
         return upload
 
-    def keep(self, upload: Upload) -> None:
-        """Make sure that the blob exists; see the contract.
-
-        `receive` has copied it, while nothing was locked. If the last file with the same content
-        was deleted since, it is copied again.
-        """
-        import obstore  # noqa: PLC0415 - an extra
-
-        path = self._path(upload.sha256)
-        with _translated(writing=True):
-            try:
-                obstore.head(self._store, path)
-            except FileNotFoundError:
-                obstore.copy(self._store, self._upload(upload.name), path)
-
-    async def discard(self, upload: Upload) -> None:
-        """Delete an upload."""
-        import obstore  # noqa: PLC0415 - an extra
-
-        with suppress(CorralError), _translated(), suppress(FileNotFoundError):
-            await obstore.delete_async(self._store, self._upload(upload.name))
-
-    def drop(self, sha256: str) -> None:
+    async def delete(self, blob: str) -> None:
         """Delete a blob, if it exists."""
-        import obstore  # noqa: PLC0415 - an extra
+        await self._delete(await self._path(blob))
 
-        with _translated(), suppress(FileNotFoundError):
-            obstore.delete(self._store, self._path(sha256))
+    async def names(self, before: float) -> set[str]:
+        """Return the names of the blobs that were stored before a time."""
+        paths = [path.split("/")[-2:] for path in await self._older("", before)]
+        return {name for folder, name in paths if folder != UPLOADS}
 
-    async def names(self) -> set[str]:
-        """Return the SHA-256 of every blob."""
-        uploads = self._upload("")
-        return {name async for path, name, _ in self._objects("") if not path.startswith(uploads)}
-
-    async def drop_stale_uploads(self, now: float) -> None:
+    async def drop_stale_uploads(self, before: float) -> None:
         """Delete what dead processes have left of their uploads."""
-        import obstore  # noqa: PLC0415 - an extra
-
-        oldest = datetime.fromtimestamp(now - STALE_SECONDS, UTC)
-        stale = [p async for p, _, written in self._objects(UPLOADS) if written < oldest]
+        stale = await self._older(f"/{UPLOADS}", before)
         if stale:
-            with _translated(), suppress(FileNotFoundError):
-                await obstore.delete_async(self._store, stale)
+            await self._delete(stale)
 
-    async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
+    async def read(self, blob: str) -> AsyncGenerator[bytes, None]:
         """Open a blob; see the contract."""
         import obstore  # noqa: PLC0415 - an extra
 
-        await self.prepare()
+        path = await self._path(blob)
         with _translated():
-            answer = await obstore.get_async(self._store, self._path(sha256))
+            answer = await obstore.get_async(self._store, path)
 
         async def pieces() -> AsyncGenerator[bytes, None]:
             with _translated():
                 async for piece in answer.stream(min_chunk_size=PIECE_BYTES):
                     yield bytes(piece)
 
-        return verified(pieces(), sha256)
+        return verified(pieces(), blob[:SHA256_LENGTH])
 
     @asynccontextmanager
-    async def local(self, sha256: str) -> AsyncIterator[Path]:
+    async def local(self, blob: str) -> AsyncIterator[Path]:
         """Yield the path of a copy that is deleted at the end; see the contract."""
-        content = await self.read(sha256)
+        content = await self.read(blob)
         with tempfile.NamedTemporaryFile(prefix="corral-") as copy:
             async for piece in content:
                 await asyncio.to_thread(copy.write, piece)
             copy.flush()
             yield Path(copy.name)
 
-    async def _objects(self, folder: str) -> AsyncIterator[tuple[str, str, datetime]]:
-        """Yield path, name and time of the objects of a folder."""
+    async def _delete(self, paths: str | list[str]) -> None:
         import obstore  # noqa: PLC0415 - an extra
 
-        await self.prepare()
-        prefix = f"{self._root}/{folder}" if folder else self._root
+        with _translated(), suppress(FileNotFoundError):
+            await obstore.delete_async(self._store, paths)
+
+    async def _older(self, folder: str, before: float) -> list[str]:
+        """Return the paths of the objects in a folder that were stored before a time."""
+        import obstore  # noqa: PLC0415 - an extra
+
+        prefix, older = f"{await self._folder()}{folder}", []
         with _translated():
             async for some in obstore.list(self._store, prefix):
-                for one in some:
-                    yield one["path"], one["path"].rpartition("/")[2], one["last_modified"]
+                older += [one["path"] for one in some if one["last_modified"].timestamp() < before]
+        return older
 
-    def _path(self, sha256: str) -> str:
-        return f"{self._root}/{sha256[:2]}/{sha256}"
+    async def _folder(self) -> str:
+        """Return the folder of the installation."""
+        self._root = self._root or await self._installation()
+        return self._root
 
-    def _upload(self, name: str) -> str:
-        return f"{self._root}/{UPLOADS}/{name}"
+    async def _path(self, blob: str) -> str:
+        return f"{await self._folder()}/{blob[:2]}/{blob}"
 
 
 def _open_store(settings: FileSettings) -> ObjectStore:

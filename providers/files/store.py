@@ -1,29 +1,40 @@
-"""Uploaded files: a table of names over content-addressed blobs."""
+"""Uploaded files: a table of names over blobs.
+
+Files of equal content have the newest blob of that content. No transaction waits for the storage of
+the blobs: an upload is a blob before a file names it, and a blob is deleted after the transaction
+that takes its last file away. A process that is killed in between leaves a blob without a file. The
+sweep deletes it after `STALE_SECONDS`, and an upload that old can no longer become a file.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select, true
+from sqlalchemy import ColumnElement, Connection, delete, insert, or_, select, true, update
 
-from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
+from corral.api.errors import InvalidRequest, NotFound, ProviderError, Unavailable
 from corral.api.principal import Principal
 from corral.api.wire import strip_nul
 from corral.providers.base.cursor import Places
 from corral.providers.base.file_config import FileSettings
-from corral.providers.files.blobs import MIB, BlobFolder, Blobs, Upload
+from corral.providers.files.blobs import MIB, STALE_SECONDS, BlobFolder, Blobs
 from corral.providers.files.bucket import Bucket
 from corral.providers.state.state import Area, State
 from corral.providers.state.tables import FILES
 
 MAX_FILENAME_LENGTH = 255
 MAX_PAGE = 10_000
+MAX_ADDING_SECONDS = STALE_SECONDS / 2
+"""Maximum time from the last bytes of an upload to its file; clocks may differ by as much."""
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,7 @@ class StoredFile:
         tenant: Whose it is; "" is the default tenant.
         owner: The user who uploaded it.
         charset: Of its text, as its sender named it; "" if not.
+        blob: Name of the blob with its content.
     """
 
     file_id: str
@@ -53,6 +65,7 @@ class StoredFile:
     tenant: str
     owner: str = ""
     charset: str = ""
+    blob: str = ""
 
 
 _FILES = FILES.c
@@ -146,17 +159,22 @@ class FileStore:
             ProviderError: It cannot be written.
         """
         name = _checked(filename)
-        upload = await self._blobs.receive(content)
+        arrived = self._clock()
+
+        async def timed() -> AsyncIterator[bytes]:
+            nonlocal arrived
+            async for piece in content:
+                arrived = self._clock()
+                yield piece
+
+        upload = await self._blobs.receive(timed())
         now = int(self._clock())
         expires = None if expires_after_seconds is None else now + expires_after_seconds
         file_id = f"file-{uuid4().hex[:24]}"
         who = self._principal or Principal(tenant)
-        whose = (who.tenant, who.user, charset)
+        whose = (who.tenant, who.user, charset, upload.blob)
         file = StoredFile(file_id, name, upload.bytes, upload.sha256, purpose, now, expires, *whose)
-        try:
-            await self._table.write(lambda table: self._insert(table, file, upload))
-        finally:
-            await self._blobs.discard(upload)
+        await self._drop(await self._table.write(lambda table: self._insert(table, file, arrived)))
         return file
 
     async def get(self, file_id: str) -> StoredFile:
@@ -211,7 +229,9 @@ class FileStore:
         return found, len(rows) > limit
 
     async def delete(self, file_id: str) -> None:
-        """Delete a file, and its bytes where no other file has the same.
+        """Delete a file, and its bytes if no other file has the same.
+
+        If the storage of the bytes is away, the sweep deletes them later.
 
         Raises:
             NotFound: There is none of that id, or it has expired.
@@ -228,10 +248,11 @@ class FileStore:
             ProviderError: Its bytes are gone or cannot be read now; later, while they are
                 iterated, if they are damaged.
         """
-        try:
-            return await self._blobs.read(file.sha256)
-        except FileNotFoundError:
-            raise await self._lost(file) from None
+        while True:
+            try:
+                return await self._blobs.read(file.blob)
+            except FileNotFoundError:
+                file = await self._moved(file)
 
     @asynccontextmanager
     async def local(self, file: StoredFile) -> AsyncIterator[Path]:
@@ -241,10 +262,12 @@ class FileStore:
             NotFound, ProviderError: As `read`; also if the bytes are damaged.
         """
         async with AsyncExitStack() as opened:
-            try:
-                path = await opened.enter_async_context(self._blobs.local(file.sha256))
-            except FileNotFoundError:
-                raise await self._lost(file) from None
+            path = None
+            while path is None:
+                try:
+                    path = await opened.enter_async_context(self._blobs.local(file.blob))
+                except FileNotFoundError:
+                    file = await self._moved(file)
             yield path
 
     async def check(self) -> None:
@@ -257,8 +280,14 @@ class FileStore:
         query = select(*_COLUMNS).where(_FILES.expires_at <= int(self._clock()))
         rows = await self._table.read(query)
         count = await self._delete([StoredFile(*row) for row in rows])
-        await self._blobs.drop_stale_uploads(self._clock())
-        await self._drop_unnamed(await self._unnamed())
+        before = self._clock() - STALE_SECONDS
+        await self._blobs.drop_stale_uploads(before)
+        stale = await self._blobs.names(before)
+        if stale:
+            stale -= {row.blob for row in await self._table.read(select(_FILES.blob))}
+        if stale:
+            # In a transaction: no upload of a frozen process is about to name one of them.
+            await self._drop(await self._table.write(lambda table: _unnamed(table, stale)))
         return count
 
     # --- inside ------------------------------------------------------------------------------
@@ -276,49 +305,49 @@ class FileStore:
         of_tenant = true() if tenant is None else _FILES.tenant == tenant
         return of_tenant if owner is None else of_tenant & (_FILES.owner == owner)
 
-    def _insert(self, table: Connection, file: StoredFile, upload: Upload) -> None:
-        """Name the blob within the transaction: who deletes blobs holds the same lock."""
-        self._blobs.keep(upload)
+    def _insert(self, table: Connection, file: StoredFile, arrived: float) -> list[str]:
+        """Insert a file; return the blobs of equal content, which nothing names any more."""
+        if self._clock() > arrived + MAX_ADDING_SECONDS:
+            raise Unavailable("The upload took too long to be stored.", hint="Send it again.")
+        same = _FILES.sha256 == file.sha256
+        replaced = list(table.scalars(select(_FILES.blob).where(same).distinct()))
+        table.execute(update(FILES).where(same).values(blob=file.blob))
         table.execute(insert(FILES), asdict(file))
+        return replaced
 
     async def _delete(self, files: Collection[StoredFile]) -> int:
-        """Delete files that are there, then their blobs; return how many files were deleted.
-
-        In two transactions: a process that is killed between them leaves a blob that no file names,
-        for `expire` to find, and never a file without its bytes.
-        """
-
+        """Delete files that are there, then their blobs; return how many files were deleted."""
+        if not files:
+            return 0
         removed = delete(FILES).where(_FILES.file_id.in_([file.file_id for file in files]))
-        await self._blobs.prepare()
-        count = 0
-        if files:
-            count = await self._table.write(lambda table: table.execute(removed).rowcount)
-        await self._drop_unnamed({file.sha256 for file in files})
+
+        def remove(table: Connection) -> tuple[int, list[str]]:
+            blobs = list(table.scalars(removed.returning(_FILES.blob)))
+            return len(blobs), _unnamed(table, set(blobs))
+
+        count, blobs = await self._table.write(remove)
+        await self._drop(blobs)
         return count
 
-    async def _unnamed(self) -> set[str]:
-        """Return the blobs that no file named when this looked."""
-        blobs = await self._blobs.names()
-        if not blobs:
-            return blobs
-        return blobs - {row.sha256 for row in await self._table.read(select(_FILES.sha256))}
-
-    async def _drop_unnamed(self, blobs: Collection[str]) -> None:
-        """Delete those of some blobs that no file names."""
-
-        def drop(table: Connection) -> None:
+    async def _drop(self, blobs: Iterable[str]) -> None:
+        """Delete blobs that no file names; leave them to the sweep if that fails."""
+        try:
             for blob in blobs:
-                query = select(_FILES.number).where(_FILES.sha256 == blob).limit(1)
-                if table.execute(query).first() is None:
-                    self._blobs.drop(blob)
+                await self._blobs.delete(blob)
+        except ProviderError as error:
+            _LOG.warning("The sweep will delete blobs without a file: %s", error)
 
-        if blobs:
-            await self._table.write(drop)
+    async def _moved(self, file: StoredFile) -> StoredFile:
+        """Return a file that has another blob by now.
 
-    async def _lost(self, file: StoredFile) -> CorralError:
-        """Return the error for a file without bytes, unless it was deleted."""
-        await self.get(file.file_id)
-        return ProviderError(
+        Raises:
+            NotFound: It was deleted.
+            ProviderError: Its blob is gone.
+        """
+        now = await self.get(file.file_id)
+        if now.blob != file.blob:
+            return now
+        raise ProviderError(
             f"The content of {file.file_id} is gone from the storage of files.",
             hint="Restore the blobs from a backup, or upload the file again.",
         )
@@ -340,6 +369,15 @@ class FileStore:
 
     def _is_over(self, file: StoredFile) -> bool:
         return file.expires_at is not None and file.expires_at <= self._clock()
+
+
+def _unnamed(table: Connection, blobs: Collection[str]) -> list[str]:
+    """Return the blobs that no file names, within a transaction."""
+    return [
+        blob
+        for blob in blobs
+        if table.execute(select(_FILES.number).where(_FILES.blob == blob).limit(1)).first() is None
+    ]
 
 
 def _checked(filename: str) -> str:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import TypeAlias
 
 from corral.api.chunks import Chunk
 from corral.api.documents import READ_CHUNKS
-from corral.api.errors import CorralError, Elsewhere, NotFound
+from corral.api.errors import CorralError, NotFound
 from corral.api.principal import Principal, Role
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.sync_config import SyncEntry
 from corral.providers.stack.stack import Stack
 from corral.providers.stack.vector_store_table import Place, VectorStore
+from corral.providers.state.leases import LEASE_SECONDS
 
 MOST_SECONDS = 60.0
 """Maximum sleep of the sweep."""
@@ -29,6 +33,9 @@ MAKING_SECONDS = 86_400.0
 """Maximum time to fill a vector DB: a copy or an import registers it only afterwards."""
 
 _LOG = logging.getLogger(__name__)
+
+Step: TypeAlias = Callable[[str, list[CorralError]], Awaitable[None]]
+"""Deletes one kind of data of a host, and appends its failures."""
 
 
 class BackgroundWork(ABC):
@@ -80,33 +87,61 @@ class Warmup(BackgroundWork):
 class SyncSchedule(BackgroundWork):
     """Runs the syncs of run.yaml that have `every_minutes`, each first at the start.
 
+    If machines share the state, one of them runs each sync when it is due, also after a restart.
+
     Args:
         stack: The unrestricted stack, not a principal's view.
     """
 
     def __init__(self, stack: Stack) -> None:
-        self._syncs = stack.syncs
+        self._stack, self._syncs = stack, stack.syncs
 
     async def _run(self) -> None:
         timed = [each for each in self._syncs.entries if each.every_minutes is not None]
         await asyncio.gather(*map(self._repeat, timed))
 
     async def _repeat(self, entry: SyncEntry) -> None:
+        pause = 60.0 * (entry.every_minutes or 1)
+        every = pause if self._stack.host else 0.0
+        task = f"sync {json.dumps([entry.tenant, entry.vector_db_id, entry.name])}"
         while True:
+            done = False
             try:
-                state = self._syncs.start(entry)
-                await self._syncs.wait(entry)
-                if state.status == "failed":
-                    _LOG.warning("A scheduled sync failed; it is repeated as scheduled.")
+                if await self._is_here(entry):
+                    done = await self._stack.claims.run(
+                        task, partial(self._sync, entry), every=every
+                    )
             except CorralError as error:
-                _LOG.warning("A scheduled sync did not start: %s", type(error).__name__)
-            await asyncio.sleep(60 * (entry.every_minutes or 1))
+                _LOG.warning("A scheduled sync cannot be claimed: %s", type(error).__name__)
+            await asyncio.sleep(pause if done else min(pause, LEASE_SECONDS))
+
+    async def _is_here(self, entry: SyncEntry) -> bool:
+        """Return False if another machine has the data of the vector DB."""
+        view = self._stack.for_principal(Principal.stored(entry.tenant, role=Role.ADMIN))
+        with suppress(NotFound):  # the run says so
+            return (await view.vector_db(entry.vector_db_id)).host in ("", self._stack.host)
+        return True
+
+    async def _sync(self, entry: SyncEntry) -> None:
+        try:
+            state = self._syncs.start(entry)
+        except CorralError as error:
+            _LOG.warning("A scheduled sync did not start: %s", type(error).__name__)
+            return
+        try:
+            await self._syncs.wait(entry)
+        except asyncio.CancelledError:
+            self._syncs.stop(entry)
+            raise
+        if state.status == "failed":
+            _LOG.warning("A scheduled sync failed; it is repeated as scheduled.")
 
 
 class Sweep(BackgroundWork):
     """Deletes expired vector stores, chunks, files and conversations of all tenants.
 
-    The first sweep runs when data has expired. Several processes may sweep one data folder.
+    The first sweep runs when data has expired. Of several processes, one sweeps at a time; inline
+    vector DBs are swept by the machine that has their data.
 
     Args:
         stack: The unrestricted stack, not a principal's view.
@@ -116,16 +151,23 @@ class Sweep(BackgroundWork):
         self._stack = stack
         self._table = stack.stores
 
-    async def once(self) -> None:
-        """Delete all data that has expired.
+    async def once(self, host: str = "") -> None:
+        """Delete all data of a machine that has expired.
+
+        Args:
+            host: Id of this machine for its inline vector DBs; "" for all data that every machine
+                can delete.
 
         Raises:
             CorralError: Some data could not be deleted; the rest was.
         """
         failures: list[CorralError] = []
-        for step in (self._stores, self._chunks, self._files, self._conversations):
+        steps: list[Step] = [self._stores, self._chunks]
+        if not host:
+            steps += [self._files, self._conversations]
+        for step in steps:
             try:
-                await step(failures)
+                await step(host, failures)
             except CorralError as error:
                 failures.append(error)
         if failures:
@@ -137,7 +179,9 @@ class Sweep(BackgroundWork):
         while True:
             try:
                 await self._wait()
-                await self.once()
+                for host in {"", self._stack.host}:
+                    task = f"sweep {host}".strip()
+                    await self._stack.claims.run(task, partial(self.once, host))
             except CorralError as error:
                 _LOG.warning(
                     "Deleting expired data failed and will be retried: %s", type(error).__name__
@@ -153,33 +197,40 @@ class Sweep(BackgroundWork):
             async with asyncio.timeout(min(max(left, LEAST_SECONDS), MOST_SECONDS)):
                 await self._table.changed.wait()
 
-    async def _stores(self, failures: list[CorralError]) -> None:
-        await self._table.flush()
+    async def _registered(self, host: str) -> list[VectorDB]:
+        """Return the vector DBs that a sweep for a host deletes from."""
         registered = await self._stack.vector_dbs_of_all()
-        for vector_db in _of(await self._table.mark_expired(), registered):
+        return [each for each in registered if not self._stack.host or each.host == host]
+
+    async def _stores(self, host: str, failures: list[CorralError]) -> None:
+        await self._table.flush()
+        expired = await self._table.mark_expired()
+        for vector_db in _of(expired, await self._registered(host)):
             try:
-                with suppress(NotFound, Elsewhere):  # another process was faster, or will do it
+                with suppress(NotFound):  # another process was faster
                     await self._view(vector_db).unregister(vector_db.identifier)
             except CorralError as error:
                 _LOG.warning("Cannot delete an expired vector store: %s", type(error).__name__)
                 failures.append(error)
-        await self._table.drop_strays(registered)
+        if not host:
+            await self._table.drop_strays(await self._stack.vector_dbs_of_all())
 
-    async def _conversations(self, _: list[CorralError]) -> None:
+    async def _conversations(self, _: str, failures: list[CorralError]) -> None:
         await self._stack.expire_conversations()
 
-    async def _chunks(self, failures: list[CorralError]) -> None:
+    async def _chunks(self, host: str, failures: list[CorralError]) -> None:
         now = int(self._table.clock())
-        of_today = {_place(each): each for each in await self._stack.vector_dbs_of_all()}
+        own = {_place(each): each for each in await self._registered(host)}
+        others = {*map(_place, await self._stack.vector_dbs_of_all())} - own.keys()
         for place, chunk_ids in (await self._table.due_chunks(now)).items():
             try:
-                if place in of_today:
-                    await self._delete_due(of_today[place], chunk_ids, now)
+                if place in own:
+                    await self._delete_due(own[place], chunk_ids, now)
+                elif host or place in others:
+                    continue  # another claim's sweep deletes them
                 elif place[-1] > now - MAKING_SECONDS:
                     await self._table.postpone(place, chunk_ids, now + int(MOST_SECONDS))
                 await self._table.looked_at(place, chunk_ids, now)
-            except Elsewhere:
-                continue  # the sweep of that machine deletes them
             except CorralError as error:
                 _LOG.warning("Cannot delete expired chunks: %s", type(error).__name__)
                 failures.append(error)
@@ -191,7 +242,7 @@ class Sweep(BackgroundWork):
             found = await index.get_chunks(chunk_ids[start : start + READ_CHUNKS])
             await index.delete_chunks([each.chunk_id for each in found if _is_over(each, now)])
 
-    async def _files(self, failures: list[CorralError]) -> None:
+    async def _files(self, _: str, failures: list[CorralError]) -> None:
         await self._stack.files.expire()
 
     def _view(self, vector_db: VectorDB) -> Stack:

@@ -47,6 +47,7 @@ from corral.providers.stack.syncing import Syncs
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
 from corral.providers.stack.write_logs import StateWriteLog
+from corral.providers.state.claims import Claims
 from corral.providers.state.state import State
 
 Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
@@ -69,6 +70,8 @@ class Stack(ConfiguredProviders):
 
     Attributes:
         principal: The caller that it serves.
+        host: Id of this machine; "" if no other machine shares the registrations.
+        claims: The claims of this process on background work.
 
     Raises:
         UnknownProvider, ConfigError: The configuration cannot work.
@@ -91,7 +94,8 @@ class Stack(ConfiguredProviders):
             self.state.open()
             self._vector_dbs = VectorDBTable(self.state)
             self._making = Making(self.state, home / "making")
-            here = host_id(home) if config.shares_state else ""
+            here = self.host = host_id(home) if config.shares_state else ""
+            self.claims = Claims(self.state)
             self.files = FileStore.open(home, self.state, config.files, clock=clock)
             self.stores = VectorStoreTable(self.state, clock)
             self._conversations = ConversationTable(self.state, clock)
@@ -99,7 +103,7 @@ class Stack(ConfiguredProviders):
             limits, readers = config.server.limits, self.readers()
             ingester = Ingester(config.rag, metadata_cost, limits, self.embeddings, readers=readers)
             self.ingestion = Ingestion(
-                self, Workers(self, home, self.state, config.ingestion, ingester)
+                self, Workers(self, home, self.state, config.ingestion, ingester, here)
             )
             self.syncs = Syncs(config, home, self.for_principal)
             rebuilds = RebuildTable(self.state)
@@ -108,7 +112,7 @@ class Stack(ConfiguredProviders):
             self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
         else:
             super().__init__(config, home, view_of=whole)
-            self.state = whole.state
+            self.state, self.claims, self.host = whole.state, whole.claims, whole.host
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
             self._open, self.rebuilds = whole._open, whole.rebuilds
             self.stores, self.embeddings = whole.stores, whole.embeddings

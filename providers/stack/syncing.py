@@ -7,7 +7,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -130,8 +129,12 @@ class Syncs:
     async def wait(self, entry: SyncEntry) -> None:
         """Return once the newest run of a sync in this process has ended."""
         if task := self._tasks.get(entry.name):
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({task})
+            await asyncio.wait({task})
+
+    def stop(self, entry: SyncEntry) -> None:
+        """Break off the newest run of a sync in this process, if it has not ended."""
+        if task := self._tasks.get(entry.name):
+            task.cancel()
 
     async def close(self) -> None:
         """Break off all runs; what is stored stays, and the next run continues."""

@@ -39,7 +39,8 @@ FROZEN_SECONDS = 3.0
 MIGRATIONS = Path(__file__).with_name("migrations")
 
 _LOCKED = {"LockNotAvailable", "IdleInTransactionSessionTimeout", "DeadlockDetected"}
-_GONE = {"AdminShutdown", "CrashShutdown", "CannotConnectNow", "TooManyConnections"}
+_GONE = {"OperationalError", "InterfaceError", "ReadOnlySqlTransaction"}
+"""Classes of psycopg, with their subclasses: no connection, a lost one, or a standby's."""
 
 
 class Place:
@@ -137,7 +138,8 @@ class Place:
                 hint=REMEDY,
                 field=self.path.name,
             )
-        if not self.is_sqlite and (name in _GONE or name == "OperationalError"):
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        if not self.is_sqlite and kinds & _GONE:
             return Unavailable(
                 f"{self.name} cannot be reached ({name}).",
                 hint="Is it running? Check `state` in run.yaml.",

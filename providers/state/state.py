@@ -19,6 +19,7 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    func,
     select,
 )
 from sqlalchemy.exc import DBAPIError
@@ -301,6 +302,14 @@ class Area:
         """Read the version from SQLite as quickly as possible: each query of a user asks for it."""
         row = connection.execute(_VERSION, (self._name,)).fetchone()
         return int(str(row[0])) if row else 0
+
+
+def database_time(connection: Connection) -> float:
+    """Return Unix seconds by the clock that all processes with this database have in common."""
+    if connection.dialect.name == "sqlite":
+        return time.time()
+    epoch = func.extract("epoch", func.clock_timestamp())
+    return float(connection.execute(select(epoch)).scalar_one())
 
 
 def upsert(

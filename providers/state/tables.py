@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest revision."""
 
 METADATA = MetaData()
@@ -140,6 +140,7 @@ FILES = Table(
     _text("filename"),
     _number("bytes"),
     _text("sha256"),
+    _text("blob"),
     _text("purpose"),
     _number("created_at"),
     _number("expires_at", null=True),
@@ -147,6 +148,7 @@ FILES = Table(
     _text("owner"),
     _text("charset"),
     Index("files_by_content", "sha256"),
+    Index("files_by_blob", "blob"),
     Index("files_by_expiry", "expires_at"),
     sqlite_autoincrement=True,
 )
@@ -227,6 +229,7 @@ JOBS = Table(
     _number("claim"),
     _number("storing"),
     _time("not_before"),
+    _text("host"),
     Index(
         "jobs_by_document",
         "tenant",
@@ -242,6 +245,26 @@ JOBS = Table(
 )
 LEASES = Table("leases", METADATA, _text("name", key=True), _number("beat"))
 """The living workers; the beat of a worker that works grows."""
+
+CLAIMS = Table(
+    "claims",
+    METADATA,
+    _text("task", key=True),
+    _text("owner", null=True),
+    _number("number"),
+    _time("due"),
+)
+"""Background work that one process at a time does; `due` is by the clock of the database."""
+
+QUOTAS = Table(
+    "quotas",
+    METADATA,
+    _text("caller", key=True),
+    _time("requests"),
+    _time("bytes"),
+    _time("at"),
+)
+"""What is left of the allowances of each caller at a time of the database's clock."""
 
 JOB_TOKENS = Table("job_tokens", METADATA, _number("job", key=True), _text("token", key=True))
 """The acl of each job's document."""

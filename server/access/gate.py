@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, cast
 
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from corral.api.errors import CorralError
 from corral.api.principal import Principal
 from corral.providers.base.config import ServerSettings
+from corral.providers.state.allowances import Allowances
 from corral.providers.state.state import State
 from corral.server.access.audit import AuditLog, Entry, begin
 from corral.server.access.callers import Caller, Callers
@@ -32,14 +33,16 @@ class Access:
 
     callers: Callers
     audit: AuditLog
-    quotas: Quotas = field(default_factory=Quotas)
+    quotas: Quotas
 
     @classmethod
     def of(
         cls, settings: ServerSettings, home: Path, state: State, operator: Principal | None
     ) -> Self:
         """Build it from a configuration; see `Callers`."""
-        return cls(Callers(settings, state, operator), AuditLog(settings.audit, home))
+        shared = None if state.place.is_sqlite else Allowances(state)
+        audit = AuditLog(settings.audit, home)
+        return cls(Callers(settings, state, operator), audit, Quotas(shared=shared))
 
     async def close(self) -> None:
         """Close the callers' keys and the audit log."""
@@ -106,10 +109,15 @@ class Gate:
         self, quotas: Quotas, caller: Caller, scope: Scope, receive: Receive, send: Send
     ) -> None:
         who = caller.principal
+        name = who.key_id or (who.tenant, who.user)
         try:
-            admitted = quotas.admit(who.key_id or (who.tenant, who.user), caller.limits)
+            await quotas.refill(name, caller.limits)
+            admitted = quotas.admit(name, caller.limits)
         except TooMany as error:
             await refuse(_too_many(error), receive, send)
+            return
+        except CorralError as error:
+            await refuse(response_of(error), receive, send)
             return
 
         async def counting() -> Message:
@@ -117,8 +125,11 @@ class Gate:
             admitted.count(len(message.get("body", b"")))
             return message
 
-        with admitted:
-            await self.app(scope, counting, send)
+        try:
+            with admitted:
+                await self.app(scope, counting, send)
+        finally:
+            await quotas.settle(name, caller.limits)
 
     def _note(self, access: Access, entry: Entry, scope: Scope, status: int) -> None:
         """Write the audit log's line."""

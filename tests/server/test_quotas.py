@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from corral.api.principal import Role
 from corral.providers.base.config import ServerSettings
 from corral.providers.base.server_config import RateLimits
+from corral.providers.state.allowances import Allowances
+from corral.providers.state.state import State
 from corral.server.access.quotas import MAX_CALLERS, Quotas, TooMany
 
 from .harness import InProcess, message_of, run_config
@@ -120,6 +123,47 @@ def test_callers_without_a_byte_limit_are_forgotten_too() -> None:
     clock.now += 61
     quotas.admit("early", RateLimits())
     assert len(quotas._uses) == 1
+
+
+async def test_processes_share_the_allowances(tmp_path: Path) -> None:
+    """Two processes together admit one allowance; neither holds more than a part of it unused.
+
+    If this fails: a key can do as much on each replica as it may on all together.
+    """
+    state = State(tmp_path)
+    first, second = (Quotas(shared=Allowances(state)) for _ in range(2))
+    limits, begun = RateLimits(requests_per_minute=100), time.monotonic()
+
+    async def admitted(quotas: Quotas, most: int) -> int:
+        for count in range(most):
+            try:
+                await quotas.refill("ann", limits)
+                quotas.admit("ann", limits)
+            except TooMany:
+                return count
+        return most
+
+    assert await admitted(second, 1) == 1
+    count = await admitted(first, 1000)
+    most = 100 * (1 + (time.monotonic() - begun) / 60)
+    assert 95 <= count <= most - 5
+    assert 4 <= await admitted(second, 1000) <= most - count
+    await state.close()
+
+
+async def test_processes_share_the_debt_of_a_body(tmp_path: Path) -> None:
+    """A body that one process has let through counts at the next request of any process."""
+    state = State(tmp_path)
+    first, second = (Quotas(shared=Allowances(state)) for _ in range(2))
+    limits = RateLimits(mib_per_minute=1)
+    await first.refill("ann", limits)
+    first.admit("ann", limits).count(3 * 1024 * 1024)
+    await first.settle("ann", limits)
+    for quotas in (first, second):
+        with pytest.raises(TooMany) as refused:
+            await quotas.refill("ann", limits)
+        assert 60 < refused.value.seconds <= 121
+    await state.close()
 
 
 def test_the_answer_is_429_with_a_time(tmp_path: Path) -> None:

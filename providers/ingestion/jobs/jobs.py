@@ -314,4 +314,5 @@ def new_row(new: Submission, batch_id: str | None, now: float) -> dict[str, Any]
         "key_id": new.principal.key_id,
         "storing": 0,
         "not_before": 0.0,
+        "host": vector_db.host,
     }

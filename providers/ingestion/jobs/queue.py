@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import (
     ColumnElement,
@@ -63,6 +63,7 @@ from corral.providers.ingestion.jobs.reader import (
     next_jobs,
     of_place,
     of_vector_db,
+    queued_for,
     readable_by,
     recorded_of,
     recorded_query,
@@ -72,9 +73,7 @@ from corral.providers.state.tables import DOCUMENTS, JOBS
 
 MAX_ATTEMPTS = 5
 """Maximum attempts of a job without headway."""
-
 REPLACED = "A newer version of the document was submitted."
-
 
 RELABELING = 2
 """The value of `storing` while a stored document gets other attributes. Such a job is never run
@@ -86,6 +85,9 @@ QUEUED = {**FREE, "status": "queued"}
 CANCELLED = {**FREE, "status": "cancelled"}
 COMPLETED = {**FREE, "status": "completed"}
 FAILED = {**FREE, "status": "failed"}
+
+
+Clock: TypeAlias = Callable[[], float]
 
 
 class NoLongerOurs(Exception):
@@ -100,14 +102,15 @@ class JobQueue:
     Args:
         state: The tables.
         clock: Returns the time in Unix seconds.
+        host: As in `queued_for`.
 
     Attributes:
         reader: Lists of jobs.
     """
 
-    def __init__(self, state: State, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, state: State, clock: Clock = time.time, *, host: str = "") -> None:
         self._area = state.area("jobs")
-        self._clock = clock
+        self._clock, self._host = clock, host
         self._watches: list[tuple[set[str], asyncio.Event]] = []
         self.reader = JobReader(self._area)
 
@@ -250,17 +253,17 @@ class JobQueue:
     # --- working -----------------------------------------------------------------------------
 
     async def claim(self, owner: str) -> Job | None:
-        """Claim the next job and return it; None if no job waits.
+        """Claim the next job and return it; None if no job waits for this machine.
 
         Jobs with earlier attempts come last, so that a job that crashes its process does not block
         other jobs. A document has one running job at a time.
         """
-        waiting = select(J.number).where(J.status == "queued").limit(1)
+        waiting = select(J.number).where(queued_for(self._host)).limit(1)
         if not await self._area.read(waiting):
             return None
 
         def take(table: Connection) -> Job | None:
-            job = next_job(table, self._clock())
+            job = next_job(table, self._clock(), self._host)
             return None if job is None else self._take(table, owner, job.number)
 
         return await self._area.write(take)
@@ -426,7 +429,8 @@ class JobQueue:
 
     def _take_some(self, table: Connection, owner: str) -> list[Job]:
         """Claim the next jobs: several small texts of one place, or else one job."""
-        return [self._take(table, owner, number) for number in next_jobs(table, self._clock())]
+        numbers = next_jobs(table, self._clock(), self._host)
+        return [self._take(table, owner, each) for each in numbers]
 
     def _take(self, table: Connection, owner: str, number: int) -> Job:
         """Claim a queued job for an owner."""

@@ -322,18 +322,28 @@ class Next(NamedTuple):
     place: tuple[Any, ...]
 
 
-def next_job(table: Connection, now: float) -> Next | None:
-    """Return the next job; jobs with earlier attempts come last."""
+def queued_for(host: str) -> ColumnElement[bool]:
+    """Return the condition for queued jobs that a machine can do.
+
+    Args:
+        host: Id of the machine; "" if it holds the data of all inline providers.
+    """
+    queued = J.status == "queued"
+    return queued & J.host.in_(("", host)) if host else queued
+
+
+def next_job(table: Connection, now: float, host: str) -> Next | None:
+    """Return the next job of a machine; jobs with earlier attempts come last."""
     size = case((DOCUMENTS.c.text_bytes <= TOGETHER_BYTES, DOCUMENTS.c.text_bytes))
     place = J.tenant, J.vector_db_id, J.vector_db_created_at, J.principal, J.chunking
     query = select(J.number, J.attempts, size, *place)
     query = query.outerjoin_from(JOBS, DOCUMENTS, DOCUMENTS.c.job == J.number)
-    query = query.where(J.status == "queued", J.not_before <= now, ~_IS_RUNNING_ELSEWHERE)
+    query = query.where(queued_for(host), J.not_before <= now, ~_IS_RUNNING_ELSEWHERE)
     row = table.execute(query.order_by(J.attempts, J.number).limit(1)).first()
     return None if row is None else Next(row[0], row[1], row[2], tuple(row[3:]))
 
 
-def next_jobs(table: Connection, now: float) -> Iterator[int]:
+def next_jobs(table: Connection, now: float, host: str) -> Iterator[int]:
     """Yield the numbers of the next jobs, one job or several to process together.
 
     Short texts for the same vector DB by the same principal with the same chunk sizes are processed
@@ -344,7 +354,7 @@ def next_jobs(table: Connection, now: float) -> Iterator[int]:
     """
     room, place = TOGETHER_BYTES, None
     for _ in range(TOGETHER_DOCUMENTS):
-        found = next_job(table, now)
+        found = next_job(table, now, host)
         if found is None:
             return
         alone = found.text_bytes is None or found.attempts > 0

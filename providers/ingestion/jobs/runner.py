@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
-from corral.api.errors import CorralError, Elsewhere, InvalidRequest, NotFound, ProviderError
+from corral.api.errors import CorralError, InvalidRequest, NotFound, ProviderError
 from corral.api.library import Library
 from corral.api.options import checked
 from corral.api.principal import Principal, Role
@@ -29,13 +29,12 @@ from corral.providers.ingestion.ingest import Ingester, Splitting
 from corral.providers.ingestion.jobs.jobs import ErrorCode, Job, Progress, Step
 from corral.providers.ingestion.jobs.queue import MAX_ATTEMPTS, JobQueue, NoLongerOurs
 from corral.providers.ingestion.parts import Text
+from corral.providers.state.claims import Claims
 from corral.providers.state.leases import Leases
 from corral.providers.state.state import State
 
 REPORT_EVERY_SECONDS = 0.3
 FLOAT_BYTES = 4
-ELSEWHERE_SECONDS = 1.0
-"""Pause of a job for another machine's vector DB, so that a worker there can claim it."""
 STORE_SECONDS = 10.0
 """Maximum time that a stopping worker waits for a document that is being stored."""
 LOOK_EVERY_SECONDS = 0.25
@@ -201,9 +200,7 @@ class JobRunner:
 
     async def _failed(self, job: Job, error: CorralError) -> None:
         """Record a failure: provider errors are retried, other errors are final."""
-        if isinstance(error, Elsewhere):
-            await self._give_back(job, str(error), time.time() + ELSEWHERE_SECONDS)
-        elif isinstance(error, InvalidRequest):
+        if isinstance(error, InvalidRequest):
             unsupported = (error.field or "").endswith("mime_type")
             await self._end(job, "unsupported_file" if unsupported else "invalid_file", str(error))
         elif not isinstance(error, ProviderError) or job.attempts >= MAX_ATTEMPTS:
@@ -234,6 +231,7 @@ class Workers:
         state: The tables.
         settings: Number of workers.
         ingester: Reads, splits, embeds and stores documents.
+        host: As in `JobQueue`.
 
     Attributes:
         following: Held while the acl of a stored document is read and recorded in its jobs.
@@ -246,14 +244,15 @@ class Workers:
         state: State,
         settings: IngestionSettings,
         ingester: Ingester,
+        host: str,
     ) -> None:
         self.ingester = ingester
-        self.queue = JobQueue(state)
+        self.queue = JobQueue(state, host=host)
         self.following = asyncio.Lock()
         self._library = library
         self._settings = settings
         self._owner = Owner(home / "workers")
-        self._leases = Leases(state)
+        self._leases, self._claims = Leases(state), Claims(state)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unrelabeled: list[tuple[Job, Mapping[str, Any]]] = []  # as `unnoted` in `_work`
         self._news = asyncio.Event()
@@ -340,7 +339,7 @@ class Workers:
                 await self._take_over()
                 if time.monotonic() - swept > SWEEP_EVERY_SECONDS:
                     swept = time.monotonic()
-                    await self.sweep()
+                    await self._claims.run("sweep jobs", self.sweep, every=SWEEP_EVERY_SECONDS)
             except CorralError as error:
                 log.warning("Cannot use the table of jobs: %s", error)
             await asyncio.sleep(TAKE_OVER_EVERY_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from corral.providers.base.file_config import FileSettings
-from corral.providers.files.store import FileStore
+from corral.providers.files.store import FileStore, StoredFile
 from corral.providers.state.state import State
 
 from ...object_storage import ObjectStorage
@@ -47,10 +46,9 @@ class Place(ABC):
     def put(self, name: str, data: bytes) -> None:
         """Store bytes by their name in the place, past Corral."""
 
-    def damage(self, data: bytes) -> None:
-        """Change the last byte of the blob of some bytes."""
-        sha256 = hashlib.sha256(data).hexdigest()
-        self.put(f"{sha256[:2]}/{sha256}", data[:-1] + bytes([data[-1] ^ 1]))
+    def damage(self, file: StoredFile, data: bytes) -> None:
+        """Change the last byte of a file's blob, which has these bytes."""
+        self.put(f"{file.blob[:2]}/{file.blob}", data[:-1] + bytes([data[-1] ^ 1]))
 
 
 class FolderPlace(Place):

@@ -74,6 +74,9 @@ def test_an_outage_is_a_503_that_says_when_to_repeat(
             assert SECRET not in answer.text
     assert app.send("GET", f"/v1/files/{file_id}/content").content == DATA
     assert len(app.ok("GET", "/v1/files")["data"]) == 1
+    with storage.frozen():
+        assert app.ok("DELETE", f"/v1/files/{file_id}")["deleted"]
+        assert not app.ok("GET", "/v1/files")["data"]
     assert app.send("POST", "/v1/files", **sent).status_code == 200
 
 
