@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,7 +21,7 @@ from sqlalchemy import (
     make_url,
     select,
 )
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from corral.api.errors import ConfigError, MissingDependency, ProviderError, Unavailable
 from corral.providers.base.wal import use_wal
@@ -29,6 +31,9 @@ from corral.providers.state.tables import HEAD, INSTALLATION, KEYS, VECTOR_DBS
 STATE_NAME = "state.db"
 SCHEMA = "corral"
 """PostgreSQL's schema of the tables; the database may have other tables beside it."""
+
+APPLICATION = "corral-state"
+"""Name of a state's connections in PostgreSQL, which shows that a server is running."""
 
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 WAIT_SECONDS = 5.0
@@ -75,7 +80,7 @@ class Place:
             command = "pip install 'corral-rag[pgvector]'"
             raise MissingDependency("state: postgresql", "psycopg", command) from None
         settings = {
-            "application_name": "corral",
+            "application_name": APPLICATION,
             "search_path": SCHEMA,
             "lock_timeout": f"{WAIT_SECONDS:g}s",
             # The lock of a frozen process must not block all others.
@@ -122,6 +127,16 @@ class Place:
                     _run_revisions(connection)
                 if not connection.execute(select(INSTALLATION)).all():
                     connection.execute(insert(INSTALLATION).values(id=uuid4().hex))
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Translate the errors of the drivers."""
+        try:
+            yield
+        except DBAPIError as error:
+            raise self.translated(error.orig or error) from error
+        except apsw.Error as error:
+            raise self.translated(error) from error
 
     def translated(self, error: BaseException) -> ProviderError | ConfigError:
         """Return the error of a driver as one of ours."""
@@ -181,7 +196,7 @@ def _set_timeout(connection: Any, _: object) -> None:
 
 
 def _address(url: str) -> str:
-    """Return host and database of a URL."""
+    """Return host, port and database of a URL."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # both quote the URL
@@ -195,7 +210,8 @@ def _address(url: str) -> str:
             "the password, %2F for a slash and %3A for a colon.",
             field="state",
         )
-    return f"{host}/{parsed.database or ''}"
+    port = f":{parsed.port}" if parsed.port else ""
+    return f"{host}{port}/{parsed.database or ''}"
 
 
 def _check_known(revision: str, place: str) -> None:

@@ -223,7 +223,7 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
 async def test_a_server_that_is_down_is_a_503(tmp_path: Path) -> None:
     """PostgreSQL that does not answer may answer later; the message names it, and no password."""
     state = State(tmp_path, "postgresql://ann:secret@127.0.0.1:1/corral")
-    with pytest.raises(Unavailable, match=r"PostgreSQL at 127\.0\.0\.1/corral") as refused:
+    with pytest.raises(Unavailable, match=r"PostgreSQL at 127\.0\.0\.1:1/corral") as refused:
         await asyncio.to_thread(state.open)
     assert "secret" not in f"{refused.value} {refused.value.hint}"
 
