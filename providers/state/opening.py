@@ -124,7 +124,7 @@ class Place:
                 revision = revision_of(connection)
                 _check_known(revision, self.name)
                 if revision != HEAD:
-                    _run_revisions(connection)
+                    run_revisions(connection)
                 if not connection.execute(select(INSTALLATION)).all():
                     connection.execute(insert(INSTALLATION).values(id=uuid4().hex))
 
@@ -224,7 +224,8 @@ def _check_known(revision: str, place: str) -> None:
         )
 
 
-def _run_revisions(connection: Connection) -> None:
+def run_revisions(connection: Connection, last: str = HEAD) -> None:
+    """Run the revisions that a database lacks, up to one of them."""
     # Alembic takes longer to import than all other checks of the start together.
     from alembic.config import Config  # noqa: PLC0415
     from alembic.runtime.environment import EnvironmentContext  # noqa: PLC0415
@@ -233,8 +234,8 @@ def _run_revisions(connection: Connection) -> None:
     scripts = ScriptDirectory(str(MIGRATIONS))
 
     def missing(revision: Any, _: object) -> Any:
-        return scripts._upgrade_revs(HEAD, revision)  # the public way, as in alembic.command
+        return scripts._upgrade_revs(last, revision)  # the public way, as in alembic.command
 
-    with EnvironmentContext(Config(), scripts, fn=missing, destination_rev=HEAD) as environment:
+    with EnvironmentContext(Config(), scripts, fn=missing, destination_rev=last) as environment:
         environment.configure(connection=connection)
         environment.run_migrations()

@@ -38,9 +38,10 @@ def fill(connection: Connection, metadata: MetaData, count: int) -> None:
             connection.execute(insert(table), rows)
 
 
-def content(connection: Connection, metadata: MetaData) -> dict[str, list[Any]]:
-    """Return the rows of all tables, in the order of their keys."""
-    return {
-        table.name: sorted(tuple(row) for row in connection.execute(select(table)))
-        for table in metadata.sorted_tables
-    }
+def content(connection: Connection, metadata: MetaData) -> dict[str, list[Row]]:
+    """Return the rows of all tables, in an order that depends on nothing but the rows."""
+    found = {}
+    for table in metadata.sorted_tables:
+        rows = connection.execute(select(table)).mappings()
+        found[table.name] = sorted(map(dict, rows), key=repr)
+    return found

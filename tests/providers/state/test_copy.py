@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -19,7 +18,7 @@ from corral.providers.state.opening import Place
 from corral.providers.state.state import State
 from corral.providers.state.tables import FILES, JOBS, KEYS, LEASES, METADATA, VECTOR_DBS
 
-from .rows import content, fill, filled_row
+from .rows import Row, content, fill, filled_row
 
 COUNT = 2 * copy.BATCH + 1
 
@@ -36,13 +35,13 @@ def writing(home: Path, url: str) -> Iterator[Connection]:
             engine.dispose()
 
 
-def rows_of(home: Path, url: str) -> dict[str, list[Any]]:
+def rows_of(home: Path, url: str) -> dict[str, list[Row]]:
     """Return the rows of all tables."""
     with writing(home, url) as connection:
         return content(connection, METADATA)
 
 
-def make(home: Path, url: str, count: int = COUNT) -> dict[str, list[Any]]:
+def make(home: Path, url: str, count: int = COUNT) -> dict[str, list[Row]]:
     """Fill every table, and return the rows."""
     with writing(home, url) as connection:
         fill(connection, METADATA, count)
