@@ -23,7 +23,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from corral.api.errors import ConfigError, MissingDependency, ProviderError, Unavailable
+from corral.api.errors import (
+    ConfigError,
+    CorralError,
+    InvalidRequest,
+    MissingDependency,
+    ProviderError,
+    Unavailable,
+)
 from corral.providers.base.wal import use_wal
 from corral.providers.state.sqlite import DRIVER
 from corral.providers.state.tables import HEAD, INSTALLATION, KEYS, VECTOR_DBS
@@ -138,9 +145,14 @@ class Place:
         except apsw.Error as error:
             raise self.translated(error) from error
 
-    def translated(self, error: BaseException) -> ProviderError | ConfigError:
+    def translated(self, error: BaseException) -> CorralError:
         """Return the error of a driver as one of ours."""
         name = type(error).__name__
+        if name == "DataError" and "NUL" in str(error):
+            return InvalidRequest(
+                "A text or an id contains the character NUL.",
+                hint="PostgreSQL, where this server has its state, cannot store it.",
+            )
         if isinstance(error, (apsw.BusyError, apsw.LockedError)) or name in _LOCKED:
             return Unavailable(
                 f"{self.name} is locked by another process.",
