@@ -11,10 +11,10 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import psycopg
-from sqlalchemy import make_url
 
 from corral.providers.state.opening import Place
 from corral.providers.state.state import State
@@ -85,8 +85,8 @@ def drop(folder: Path) -> None:
 
 
 def _url(database: str) -> str:
-    url = make_url(os.environ[SERVER]).set(database=database)
-    return url.render_as_string(hide_password=False)
+    scheme, server, *_ = urlsplit(os.environ[SERVER])
+    return f"{scheme}://{server}/{database}"
 
 
 def _connection() -> psycopg.Connection:
