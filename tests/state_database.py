@@ -1,7 +1,7 @@
 """Runs tests that know no state on states in PostgreSQL: `CORRAL_TEST_STATE=postgresql`.
 
 A state in SQLite belongs to its data folder. Here each data folder gets a database of its own on
-one server instead. `make test-state` runs the tests for which that makes a difference.
+one server instead. `make test-state` runs the tests of OpenAI's API so.
 """
 
 from __future__ import annotations
