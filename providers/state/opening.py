@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,9 +21,16 @@ from sqlalchemy import (
     make_url,
     select,
 )
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from corral.api.errors import ConfigError, MissingDependency, ProviderError, Unavailable
+from corral.api.errors import (
+    ConfigError,
+    CorralError,
+    InvalidRequest,
+    MissingDependency,
+    ProviderError,
+    Unavailable,
+)
 from corral.providers.base.wal import use_wal
 from corral.providers.state.sqlite import DRIVER
 from corral.providers.state.tables import HEAD, INSTALLATION, KEYS, VECTOR_DBS
@@ -29,6 +38,9 @@ from corral.providers.state.tables import HEAD, INSTALLATION, KEYS, VECTOR_DBS
 STATE_NAME = "state.db"
 SCHEMA = "corral"
 """PostgreSQL's schema of the tables; the database may have other tables beside it."""
+
+APPLICATION = "corral-state"
+"""Name of a state's connections in PostgreSQL, which shows that a server is running."""
 
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 WAIT_SECONDS = 5.0
@@ -76,7 +88,7 @@ class Place:
             command = "pip install 'corral-rag[pgvector]'"
             raise MissingDependency("state: postgresql", "psycopg", command) from None
         settings = {
-            "application_name": "corral",
+            "application_name": APPLICATION,
             "search_path": SCHEMA,
             "lock_timeout": f"{WAIT_SECONDS:g}s",
             # The lock of a frozen process must not block all others.
@@ -120,13 +132,28 @@ class Place:
                 revision = revision_of(connection)
                 _check_known(revision, self.name)
                 if revision != HEAD:
-                    _run_revisions(connection)
+                    run_revisions(connection)
                 if not connection.execute(select(INSTALLATION)).all():
                     connection.execute(insert(INSTALLATION).values(id=uuid4().hex))
 
-    def translated(self, error: BaseException) -> ProviderError | ConfigError:
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Translate the errors of the drivers."""
+        try:
+            yield
+        except DBAPIError as error:
+            raise self.translated(error.orig or error) from error
+        except apsw.Error as error:
+            raise self.translated(error) from error
+
+    def translated(self, error: BaseException) -> CorralError:
         """Return the error of a driver as one of ours."""
         name = type(error).__name__
+        if name == "DataError" and "NUL" in str(error):
+            return InvalidRequest(
+                "A text or an id contains the character NUL.",
+                hint="PostgreSQL, where this server has its state, cannot store it.",
+            )
         if isinstance(error, (apsw.BusyError, apsw.LockedError)) or name in _LOCKED:
             return Unavailable(
                 f"{self.name} is locked by another process.",
@@ -183,7 +210,7 @@ def _set_timeout(connection: Any, _: object) -> None:
 
 
 def _address(url: str) -> str:
-    """Return host and database of a URL."""
+    """Return host, port and database of a URL."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # both quote the URL
@@ -197,7 +224,8 @@ def _address(url: str) -> str:
             "the password, %2F for a slash and %3A for a colon.",
             field="state",
         )
-    return f"{host}/{parsed.database or ''}"
+    port = f":{parsed.port}" if parsed.port else ""
+    return f"{host}{port}/{parsed.database or ''}"
 
 
 def _check_known(revision: str, place: str) -> None:
@@ -210,7 +238,8 @@ def _check_known(revision: str, place: str) -> None:
         )
 
 
-def _run_revisions(connection: Connection) -> None:
+def run_revisions(connection: Connection, last: str = HEAD) -> None:
+    """Run the revisions that a database lacks, up to one of them."""
     # Alembic takes longer to import than all other checks of the start together.
     from alembic.config import Config  # noqa: PLC0415
     from alembic.runtime.environment import EnvironmentContext  # noqa: PLC0415
@@ -219,8 +248,8 @@ def _run_revisions(connection: Connection) -> None:
     scripts = ScriptDirectory(str(MIGRATIONS))
 
     def missing(revision: Any, _: object) -> Any:
-        return scripts._upgrade_revs(HEAD, revision)  # the public way, as in alembic.command
+        return scripts._upgrade_revs(last, revision)  # the public way, as in alembic.command
 
-    with EnvironmentContext(Config(), scripts, fn=missing, destination_rev=HEAD) as environment:
+    with EnvironmentContext(Config(), scripts, fn=missing, destination_rev=last) as environment:
         environment.configure(connection=connection)
         environment.run_migrations()

@@ -94,7 +94,7 @@ class State:
         Raises:
             ConfigError, MissingDependency, Unavailable: As `open`.
         """
-        with self.errors(), self._opening:
+        with self.place.errors(), self._opening:
             writer = self.place.connected()
             try:
                 before = revision_of(writer)
@@ -132,7 +132,7 @@ class State:
 
     def opened(self) -> tuple[Engine, Engine]:
         """Return the engines of the open database that write and that read."""
-        with self.errors(), self._opening:
+        with self.place.errors(), self._opening:
             if self._engines is None:
                 writer = self.place.connected(pool_pre_ping=not self.place.is_sqlite)
                 try:
@@ -147,7 +147,7 @@ class State:
     def transaction(self, area: str, *, durable: bool = True) -> Iterator[Connection]:
         """Yield a connection in a transaction during which no other writes in an area."""
         writer, _ = self.opened()
-        with self.errors(), self._writing, writer.connect() as connection:
+        with self.place.errors(), self._writing, writer.connect() as connection:
             if self.place.is_sqlite:
                 level = "FULL" if durable else "NORMAL"
                 driver_of(connection).execute(f"PRAGMA synchronous={level}")
@@ -157,16 +157,6 @@ class State:
                     if not durable:
                         connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
                 yield connection
-
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Translate the errors of the drivers."""
-        try:
-            yield
-        except DBAPIError as error:
-            raise self.place.translated(error.orig or error) from error
-        except apsw.Error as error:
-            raise self.place.translated(error) from error
 
 
 class Area:
@@ -247,7 +237,7 @@ class Area:
             ) from None
 
     def _select_all(self, queries: Sequence[AnySelect]) -> list[Rows]:
-        with self.state.errors():
+        with self.state.place.errors():
             try:
                 return self._selected(queries)
             except DBAPIError as error:

@@ -41,6 +41,16 @@ def _serial(name: str) -> Column[int]:
     return Column(name, _BIG, primary_key=True, autoincrement=True)
 
 
+def _vector_db() -> tuple[Column[str], Column[str]]:
+    """Return the key of a table with one row for each vector DB."""
+    return _text("tenant", key=True), _text("identifier", key=True)
+
+
+def _owner() -> tuple[Column[str], Column[str]]:
+    """Return the columns of the tenant and the user that a row belongs to."""
+    return _text("tenant"), _text("owner")
+
+
 INSTALLATION = Table("installation", METADATA, _text("id", key=True))
 """One row: a random UUID (version 4), made with the tables."""
 
@@ -68,15 +78,13 @@ KEYS = Table(
 VECTOR_DBS = Table(
     "vector_dbs",
     METADATA,
-    _text("tenant", key=True),
-    _text("identifier", key=True),
+    *_vector_db(),
     _text("registration"),
 )
 REBUILDS = Table(
     "rebuilds",
     METADATA,
-    _text("tenant", key=True),
-    _text("identifier", key=True),
+    *_vector_db(),
     _time("created_at"),
     _text("changes"),
     _time("closed_until"),
@@ -98,8 +106,7 @@ MAKING = Table("making", METADATA, _text("name", key=True), _text("vector_db"), 
 VECTOR_STORES = Table(
     "vector_stores",
     METADATA,
-    _text("tenant", key=True),
-    _text("identifier", key=True),
+    *_vector_db(),
     _time("created_at"),
     _text("name"),
     _text("description", null=True),
@@ -144,8 +151,7 @@ FILES = Table(
     _text("purpose"),
     _number("created_at"),
     _number("expires_at", null=True),
-    _text("tenant"),
-    _text("owner"),
+    *_owner(),
     _text("charset"),
     Index("files_by_content", "sha256"),
     Index("files_by_blob", "blob"),
@@ -160,8 +166,7 @@ RESPONSES = Table(
     METADATA,
     _serial("number"),
     Column("id", Text, nullable=False, unique=True),
-    _text("tenant"),
-    _text("owner"),
+    *_owner(),
     _number("created_at"),
     _text("model", null=True),
     _text("previous", null=True),
@@ -173,8 +178,7 @@ CONVERSATIONS = Table(
     "conversations",
     METADATA,
     _text("id", key=True),
-    _text("tenant"),
-    _text("owner"),
+    *_owner(),
     _number("created_at"),
     _number("changed_at"),
     _time("locked_until"),

@@ -32,6 +32,8 @@ from corral.server.native import rerank
 from corral.server.routers import application_at, installed_applications
 from corral.server.serving import serve
 
+from ..state_database import prelude
+
 T = TypeVar("T")
 Json = dict[str, Any]
 JSON = {"content-type": "application/json"}
@@ -211,9 +213,10 @@ class ServerProcess:
         (home / "run.yaml").write_text(yaml.safe_dump(settings))
         environment = {**os.environ, "CORRAL_HOME": str(home), "OMP_NUM_THREADS": "1"}
         self.log = home / f"server-{time.monotonic_ns()}.log"
+        module = serve.__module__
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from {serve.__module__} import serve; serve({workers=})"],
+                [sys.executable, "-c", f"{prelude()}from {module} import serve; serve({workers=})"],
                 env=environment,
                 stdout=log,
                 stderr=log,
@@ -230,9 +233,13 @@ class ServerProcess:
         match = re.search(r"running on (http://127\.0\.0\.1:\d+)", told)
         return match and match.group(1)
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send the server a signal."""
+        self._process.send_signal(number)
+
     def terminate(self) -> None:
         """Tell the server to stop as an operator does."""
-        self._process.send_signal(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
 
     def wait(self) -> int:
         """Wait for the end of the server, and return its exit code."""

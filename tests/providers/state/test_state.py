@@ -14,19 +14,23 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, Text, func, insert, select, text, update
-from sqlalchemy.schema import CreateIndex, CreateTable
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, MetaData, Text, func, insert, select, text, update
+from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable
 
 from corral.api.errors import ConfigError, NotFound, Unavailable
-from corral.providers.state.opening import STATE_NAME
+from corral.providers.state.opening import MIGRATIONS, SCHEMA, STATE_NAME, Place, run_revisions
 from corral.providers.state.state import State, upsert
 from corral.providers.state.tables import HEAD, KEYS, METADATA, VECTOR_DBS
 
 from ..conftest import url_of
 from ..vector_io.pgvector.conftest import Server, postgresql
+from .rows import Row, content, fill
 
 RECORDED = "52f8709074b6"
 """Digest of the tables of revision 0003."""
+
+REVISIONS = [each.revision for each in ScriptDirectory(str(MIGRATIONS)).walk_revisions()]
 
 ROW = {"tenant": "", "identifier": "a", "registration": "{}"}
 
@@ -46,6 +50,23 @@ def set_revision(state: State, revision: str) -> None:
     """Record another revision, as another version of Corral does."""
     with state.transaction("upgrade") as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = :r"), {"r": revision})
+
+
+def make_revision(place: Place, revision: str) -> dict[str, list[Row]]:
+    """Make the tables of a revision, fill them, and return their rows."""
+    engine = place.connected()
+    with engine.begin() as connection:
+        if not place.is_sqlite:
+            connection.execute(CreateSchema(SCHEMA))
+        run_revisions(connection, revision)
+        tables = MetaData()
+        tables.reflect(connection)
+        tables.remove(tables.tables["alembic_version"])
+        connection.execute(insert(tables.tables["installation"]), {"id": "0" * 32})
+        fill(connection, tables, 5)
+        rows = content(connection, tables)
+    engine.dispose()
+    return rows
 
 
 async def test_the_revisions_make_the_tables(tmp_path: Path, state_url: str) -> None:
@@ -82,21 +103,37 @@ async def test_a_newer_state_is_refused_and_left_alone(tmp_path: Path, state_url
     await again.close()
 
 
-async def test_the_tables_of_a_server_are_upgraded_on_request(
-    tmp_path: Path, state_url: str
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_every_revision_is_upgraded_with_its_rows(
+    tmp_path: Path, state_url: str, revision: str
 ) -> None:
-    """PostgreSQL's older tables are refused, and stay until they are upgraded on request.
+    """Full tables of each revision become the newest, and what they have had stays.
 
-    If this fails: a new version changes the tables of a server of the old one that still runs.
+    SQLite's are upgraded when they are opened, PostgreSQL's only on request.
+
+    If this fails: a server loses data by an upgrade, or does not start after it; or a new version
+    changes the tables of a server of the old one that still runs.
     """
-    if state_url == "sqlite":
-        return
-    async with opened(tmp_path, state_url) as state:
-        set_revision(state, "0000")
-    again = State(tmp_path, state_url)
-    with pytest.raises(ConfigError, match=f"version 0000; this Corral needs {HEAD}") as refused:
-        again.open()
-    assert "corral state upgrade" in str(refused.value.hint)
+    place = Place(tmp_path, state_url)
+    before = make_revision(place, revision)
+    state = State(tmp_path, state_url)
+    if place.is_sqlite or revision == HEAD:
+        state.open()
+    else:
+        match = f"version {revision}; this Corral needs {HEAD}"
+        with pytest.raises(ConfigError, match=match) as refused:
+            state.open()
+        assert "corral state upgrade" in str(refused.value.hint)
+        assert state.upgrade() == (revision, HEAD)
+    assert state.upgrade() == (HEAD, HEAD)
+    with state.transaction("test") as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+        after = content(connection, METADATA)
+    for engine in state.opened():
+        engine.dispose()
+    for table, rows in before.items():
+        kept = [{name: row[name] for name in rows[0]} for row in after[table]]
+        assert sorted(kept, key=repr) == rows
 
 
 async def test_an_exception_rolls_everything_back(tmp_path: Path, state_url: str) -> None:
@@ -223,7 +260,7 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
 async def test_a_server_that_is_down_is_a_503(tmp_path: Path) -> None:
     """PostgreSQL that does not answer may answer later; the message names it, and no password."""
     state = State(tmp_path, "postgresql://ann:secret@127.0.0.1:1/corral")
-    with pytest.raises(Unavailable, match=r"PostgreSQL at 127\.0\.0\.1/corral") as refused:
+    with pytest.raises(Unavailable, match=r"PostgreSQL at 127\.0\.0\.1:1/corral") as refused:
         await asyncio.to_thread(state.open)
     assert "secret" not in f"{refused.value} {refused.value.hint}"
 

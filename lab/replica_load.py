@@ -1,0 +1,322 @@
+"""The clients of `lab.replicas`: they write and read, and at the end check what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import httpx
+
+ATTEMPT_SECONDS = 8.0
+"""How long a client waits for an answer: less than a replica may be frozen."""
+FRESH_SECONDS = 1.0
+"""Time after which every replica knows a new registration."""
+SETTLE_SECONDS = 90.0
+"""Maximum time until all jobs have ended: longer than the lease of a dead worker."""
+VECTOR_DB = "docs"
+
+Json = dict[str, Any]
+_MARK = re.compile(r"\bw\d+-\w+-v\d+\b")
+
+
+def text_of(name: str, version: int) -> str:
+    """Return a text of paragraphs, each with a mark that no other text has."""
+    count = 2 + (len(name) * 7 + version * 3 + hash_of(name)) % 9
+    line = "sheep graze upon the far hill, and the gate beside the old barn stays shut."
+    return "\n\n".join(f"w{number}-{name}-v{version} {line}" for number in range(count))
+
+
+def hash_of(name: str) -> int:
+    """Return a number that differs between names, the same in each process."""
+    return sum(name.encode())
+
+
+def marks(text: str) -> Counter[str]:
+    """Return the marks of a text."""
+    return Counter(_MARK.findall(text))
+
+
+@dataclass
+class Document:
+    """What a client knows of a document or a file.
+
+    Attributes:
+        version: The last acknowledged version; 0: absent.
+        pending: The version of a write without an answer; None: there is none. Such a write may
+            happen at any time, so its document is left alone.
+    """
+
+    version: int = 0
+    pending: int | None = None
+
+    def allowed(self) -> set[int]:
+        """Return the versions that may be stored at the end."""
+        return {self.version} if self.pending is None else {self.version, self.pending}
+
+
+@dataclass
+class Outcome:
+    """What happened in a round."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    defects: list[str] = field(default_factory=list)
+
+
+class Load:
+    """Clients that send each request to the next replica.
+
+    Args:
+        urls: Returns the addresses of the replicas, running or not.
+        seed: Of all random choices.
+    """
+
+    def __init__(self, urls: Callable[[], list[str]], seed: int) -> None:
+        self.outcome = Outcome()
+        self._urls = urls
+        self._random = random.Random(seed)
+        self._documents: dict[str, Document] = {}
+        self._files: dict[str, str] = {}
+        self._stores: dict[str, dict[str, Document]] = {}
+        self._jobs: list[str] = []
+        self._turn = 0
+        self._names = 0
+        self._stopping = asyncio.Event()
+
+    async def register(self) -> None:
+        """Register the vector DB; the replicas run, and nothing happens to them yet."""
+        body = {
+            "vector_db_id": VECTOR_DB,
+            "embedding_model": "hashing",
+            "chunking": {"chunk_size_in_tokens": 48, "overlap_in_tokens": 0},
+        }
+        async with httpx.AsyncClient(timeout=60) as http:
+            answer = await http.post(f"{self._urls()[0]}/v1/vector-dbs", json=body)
+            answer.raise_for_status()
+        await asyncio.sleep(FRESH_SECONDS)
+
+    async def run(self, clients: int, seconds: float) -> None:
+        """Send requests for a time."""
+        self._stopping.clear()
+        async with asyncio.TaskGroup() as group:
+            for number in range(clients):
+                group.create_task(self._client(number))
+            await asyncio.sleep(seconds)
+            self._stopping.set()
+
+    # --- requests --------------------------------------------------------------------------------
+
+    async def _client(self, number: int) -> None:
+        """Send requests, one after the other, about documents that no other client writes."""
+        async with httpx.AsyncClient(timeout=ATTEMPT_SECONDS) as http:
+            mine: list[str] = []
+            steps = [
+                partial(self._insert, http, mine, number),
+                partial(self._insert, http, mine, number),
+                partial(self._submit, http, number),
+                partial(self._replace, http, mine),
+                partial(self._delete, http, mine),
+                partial(self._query, http),
+                partial(self._query, http),
+                partial(self._attach, http, await self._new_store(http)),
+            ]
+            while not self._stopping.is_set():
+                await self._random.choice(steps)()
+
+    async def _send(
+        self, http: httpx.AsyncClient, method: str, path: str, **more: Any
+    ) -> httpx.Response | None:
+        """Send a request to the next replica; return a 2xx or None, after noting what was wrong."""
+        urls = self._urls()
+        self._turn += 1
+        kind = f"{method} {path.split('/')[2]}"
+        try:
+            answer = await http.request(method, urls[self._turn % len(urls)] + path, **more)
+        except httpx.TransportError:
+            self.outcome.calls["lost"] += 1
+            await asyncio.sleep(0.05)
+            return None
+        if answer.is_success:
+            self.outcome.calls[kind] += 1
+            return answer
+        self.outcome.calls[str(answer.status_code)] += 1
+        if answer.status_code == 503 and "retry-after" in answer.headers:
+            await asyncio.sleep(0.2)
+        else:
+            self._defect(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
+        return None
+
+    def _defect(self, text: str) -> None:
+        self.outcome.defects.append(text)
+
+    def _name(self, client: int) -> str:
+        self._names += 1
+        return f"c{client}n{self._names}"
+
+    async def _put(self, http: httpx.AsyncClient, name: str, version: int) -> None:
+        document = self._documents.setdefault(name, Document())
+        body = {
+            "vector_db_id": VECTOR_DB,
+            "documents": [{"document_id": name, "content": text_of(name, version)}],
+        }
+        document.pending = version
+        if await self._send(http, "POST", "/v1/tool-runtime/rag-tool/insert", json=body):
+            document.version, document.pending = version, None
+
+    async def _insert(self, http: httpx.AsyncClient, mine: list[str], client: int) -> None:
+        name = self._name(client)
+        mine.append(name)
+        await self._put(http, name, 1)
+
+    async def _replace(self, http: httpx.AsyncClient, mine: list[str]) -> None:
+        for name in self._one(mine):
+            await self._put(http, name, self._documents[name].version + 1)
+
+    async def _delete(self, http: httpx.AsyncClient, mine: list[str]) -> None:
+        for name in self._one(mine):
+            document = self._documents[name]
+            document.pending = 0
+            path = f"/v1/vector-dbs/{VECTOR_DB}/documents/{name}"
+            if await self._send(http, "DELETE", path):
+                document.version, document.pending = 0, None
+                mine.remove(name)
+
+    def _one(self, mine: list[str]) -> list[str]:
+        """Return a document that is stored, and whose writes are all answered; or none."""
+        settled = [name for name in mine if self._documents[name].pending is None]
+        return [self._random.choice(settled)] if settled else []
+
+    async def _submit(self, http: httpx.AsyncClient, client: int) -> None:
+        """Store a document by a job."""
+        name = self._name(client)
+        document = self._documents.setdefault(name, Document(pending=1))
+        body = {
+            "vector_db_id": VECTOR_DB,
+            "documents": [{"document_id": name, "content": text_of(name, 1)}],
+        }
+        if answer := await self._send(http, "POST", "/v1/jobs", json=body):
+            document.version, document.pending = 1, None
+            self._jobs += [job["job_id"] for job in answer.json()["jobs"]]
+
+    async def _query(self, http: httpx.AsyncClient) -> None:
+        body = {"content": "where do the sheep graze?", "vector_db_ids": [VECTOR_DB]}
+        await self._send(http, "POST", "/v1/tool-runtime/rag-tool/query", json=body)
+
+    async def _new_store(self, http: httpx.AsyncClient) -> str:
+        """Create a vector store, however often that takes; return its id."""
+        while (answer := await self._send(http, "POST", "/v1/vector_stores", json={})) is None:
+            pass
+        store: str = answer.json()["id"]
+        self._stores[store] = {}
+        await asyncio.sleep(FRESH_SECONDS)
+        return store
+
+    async def _attach(self, http: httpx.AsyncClient, store: str) -> None:
+        """Upload a file, and attach it to a vector store, which is a job."""
+        name = self._name(0)
+        sent = {"file": (f"{name}.txt", text_of(name, 1).encode())}
+        purpose = {"purpose": "assistants"}
+        answer = await self._send(http, "POST", "/v1/files", files=sent, data=purpose)
+        if answer is None:
+            return
+        file_id = answer.json()["id"]
+        self._files[file_id] = name
+        document = self._stores[store].setdefault(file_id, Document(pending=1))
+        path = f"/v1/vector_stores/{store}/files"
+        if await self._send(http, "POST", path, json={"file_id": file_id}):
+            document.version, document.pending = 1, None
+
+    # --- checks ----------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Compare what is stored with what was acknowledged, after all faults are over."""
+        async with httpx.AsyncClient(base_url=self._urls()[-1], timeout=60) as http:
+            await self._wait_for_jobs(http)
+            stored = 0
+            for name, document in self._documents.items():
+                stored += await self._check_document(http, name, document)
+            path = f"/v1/vector-dbs/{VECTOR_DB}/documents"
+            listed = sum([each["chunk_count"] async for each in self._listed(http, path)])
+            if listed != stored:
+                self._defect(f"{listed} chunks are listed, {stored} are in documents")
+            for file_id, name in self._files.items():
+                content = await http.get(f"/v1/files/{file_id}/content")
+                if content.text != text_of(name, 1):
+                    self._defect(f"file {file_id}: {content.status_code}, other bytes")
+            for store, files in self._stores.items():
+                await self._check_store(http, store, files)
+
+    async def _read(self, http: httpx.AsyncClient, path: str) -> Any:
+        answer = await http.get(path)
+        if answer.is_success:
+            return answer.json()
+        if answer.json()["error"]["code"] != "not_found":
+            self._defect(f"GET {path}: {answer.status_code} {answer.text[:300]}")
+        return None
+
+    async def _wait_for_jobs(self, http: httpx.AsyncClient) -> None:
+        """Wait until no job is unfinished."""
+        deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS
+        while True:
+            jobs = [job async for job in self._listed(http, "/v1/jobs")]
+            unfinished = [job for job in jobs if job["status"] in ("queued", "running")]
+            if not unfinished:
+                break
+            if asyncio.get_running_loop().time() > deadline:
+                self._defect(f"{len(unfinished)} jobs are stuck, such as {unfinished[0]}")
+                return
+            await asyncio.sleep(0.5)
+        ids = {job["job_id"] for job in jobs}
+        self.outcome.defects += [f"job {job} is lost" for job in self._jobs if job not in ids]
+        self.outcome.defects += [f"{job}" for job in jobs if job["status"] != "completed"]
+
+    async def _listed(self, http: httpx.AsyncClient, path: str) -> Any:
+        """Yield the entries of a list with pages."""
+        after = ""
+        while True:
+            page = (await http.get(path, params={"limit": 100} | after_of(after))).json()
+            for entry in page["data"]:
+                yield entry
+            if not page["has_more"]:
+                return
+            after = page["last_id"]
+
+    async def _check_document(self, http: httpx.AsyncClient, name: str, document: Document) -> int:
+        """Check that a document is there, whole and once; return the number of its chunks."""
+        stored = await self._read(http, f"/v1/vector-dbs/{VECTOR_DB}/documents/{name}")
+        chunks = [] if stored is None else stored["chunks"]
+        present = marks("\n".join(chunk["content"] for chunk in chunks))
+        versions = document.allowed()
+        if present not in [marks(text_of(name, v)) if v else Counter() for v in versions]:
+            self._defect(f"document {name} has {dict(present)}, not all of one of {versions}")
+        return len(chunks)
+
+    async def _check_store(
+        self, http: httpx.AsyncClient, store: str, files: dict[str, Document]
+    ) -> None:
+        """Check that a vector store has each attached file, whole and once."""
+        path = f"/v1/vector_stores/{store}"
+        entry = await self._read(http, path)
+        if entry is None:
+            self._defect(f"vector store {store} is lost")
+            return
+        listed = Counter([file["id"] async for file in self._listed(http, f"{path}/files")])
+        for file_id, document in files.items():
+            wanted = [marks(text_of(self._files[file_id], v)) for v in document.allowed() if v]
+            if listed[file_id] not in document.allowed():
+                self._defect(f"file {file_id} is {listed[file_id]} times in {store}")
+            elif listed[file_id]:
+                pages = await self._read(http, f"{path}/files/{file_id}/content")
+                present = marks("\n".join(part["text"] for part in pages["data"]))
+                if present not in wanted:
+                    self._defect(f"file {file_id} has {dict(present)} in {store}")
+
+
+def after_of(last_id: str) -> Json:
+    """Return the parameters of the page after an entry."""
+    return {"after": last_id} if last_id else {}
