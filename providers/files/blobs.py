@@ -1,7 +1,7 @@
 """The bytes of files, named by their SHA-256: equal content is stored once.
 
-Bytes arrive under a temporary name, and get their own only when all are stored: a blob that has its
-name is whole, whatever was killed. Every reading compares them with the name.
+Bytes are written under a temporary name, and renamed once all are stored, so a blob with its final
+name is complete even after a kill. Every read checks the bytes against the name.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from corral.providers.base.disk import sync_folder
 
 MIB = 1 << 20
 PIECE_BYTES = MIB
-"""Size of the pieces that are written and read at once."""
+"""Size of the pieces that are read and written."""
 
 STALE_SECONDS = 3600
-"""Age of the last write after which an upload is taken for dead."""
+"""Time since the last write after which an upload counts as dead."""
 
 UPLOADS = "uploads"
-"""The folder of what is still arriving."""
+"""The folder of incomplete uploads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Upload:
 
 
 class Incoming:
-    """The bytes of a file as they arrive, in pieces of `PIECE_BYTES`, counted and hashed.
+    """The bytes of an incoming file, in pieces of `PIECE_BYTES`, counted and hashed.
 
     Args:
         content: The bytes, in pieces of any size.
-        max_bytes: Largest file.
+        max_bytes: Maximum size of the file.
     """
 
     def __init__(self, content: AsyncIterator[bytes], max_bytes: int) -> None:
@@ -61,8 +61,8 @@ class Incoming:
         """Yield the bytes.
 
         Raises:
-            TooLarge: There are more than `max_bytes`; the rest is not read.
-            InvalidRequest: There are none.
+            TooLarge: The file exceeds `max_bytes`; the rest is not read.
+            InvalidRequest: The file is empty.
         """
         async for data in _gathered(self._content):
             self._bytes += len(data)
@@ -83,10 +83,10 @@ class Incoming:
 
 
 class Blobs(ABC):
-    """Where blobs are: a folder or a bucket. An object that is away raises `Unavailable`."""
+    """A store of blobs: a folder or a bucket. An unreachable store raises `Unavailable`."""
 
     async def prepare(self) -> None:
-        """Get ready for the blocking calls: `keep` and `drop`."""
+        """Prepare the blocking calls `keep` and `drop`."""
 
     @abstractmethod
     async def check(self) -> None:
@@ -94,24 +94,24 @@ class Blobs(ABC):
 
     @abstractmethod
     async def receive(self, content: AsyncIterator[bytes]) -> Upload:
-        """Store bytes under a temporary name as they arrive; if that fails, nothing is left.
+        """Store incoming bytes under a temporary name; a failure leaves nothing behind.
 
         Raises:
             TooLarge, InvalidRequest: As `Incoming`.
-            ProviderError: They cannot be stored.
+            ProviderError: The bytes cannot be stored.
         """
 
     @abstractmethod
     def keep(self, upload: Upload) -> None:
-        """Give an upload its own name, durably when this returns. Blocks.
+        """Rename an upload to its final name, durably. Blocks.
 
         Raises:
-            ProviderError: It cannot be stored.
+            ProviderError: The upload cannot be stored.
         """
 
     @abstractmethod
     async def discard(self, upload: Upload) -> None:
-        """Delete what is left under an upload's temporary name. Never fails: the sweep follows."""
+        """Delete the temporary data of an upload. Never fails; the sweep deletes leftovers."""
 
     @abstractmethod
     def drop(self, sha256: str) -> None:
@@ -123,7 +123,7 @@ class Blobs(ABC):
 
     @abstractmethod
     async def drop_stale_uploads(self, now: float) -> None:
-        """Delete what dead processes have left of their uploads.
+        """Delete the unfinished uploads of dead processes.
 
         Args:
             now: Unix seconds.
@@ -131,16 +131,16 @@ class Blobs(ABC):
 
     @abstractmethod
     async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
-        """Open a blob, and return its bytes, compared with its name by `verified`.
+        """Open a blob, and return its bytes, checked by `verified`.
 
         Raises:
-            FileNotFoundError: There is no such blob.
-            ProviderError: It cannot be read.
+            FileNotFoundError: The blob does not exist.
+            ProviderError: The blob cannot be read.
         """
 
     @abstractmethod
     def local(self, sha256: str) -> AbstractAsyncContextManager[Path]:
-        """Return a context whose value is a file of this machine with a blob's bytes, verified.
+        """Return a context manager for a local file with a blob's verified bytes.
 
         Raises:
             FileNotFoundError, ProviderError: As `read`.
@@ -148,11 +148,11 @@ class Blobs(ABC):
 
 
 class BlobFolder(Blobs):
-    """A folder of blobs: `<aa>/<sha256>`, and `uploads/` for what is still arriving.
+    """A folder of blobs: `<aa>/<sha256>`, and `uploads/` for unfinished uploads.
 
     Args:
         folder: Created with the first blob.
-        max_bytes: Largest blob.
+        max_bytes: Maximum size of a blob.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -163,7 +163,7 @@ class BlobFolder(Blobs):
         """Do nothing: the folder is created with the first blob."""
 
     async def receive(self, content: AsyncIterator[bytes]) -> Upload:
-        """Write bytes to a temporary name as they arrive; see the contract."""
+        """Write incoming bytes to a temporary name; see the contract."""
         with _disk_errors():
             path = await asyncio.to_thread(self._new)
         try:
@@ -196,7 +196,7 @@ class BlobFolder(Blobs):
         return await asyncio.to_thread(lambda: {path.name for path in self._folder.glob(pattern)})
 
     async def drop_stale_uploads(self, now: float) -> None:
-        """Delete what dead processes have left of their uploads."""
+        """Delete the unfinished uploads of dead processes."""
         await asyncio.to_thread(self._drop_older, now - STALE_SECONDS)
 
     async def read(self, sha256: str) -> AsyncGenerator[bytes, None]:
@@ -241,13 +241,13 @@ class BlobFolder(Blobs):
 
     def _drop_older(self, oldest: float) -> None:
         for path in (self._folder / UPLOADS).glob("*"):
-            with suppress(FileNotFoundError):  # its upload has ended in the meantime
+            with suppress(FileNotFoundError):  # the upload has ended in the meantime
                 if path.stat().st_mtime < oldest:
                     path.unlink()
 
 
 async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the same bytes in pieces of at least `PIECE_BYTES`, except for the last one."""
+    """Yield the same bytes in pieces of at least `PIECE_BYTES`, except the last."""
     held = bytearray()
     async for piece in content:
         held += piece
@@ -259,12 +259,11 @@ async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def verified(pieces: AsyncGenerator[bytes, None], sha256: str) -> AsyncGenerator[bytes, None]:
-    """Yield the bytes of a blob, the last piece only if all of them have the SHA-256.
-
-    A reader that was told the length thus misses the end of damaged content, and knows it.
+    """Yield the bytes of a blob; yield the last piece only if the SHA-256 is right. So a reader
+    that knows the length notices damaged content by its missing end.
 
     Raises:
-        ProviderError: The bytes are not those that were stored.
+        ProviderError: The stored bytes are damaged.
     """
     digest, last = hashlib.sha256(), b""
     async with aclosing(pieces):

@@ -1,4 +1,4 @@
-"""The bytes of files in object storage: S3 and what speaks its protocol, GCS or Azure."""
+"""The bytes of files in object storage: S3 and compatible services, GCS or Azure."""
 
 from __future__ import annotations
 
@@ -37,23 +37,22 @@ COMMAND = "pip install 'corral-rag[object-storage]'"
 PART_BYTES = 8 * MIB
 """Size of one part of an upload. S3 accepts 10,000 parts."""
 PART_CONCURRENCY = 2
-"""Parts of an upload that are sent, and held in memory, at once."""
+"""Parts of an upload that are sent concurrently, and held in memory."""
 RETRIES = 2
 FIRST_PAUSE_SECONDS = 0.2
 
 
 class Bucket(Blobs):
     """Blobs in object storage: `<prefix>/<installation>/<aa>/<sha256>`, and `uploads/` beside them.
-
-    Every installation has a folder of its own, so several can share a bucket and a prefix.
+    Every installation has its own folder, so several can share a bucket and a prefix.
 
     Args:
-        settings: With a `url`.
+        settings: Settings with a `url`.
         installation: Returns the id of the installation.
 
     Raises:
         MissingDependency: obstore is not installed.
-        ConfigError: The URL or an option cannot work.
+        ConfigError: The URL or an option is invalid.
     """
 
     def __init__(self, settings: FileSettings, installation: Callable[[], Awaitable[str]]) -> None:
@@ -69,7 +68,7 @@ class Bucket(Blobs):
             self._root = await self._installation()
 
     async def check(self) -> None:
-        """Ask the service for a blob that does not exist."""
+        """Request a blob that does not exist, to check the service."""
         import obstore  # noqa: PLC0415 - an extra
 
         await self.prepare()
@@ -77,13 +76,13 @@ class Bucket(Blobs):
             await obstore.head_async(self._store, self._path("0" * 64))
 
     async def receive(self, content: AsyncIterator[bytes]) -> Upload:
-        """Send bytes as they arrive, in parts; see the contract."""
+        """Send incoming bytes in parts; see the contract."""
         import obstore  # noqa: PLC0415 - an extra
 
         await self.prepare()
         name, incoming = uuid4().hex, Incoming(content, self._max_bytes)
         with _translated(writing=True):
-            # If the context ends with an error, the parts that were sent are deleted.
+            # If the context ends with an error, the sent parts are deleted.
             async with obstore.open_writer_async(
                 self._store,
                 self._upload(name),
@@ -97,10 +96,8 @@ class Bucket(Blobs):
         return upload
 
     def keep(self, upload: Upload) -> None:
-        """Make sure that the blob exists; see the contract.
-
-        `receive` has copied it, while nothing was locked. If the last file with the same content
-        was deleted since, it is copied again.
+        """Ensure that the blob exists; see the contract. `receive` has already copied it, outside
+        any lock. If the last file with the same content was deleted since, it is copied again.
         """
         import obstore  # noqa: PLC0415 - an extra
 
@@ -131,7 +128,7 @@ class Bucket(Blobs):
         return {name async for path, name, _ in self._objects("") if not path.startswith(uploads)}
 
     async def drop_stale_uploads(self, now: float) -> None:
-        """Delete what dead processes have left of their uploads."""
+        """Delete the unfinished uploads of dead processes."""
         import obstore  # noqa: PLC0415 - an extra
 
         oldest = datetime.fromtimestamp(now - STALE_SECONDS, UTC)
@@ -198,7 +195,7 @@ def _open_store(settings: FileSettings) -> ObjectStore:
         "allow_http": (settings.endpoint or "").startswith("http://"),
         "connect_timeout": patience,
         "read_timeout": patience,
-        "timeout": timedelta(hours=1),  # of a whole blob, however large
+        "timeout": timedelta(hours=1),  # timeout for a whole blob, however large
     }
     pauses: RetryConfig = {
         "max_retries": RETRIES,
@@ -213,7 +210,8 @@ def _open_store(settings: FileSettings) -> ObjectStore:
         store: ObjectStore = from_url(
             str(settings.url), config=options, client_options=requests, retry_config=pauses
         )
-    except (BaseError, ValueError) as error:  # its first line quotes a key, never a value
+    # the first line of the error quotes a key, never a value
+    except (BaseError, ValueError) as error:
         raise ConfigError(
             f"files.url: the object storage cannot be configured ({type(error).__name__}).",
             hint="Check files.url and the names in files.options.",
@@ -224,10 +222,8 @@ def _open_store(settings: FileSettings) -> ObjectStore:
 
 @contextmanager
 def _translated(*, writing: bool = False) -> Iterator[None]:
-    """Translate the errors of obstore. Their texts quote addresses and answers: dropped.
-
-    Args:
-        writing: A missing object is then a missing bucket.
+    """Translate obstore's errors, without their texts, which quote addresses and responses. Args:
+    writing: True for a write, in which a missing object means a missing bucket.
     """
     from obstore import exceptions  # noqa: PLC0415 - an extra
 

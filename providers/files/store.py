@@ -32,15 +32,15 @@ class StoredFile:
 
     Attributes:
         file_id: "file-" and 24 hex digits.
-        filename: As its sender gave it; never used as a path.
-        bytes: Its size.
-        sha256: Of its content, 64 hex digits.
-        purpose: What its sender wants it for, such as "assistants".
+        filename: The name from the upload; never used as a path.
+        bytes: Size in bytes.
+        sha256: Digest of the content, 64 hex digits.
+        purpose: Purpose from the upload, such as "assistants".
         created_at: Unix seconds.
-        expires_at: Unix seconds, from which on it is gone; None: never.
-        tenant: Whose it is; "" is the default tenant.
+        expires_at: Time of expiry in Unix seconds; None: never.
+        tenant: The owning tenant; "" is the default tenant.
         owner: The user who uploaded it.
-        charset: Of its text, as its sender named it; "" if not.
+        charset: Charset of a text, from the upload; "" if unknown.
     """
 
     file_id: str
@@ -95,16 +95,16 @@ class FileStore:
         """Return all files of a data folder.
 
         The bytes are in `blobs/`, which the first call creates, or in object storage. A blob is
-        deleted with the last file of its content.
+        deleted with the last file that has its content.
 
         Args:
             home: The data folder.
             state: The tables.
-            settings: Maximum size of a file, and where the bytes are.
+            settings: Maximum size of a file, and the location of the bytes.
             clock: Returns the time in Unix seconds.
 
         Raises:
-            MissingDependency, ConfigError: As `Bucket`.
+            MissingDependency, ConfigError: As for `Bucket`.
         """
         if settings.url is None:
             blobs: Blobs = BlobFolder(home / "blobs", int(settings.max_mib * MIB))
@@ -115,8 +115,8 @@ class FileStore:
     def of(self, principal: Principal) -> FileStore:
         """Return the files of a principal: its user's uploads, or for an admin its tenant's.
 
-        Other files do not exist for it, because a file has all parts of a document, also parts that
-        the principal may not read.
+        Other files are hidden, because a file has all parts of a document, including parts that the
+        principal may not read.
         """
         return FileStore(self._table, self._blobs, self._places, self._clock, principal)
 
@@ -130,20 +130,21 @@ class FileStore:
         tenant: str = "",
         charset: str = "",
     ) -> StoredFile:
-        """Store a file durably, and return what was stored.
+        """Store a file durably, and return its record.
 
         Args:
-            content: Its bytes, in pieces of any size; read as they are written.
+            content: Bytes in pieces of any size, read during the write.
             filename: 1 to 255 characters.
-            purpose: What it is for.
-            expires_after_seconds: How long it is kept, >= 1; None: until it is deleted.
-            tenant: Whose it is; in the files of a principal, always its own.
-            charset: Of its text; "" for what its bytes say.
+            purpose: Purpose of the file.
+            expires_after_seconds: Lifetime in seconds, >= 1; None: until it is deleted.
+            tenant: The owning tenant; ignored in the files of a principal, which belong to its
+                tenant.
+            charset: Charset of a text; "" to detect it.
 
         Raises:
-            TooLarge: It has more than `max_bytes`; nothing was stored, as with the others.
-            InvalidRequest: It is empty, or its name is empty or too long.
-            ProviderError: It cannot be written.
+            TooLarge: The file exceeds `max_bytes`; nothing was stored.
+            InvalidRequest: The file is empty, or its name is empty or too long.
+            ProviderError: The file cannot be written.
         """
         name = _checked(filename)
         upload = await self._blobs.receive(content)
@@ -163,7 +164,7 @@ class FileStore:
         """Return a file.
 
         Raises:
-            NotFound: There is none of that id, or it has expired.
+            NotFound: The file does not exist or has expired.
         """
         query = select(*_COLUMNS).where(_FILES.file_id == file_id, self._visible)
         rows = await self._table.read(query)
@@ -181,17 +182,17 @@ class FileStore:
         order: Literal["asc", "desc"] = "desc",
         tenant: str | None = None,
     ) -> tuple[list[StoredFile], bool]:
-        """Return files in the order of their upload, and whether more follow.
+        """Return files in the order of their upload, and True if more follow.
 
         Args:
-            purpose: Only those of this purpose.
-            after: Only those that follow this file.
-            limit: Most files of the page, 1 to 10,000.
-            order: "desc" has the newest first.
-            tenant: Only those of this tenant; None: of all.
+            purpose: Only files with this purpose.
+            after: Only files after this one.
+            limit: Maximum files in the page, 1 to 10,000.
+            order: "desc" for newest first, "asc" for oldest first.
+            tenant: Only files of this tenant; None: of all.
 
         Raises:
-            InvalidRequest: There is no file `after`.
+            InvalidRequest: The file `after` does not exist.
         """
         newest_first = order == "desc"
         alive = or_(_FILES.expires_at.is_(None), _FILES.expires_at > int(self._clock()))
@@ -211,22 +212,22 @@ class FileStore:
         return found, len(rows) > limit
 
     async def delete(self, file_id: str) -> None:
-        """Delete a file, and its bytes where no other file has the same.
+        """Delete a file, and its bytes unless another file has the same.
 
         Raises:
-            NotFound: There is none of that id, or it has expired.
+            NotFound: The file does not exist or has expired.
         """
         file = await self.get(file_id)
         if not await self._delete([file]):
             raise NotFound(f"There is no file {file_id!r}.", field="file_id")
 
     async def read(self, file: StoredFile) -> AsyncGenerator[bytes, None]:
-        """Open a file, and return its bytes in pieces; the end of a damaged one is missing.
+        """Open a file, and return its bytes in pieces; the end of a damaged file is missing.
 
         Raises:
-            NotFound: It was deleted in the meantime.
-            ProviderError: Its bytes are gone or cannot be read now; later, while they are
-                iterated, if they are damaged.
+            NotFound: The file was deleted in the meantime.
+            ProviderError: The bytes are missing or cannot be read; damage is raised during
+                iteration.
         """
         try:
             return await self._blobs.read(file.sha256)
@@ -235,10 +236,10 @@ class FileStore:
 
     @asynccontextmanager
     async def local(self, file: StoredFile) -> AsyncIterator[Path]:
-        """Yield the path of a file of this machine with a file's bytes, for reading.
+        """Yield the path of a local copy of a file, for reading.
 
         Raises:
-            NotFound, ProviderError: As `read`; also if the bytes are damaged.
+            NotFound, ProviderError: As for `read`; also if the bytes are damaged.
         """
         async with AsyncExitStack() as opened:
             try:
@@ -253,7 +254,7 @@ class FileStore:
         await self._blobs.check()
 
     async def expire(self) -> int:
-        """Delete what has expired, and what killed processes have left; return how many files."""
+        """Delete expired files and leftovers of killed processes; return the number of files."""
         query = select(*_COLUMNS).where(_FILES.expires_at <= int(self._clock()))
         rows = await self._table.read(query)
         count = await self._delete([StoredFile(*row) for row in rows])
@@ -265,27 +266,26 @@ class FileStore:
 
     @property
     def _whose(self) -> tuple[str | None, str | None]:
-        """The tenant and the owner of the files that the principal sees; None: any."""
+        """The tenant and the owner of the principal's visible files; None: any."""
         who = self._principal
         return (None, None) if who is None else (who.tenant, None if who.reads_all else who.user)
 
     @property
     def _visible(self) -> ColumnElement[bool]:
-        """The condition for the files that the principal sees."""
+        """SQL condition for the principal's visible files."""
         tenant, owner = self._whose
         of_tenant = true() if tenant is None else _FILES.tenant == tenant
         return of_tenant if owner is None else of_tenant & (_FILES.owner == owner)
 
     def _insert(self, table: Connection, file: StoredFile, upload: Upload) -> None:
-        """Name the blob within the transaction: who deletes blobs holds the same lock."""
+        """Insert the row of a file; the transaction's lock also protects deletions of blobs."""
         self._blobs.keep(upload)
         table.execute(insert(FILES), asdict(file))
 
     async def _delete(self, files: Collection[StoredFile]) -> int:
-        """Delete files that are there, then their blobs; return how many files were deleted.
-
-        In two transactions: a process that is killed between them leaves a blob that no file names,
-        for `expire` to find, and never a file without its bytes.
+        """Delete existing files, then their blobs; return the number of deleted files. It uses two
+        transactions: a process killed in between leaves a blob without a file, which `expire`
+        deletes, but never a file without bytes.
         """
 
         removed = delete(FILES).where(_FILES.file_id.in_([file.file_id for file in files]))
@@ -297,14 +297,14 @@ class FileStore:
         return count
 
     async def _unnamed(self) -> set[str]:
-        """Return the blobs that no file named when this looked."""
+        """Return the blobs that no file references at this time."""
         blobs = await self._blobs.names()
         if not blobs:
             return blobs
         return blobs - {row.sha256 for row in await self._table.read(select(_FILES.sha256))}
 
     async def _drop_unnamed(self, blobs: Collection[str]) -> None:
-        """Delete those of some blobs that no file names."""
+        """Delete the blobs among these that no file references."""
 
         def drop(table: Connection) -> None:
             for blob in blobs:
@@ -316,7 +316,7 @@ class FileStore:
             await self._table.write(drop)
 
     async def _lost(self, file: StoredFile) -> CorralError:
-        """Return the error for a file without bytes, unless it was deleted."""
+        """Return the error for a file without bytes, unless the file was deleted."""
         await self.get(file.file_id)
         return ProviderError(
             f"The content of {file.file_id} is gone from the storage of files.",
@@ -324,7 +324,7 @@ class FileStore:
         )
 
     async def _number(self, file_id: str, tenant: str | None) -> int:
-        """Return where a file stands, or stood when it was the end of a page."""
+        """Return the position of a file, or its cached position as the end of a page."""
         query = select(_FILES.number).where(_FILES.file_id == file_id, self._visible)
         if tenant is not None:
             query = query.where(_FILES.tenant == tenant)

@@ -58,11 +58,11 @@ def check_host(vector_db: VectorDB, here: str) -> None:
 def check_shared(config: RunConfig) -> None:
     """Check that each provider works with shared registrations, if they are shared.
 
-    A remote engine without transactions needs notes of unfinished writes. They are in the data
-    folder of the machine that writes, so no other machine can finish its writes.
+    A remote engine without transactions needs a write-ahead log. It is in the data folder of the
+    writing machine, so no other machine can finish its writes.
 
     Raises:
-        ConfigError: A provider does not.
+        ConfigError: A provider does not work with shared registrations.
     """
     for entry in config.providers.vector_io:
         capabilities = find_spec(Api.VECTOR_IO, entry.provider_type).capabilities

@@ -101,10 +101,10 @@ class FullText(KeywordIndex):
 
     @override
     async def create(self, connection: Connection) -> None:
-        """Add the column, which PostgreSQL fills by itself, and its index.
+        """Add the generated column and its index.
 
         Raises:
-            ConfigError: There is no text search configuration of the name in the settings.
+            ConfigError: The configured text search configuration does not exist.
         """
         found = await configuration(connection, self._configuration, self._wanted)
         language = sql.Literal(found)
@@ -121,10 +121,9 @@ class FullText(KeywordIndex):
     def search(
         self, query: str, where: sql.Composable | None, by: TermStatistics | None = None
     ) -> FullTextSearch:
-        """Return the search as websearch_to_tsquery reads the query, words joined by OR.
-
-        So a question finds what answers a part of it. A phrase in quotes counts as a phrase, and
-        what a minus precedes must be absent.
+        """Parse the query like websearch_to_tsquery, but join words by OR. So a question also finds
+        chunks that answer part of it. Quotes mark a phrase, and a word or phrase after a minus must
+        be absent.
         """
         statement = sql.SQL("WITH ") + asked(self._wanted)
         statement += self._tables.sql(_SEARCH, where=where or sql.SQL("true"))
@@ -132,7 +131,7 @@ class FullText(KeywordIndex):
 
 
 class FullTextSearch(KeywordSearch):
-    """A search in one statement, with its own parameters beside `k` and the filter's."""
+    """A search in one statement."""
 
     def __init__(self, statement: sql.Composed, parameters: dict[str, Any]) -> None:
         self._statement = Statement(statement.as_bytes(None))
@@ -149,7 +148,7 @@ async def configuration(connection: Connection, named: str | None, language: str
     """Return the configured text search configuration, or the language's, or `simple`.
 
     Raises:
-        ConfigError: There is none of the name in the settings.
+        ConfigError: The configured one does not exist.
     """
     query = "SELECT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = %s)"
     [exists] = await connection.row(query, (named or language,))
@@ -163,7 +162,7 @@ async def configuration(connection: Connection, named: str | None, language: str
 
 
 def asked(configuration: str) -> sql.Composed:
-    """Return `ASKED` for a text search configuration, or `simple` if there is none so named."""
+    """Return `ASKED` for a text search configuration, or for `simple` if it does not exist."""
     language = sql.SQL(
         "coalesce((SELECT oid::regconfig FROM pg_ts_config WHERE cfgname = {} LIMIT 1),"
         " 'simple'::regconfig)"
@@ -172,7 +171,8 @@ def asked(configuration: str) -> sql.Composed:
 
 
 def words_of(query: str) -> dict[str, list[Any]]:
-    """Return the parameters of `ASKED`: words and quoted phrases, and which have no minus."""
+    """Return the parameters of `ASKED`: words and quoted phrases, and a flag for those without a
+    minus."""
     pieces = _PIECE.findall(query)[:MOST_WORDS]
     return {
         "words": [piece.removeprefix("-") for piece in pieces],
