@@ -1,4 +1,4 @@
-"""Both legs of every question, searched once; every fusion of them is then arithmetic."""
+"""Searches both legs of every question once; every fusion of them is then arithmetic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from corral.providers.rag.search import Retrieval
 from corral.providers.rerank import reranker_for
 
 DEPTH = 200
-"""Candidates of each leg: the most that a trial uses."""
+"""Candidates of each leg: the maximum that a trial uses."""
 K = 100
 """Hits of a trial, as R@100 needs."""
 
@@ -29,13 +29,13 @@ class Answers:
     """The hits of the legs.
 
     Attributes:
-        vector_db: Where.
-        texts: The questions' texts by id.
-        legs: By question id, each leg with `DEPTH` candidates.
-        chunks: By id, the chunks that were found, with their embeddings.
-        embeddings: By question id, the question's.
-        reads: By question id, how much of it the embedding model reads.
-        reranker: The model that the vector DB is registered with, if any.
+        vector_db: The searched vector DB.
+        texts: Texts of the questions by id.
+        legs: Legs with `DEPTH` candidates each, by question id.
+        chunks: Chunks of the candidates by id, with embeddings.
+        embeddings: Embeddings of the questions by id.
+        reads: Share of each question that the embedding model can read, by id.
+        reranker: The registered re-ranking model, if any.
     """
 
     vector_db: VectorDB
@@ -90,7 +90,7 @@ async def search_legs(
     texts: Mapping[str, str],
     advance: Callable[[int, int], None],
 ) -> Answers:
-    """Ask every question of both legs, as the server would.
+    """Search both legs for every question, like the server.
 
     Raises:
         CorralError: The embedder or the backend failed.
@@ -109,7 +109,7 @@ async def search_legs(
                 mode=SearchMode(name),
                 rerank={"type": "none"},
                 cutoff="none",
-                min_confidence=0.0,  # a registered one would leave a leg empty
+                min_confidence=0.0,  # a registered minimum would leave a leg empty
             )
             said = [(hit.chunk.chunk_id, hit.explanation.legs[name]) for hit in found.hits]
             legs[name] = [(chunk_id, hit.score, hit.raw_score) for chunk_id, hit in said]

@@ -179,8 +179,9 @@ async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
 
 
 async def change_acl(index: EmbeddingIndex, document_id: str, acl: Sequence[str] | None) -> int:
-    """Change the acl of a document and the documents in it in one write; return the number of
-    chunks.
+    """Change the acl of a document and the documents in it in one write.
+
+    Return the number of chunks.
 
     It is 0 if the document is unknown.
 

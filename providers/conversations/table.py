@@ -98,7 +98,8 @@ class Conversations:
     """The responses and conversations of one caller.
 
     Args:
-        table: The table of all callers. tenant, owner: The caller.
+        table: The table of all callers.
+        tenant, owner: The caller.
     """
 
     def __init__(self, table: ConversationTable, tenant: str, owner: str) -> None:

@@ -88,8 +88,9 @@ async def copy_batch(
     after: str = "",
     limit: int = WRITTEN_AT_ONCE,
 ) -> CopyStep:
-    """Copy the next chunks by id; the first step creates the target. The target becomes visible
-    after its first step.
+    """Copy the next chunks by id; the first step creates the target.
+
+    The target becomes visible after its first step.
 
     Args:
         stack, source_id, target_id, provider_id: As for `copy_vector_db`.
@@ -134,11 +135,13 @@ async def copy_batch(
 
 
 async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyChecks:
-    """Compare a copy with its source and return the result. It compares the settings, the numbers
-    of chunks and all ids. For a sample of chunks it also compares the stored data, and the answers
-    to a vector query by the chunk's embedding and a keyword query by words of its text: the same
-    ids in the same order, except for hits whose scores differ by rounding. If one side searches
-    vectors approximately, it measures the share of common hits instead.
+    """Compare a copy with its source and return the result.
+
+    It compares the settings, the numbers of chunks and all ids. For a sample of chunks it also
+    compares the stored data, and the answers to a vector query by the chunk's embedding and a
+    keyword query by words of its text: the same ids in the same order, except for hits whose scores
+    differ by rounding. If one side searches vectors approximately, it measures the share of common
+    hits instead.
 
     Raises:
         NotFound: One of the vector DBs does not exist.

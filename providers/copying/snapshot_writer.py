@@ -88,9 +88,10 @@ class _Writer:
 async def snapshot_of(
     index: EmbeddingIndex, details: Details, *, batch_bytes: int = BYTES_AT_ONCE
 ) -> AsyncIterator[bytes]:
-    """Yield a snapshot of an index and its vector store's fields, piece by piece. Concurrent writes
-    are allowed: a chunk that exists throughout is in the snapshot. The manifest records whether
-    chunks were added or removed.
+    """Yield a snapshot of an index and its vector store's fields, piece by piece.
+
+    Concurrent writes are allowed: a chunk that exists throughout is in the snapshot. The manifest
+    records whether chunks were added or removed.
 
     Args:
         batch_bytes: Maximum size of a batch; one chunk may be larger.

@@ -38,7 +38,8 @@ async def export(stack: Stack, vector_db_id: str) -> AsyncIterator[bytes]:
     """Yield a snapshot of a vector DB, piece by piece; see `snapshot_of`.
 
     Raises:
-        NotFound: The vector DB does not exist. InvalidRequest, ProviderError: See `snapshot_of`.
+        NotFound: The vector DB does not exist.
+        InvalidRequest, ProviderError: See `snapshot_of`.
     """
     index = await stack.index(vector_db_id)
     store = await stack.stores.store(index.vector_db)
@@ -70,8 +71,8 @@ async def restore(
     Raises:
         InvalidRequest: The file is not a snapshot or is damaged, or the provider or the model does
             not support its settings.
-        Conflict: A vector DB with this id exists. NotFound, UnknownProvider: The embedding model or
-        the provider is not configured here.
+        Conflict: A vector DB with this id exists.
+        NotFound, UnknownProvider: The embedding model or the provider is not configured here.
         ProviderError: The backend failed; nothing was imported.
     """
     snapshot = await asyncio.to_thread(Snapshot, file)

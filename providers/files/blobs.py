@@ -259,8 +259,9 @@ async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def verified(pieces: AsyncGenerator[bytes, None], sha256: str) -> AsyncGenerator[bytes, None]:
-    """Yield the bytes of a blob; yield the last piece only if the SHA-256 is right. So a reader
-    that knows the length notices damaged content by its missing end.
+    """Yield the bytes of a blob; yield the last piece only if the SHA-256 is right.
+
+    So a reader that knows the length notices damaged content by its missing end.
 
     Raises:
         ProviderError: The stored bytes are damaged.

@@ -44,6 +44,7 @@ FIRST_PAUSE_SECONDS = 0.2
 
 class Bucket(Blobs):
     """Blobs in object storage: `<prefix>/<installation>/<aa>/<sha256>`, and `uploads/` beside them.
+
     Every installation has its own folder, so several can share a bucket and a prefix.
 
     Args:
@@ -96,8 +97,10 @@ class Bucket(Blobs):
         return upload
 
     def keep(self, upload: Upload) -> None:
-        """Ensure that the blob exists; see the contract. `receive` has already copied it, outside
-        any lock. If the last file with the same content was deleted since, it is copied again.
+        """Ensure that the blob exists; see the contract.
+
+        `receive` has already copied it, outside any lock. If the last file with the same content
+        was deleted since, it is copied again.
         """
         import obstore  # noqa: PLC0415 - an extra
 
@@ -222,8 +225,10 @@ def _open_store(settings: FileSettings) -> ObjectStore:
 
 @contextmanager
 def _translated(*, writing: bool = False) -> Iterator[None]:
-    """Translate obstore's errors, without their texts, which quote addresses and responses. Args:
-    writing: True for a write, in which a missing object means a missing bucket.
+    """Translate obstore's errors, without their texts, which quote addresses and responses.
+
+    Args:
+        writing: True for a write, in which a missing object means a missing bucket.
     """
     from obstore import exceptions  # noqa: PLC0415 - an extra
 

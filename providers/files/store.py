@@ -283,9 +283,10 @@ class FileStore:
         table.execute(insert(FILES), asdict(file))
 
     async def _delete(self, files: Collection[StoredFile]) -> int:
-        """Delete existing files, then their blobs; return the number of deleted files. It uses two
-        transactions: a process killed in between leaves a blob without a file, which `expire`
-        deletes, but never a file without bytes.
+        """Delete existing files, then their blobs; return the number of deleted files.
+
+        It uses two transactions: a process killed in between leaves a blob without a file, which
+        `expire` deletes, but never a file without bytes.
         """
 
         removed = delete(FILES).where(_FILES.file_id.in_([file.file_id for file in files]))

@@ -137,8 +137,9 @@ class Corral:
         return await self._stack.vector_dbs()
 
     async def insert(self, vector_db_id: str, documents: Documents, **options: Any) -> InsertReport:
-        """Parse, split, embed and store documents, all or none; return a report. A stored document
-        with the same id is replaced.
+        """Parse, split, embed and store documents, all or none; return a report.
+
+        A stored document with the same id is replaced.
 
         Args:
             vector_db_id: The vector DB to insert into.
@@ -298,8 +299,9 @@ class Corral:
 
 
 class SyncCorral:
-    """`Corral` for code without an event loop, which runs in a separate thread. See `open_sync`. A
-    script may exit without `close`; acknowledged writes are stored.
+    """`Corral` for code without an event loop, which runs in a separate thread.
+
+    See `open_sync`. A script may exit without `close`; acknowledged writes are stored.
     """
 
     def __init__(self, herd: Corral) -> None:

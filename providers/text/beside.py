@@ -74,9 +74,10 @@ _OTHER_DIGITS = "\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef"
 
 
 def _hints(spaces: str, beyond: str) -> re.Pattern[str]:
-    """Return a pattern for the positions at which a rule can apply, up to the end of the part. It
-    may match at more positions. It starts with a character class, for a fast scan, and looks around
-    only at matches.
+    """Return a pattern for the positions at which a rule can apply, up to the end of the part.
+
+    It may match at more positions. It starts with a character class, for a fast scan, and looks
+    around only at matches.
     """
     return re.compile(
         f"[A-Z0-9+#&@$%./<=>^~|*{beyond}](?:"

@@ -54,9 +54,10 @@ _WORD = re.compile(f"[^\\d{_SYMBOLS}{UNSPACED}]{{{MIN_LENGTH - 1},}}")
 
 
 def is_word(term: str) -> bool:
-    """Return True for a term that can be misspelled, and so belongs in the vocabulary. Numbers and
-    codes do not, because an edit gives another number; neither do pairs of characters in scripts
-    without spaces, where a typo is another character.
+    """Return True for a term that can be misspelled, and so belongs in the vocabulary.
+
+    Numbers and codes do not, because an edit gives another number; neither do pairs of characters
+    in scripts without spaces, where a typo is another character.
     """
     return _WORD.fullmatch(term) is not None
 

@@ -1,4 +1,4 @@
-"""Quotas: rate limits by caller, and the time until it may ask again."""
+"""Quotas: rate limits by caller, and the time until the next request is allowed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class TooMany(Exception):
 
     Attributes:
         what: The limit, in words.
-        setting: Its name.
-        seconds: After how many seconds it may ask again, >= 1.
+        setting: The limit's setting.
+        seconds: Seconds until the next request is allowed, >= 1.
     """
 
     def __init__(self, what: str, setting: str, seconds: float) -> None:
@@ -31,7 +31,7 @@ class TooMany(Exception):
 
 @dataclass(slots=True)
 class _Bucket:
-    """An allowance that fills within a minute; what is taken beyond it is a debt."""
+    """An allowance that refills within a minute; it may become negative."""
 
     most: float
     left: float
@@ -60,8 +60,10 @@ class Use:
         self.running -= 1
 
     def count(self, size: int) -> None:
-        """Count bytes of a body as they arrive. It is never cut off: one that takes more than was
-        left makes its caller wait until that has been made up for.
+        """Count bytes of an incoming body.
+
+        A body is never cut off: if it exceeds the allowance, its caller must wait until the excess
+        has been refilled.
         """
         self.bytes.left -= size
 

@@ -130,7 +130,7 @@ def _read_options(
     row_id: str | None,
     **others: Any,
 ) -> ReadOptions:
-    """Return the checked options that say which files are read, and how."""
+    """Return the checked options for selecting and reading files."""
     from corral.api.principal import check_acl
     from corral.server.cli.files import ReadOptions
 

@@ -38,7 +38,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The rows of a file, by number; a string is the reason why a row is bad."""
+    """The rows of a file, by number; a string is the error of a bad row."""
 
     columns: Sequence[str]
     rows: list[tuple[int, JSON | str]]
@@ -47,9 +47,9 @@ class _Table:
 def rows_of(
     files: Sequence[SourceFile], columns: Columns, options: ReadOptions, report: Report
 ) -> list[SourceFile]:
-    """Return a document for each row of some files, in order; bad rows go to the report.
+    """Return a document for each row of these files, in order; bad rows go to the report.
 
-    A bad row changes nothing else: the other rows become documents. The first row of an id wins.
+    If several rows have the same id, the first wins.
     """
     documents: dict[str, SourceFile] = {}
     for file in files:
@@ -127,8 +127,8 @@ def _read(file: SourceFile, options: ReadOptions, report: Report) -> _Table:
     """Return the rows of a file.
 
     Raises:
-        SkippedFileError: It is empty, or no table.
-        BadFileError: It is broken.
+        SkippedFileError: The file is empty, or not a table.
+        BadFileError: The file is damaged.
     """
     if file.mime_type not in _TABLES:
         raise SkippedFileError("not CSV, TSV, JSON, JSONL or a workbook")
@@ -165,7 +165,7 @@ def _csv(text: str) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _with_header(rows: Sequence[tuple[int, list[Any]]]) -> _Table:
-    """Return the rows below the first, which names the columns; blank rows are left out."""
+    """Return the rows below the header, which names the columns; skip blank rows."""
     filled = [(number, row) for number, row in rows if any(cell not in ("", None) for cell in row)]
     names = [str(cell).strip() for cell in filled[0][1]] if filled else []
     if len(set(names)) < len(names):
@@ -213,7 +213,7 @@ def _of_objects(rows: Iterator[tuple[int, JSON | str]]) -> _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A cell of a text file: as it is written, and its value."""
+    """A cell of a text file: its text and its value."""
 
     raw: str
     value: Any
@@ -222,7 +222,7 @@ class _Cell:
 def _of_texts(table: _Table) -> _Table:
     """Return a table of texts with typed cells.
 
-    All of a column stays text if one of its numbers begins with a zero, as codes do.
+    A column stays text if any of its numbers begins with a zero, as in codes.
     """
     rows = [row for _, row in table.rows if isinstance(row, dict)]
     codes = {name for row in rows for name, cell in row.items() if _CODE.fullmatch(cell.strip())}
@@ -239,7 +239,7 @@ def _of_texts(table: _Table) -> _Table:
 
 
 def _value(cell: str) -> Any:
-    """Return the number or boolean that a cell says, else the cell."""
+    """Return the number or boolean in a cell, or else its text."""
     if cell.lower() in ("true", "false"):
         return cell.lower() == "true"
     if _NUMBER.fullmatch(cell):
@@ -260,7 +260,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _seconds(value: Any) -> float | None:
-    """Return the Unix seconds of a date in ISO form, in UTC if it names no zone; else None."""
+    """Return the Unix seconds of an ISO date, in UTC if it has no zone; None for other texts."""
     if not isinstance(value, str) or not _DATE.fullmatch(value):
         return None
     try:

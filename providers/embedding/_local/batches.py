@@ -24,7 +24,8 @@ class LocalModel(TextTokenizer, Protocol):
     """A loaded model. Its methods block, and may run in several threads at once.
 
     Attributes:
-        traits: As in `Embedder`. query, passage: Prefixes of a question and of a document.
+        traits: As in `Embedder`.
+        query, passage: Prefixes of a question and of a document.
         max_tokens: Tokens of a text that the model reads, including marks and prefix.
     """
 

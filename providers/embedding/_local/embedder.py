@@ -36,7 +36,8 @@ TEXTS_PER_WINDOW = 512
 class Workers:
     """The threads of a provider.
 
-    Attributes: documents, queries: Separate pools of `lanes` threads and one thread.
+    Attributes:
+        documents, queries: Separate pools of `lanes` threads and one thread.
         lanes: Number of concurrent batches of documents.
     """
 
@@ -62,9 +63,10 @@ class Served(Generic[E]):
 
 
 class LocalProvider(EmbeddingProvider, Generic[E]):
-    """Serves in-process models, each loaded once at its first use. Documents and questions have
-    separate worker threads, so a question never waits for an ingest; it only shares the processors
-    with the running batches.
+    """Serves in-process models, each loaded once at its first use.
+
+    Documents and questions have separate worker threads, so a question never waits for an ingest;
+    it only shares the processors with the running batches.
 
     Args:
         provider_id: The provider's id in the configuration.
@@ -103,8 +105,7 @@ class LocalProvider(EmbeddingProvider, Generic[E]):
         return await self._loading.model(model)
 
     async def health(self) -> Health:
-        """Return OK if the models' files exist, or if the first use will fetch them and no fetch
-        has failed; loading checks their digests."""
+        """Return OK if the models' files exist or will be fetched, unless a fetch has failed."""
         notes: list[str] = []
         try:
             for served in self._served:
@@ -130,8 +131,9 @@ class LocalProvider(EmbeddingProvider, Generic[E]):
 
 
 class LocalEmbedder(Embedder):
-    """An in-process model. The same text in different batches gives embeddings that agree to about
-    six digits.
+    """An in-process model.
+
+    The same text in different batches gives embeddings that agree to about six digits.
 
     Args:
         info: The model's description.

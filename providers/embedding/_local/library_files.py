@@ -99,9 +99,10 @@ def open_saved(
 
 
 def _check_saved(folder: Path, model: str, names: Sequence[str]) -> None:
-    """Refuse a folder without files that sentence-transformers would otherwise guess. Without
-    `modules.json` it guesses a pooling, and without `tokenizer.json`, possibly in a subfolder, it
-    uses a tokenizer without a vocabulary.
+    """Refuse a folder without files that sentence-transformers would otherwise guess.
+
+    Without `modules.json` it guesses a pooling, and without `tokenizer.json`, possibly in a
+    subfolder, it uses a tokenizer without a vocabulary.
 
     Raises:
         ConfigError: A file is missing.
@@ -116,9 +117,7 @@ def _check_saved(folder: Path, model: str, names: Sequence[str]) -> None:
 
 
 def _reach_hub(what: str, hint: str, *, offline: bool) -> None:
-    """Send a request to the libraries' hub (`HF_ENDPOINT`), because without a network they retry
-    for most of a minute.
-    """
+    """Check that the hub (`HF_ENDPOINT`) is reachable; the libraries would retry for a minute."""
     if offline:
         raise ConfigError(f"{what}, and offline is set.", hint=hint, field="offline")
     try:

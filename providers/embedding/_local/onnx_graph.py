@@ -4,11 +4,10 @@ Every weight is declared as external data; the session gets the arrays separatel
 graph need not be trusted: the numbers always come from the file whose sha256 has just been checked,
 and none is copied. The operators are the fastest ones of onnxruntime on every platform, including
 some of its fused operators (`com.microsoft`). No optimization at load time is needed, so the graph
-opens fast.
-
-Sources: BERT encoder, Devlin et al. 2019, section 3, with post-norm layers as in Vaswani et al.
-2017, section 3.1; exact GELU x * Phi(x), Hendrycks and Gimpel 2016, section 2; mean pooling,
-Reimers and Gurevych 2019, section 3; with a weight for each token, Arora, Liang and Ma 2017.
+opens fast. Sources: BERT encoder, Devlin et al. 2019, section 3, with post-norm layers as in
+Vaswani et al. 2017, section 3.1; exact GELU x * Phi(x), Hendrycks and Gimpel 2016, section 2; mean
+pooling, Reimers and Gurevych 2019, section 3; with a weight for each token, Arora, Liang and Ma
+2017.
 """
 
 from __future__ import annotations
@@ -192,8 +191,9 @@ class BertGraph:
         return self._add("Mul", [f"{output}.unit", largest], output)
 
     def _turned(self, hidden: str) -> str:
-        """Rotate normalized states in blocks, if the matrices that read them are rotated. This
-        spreads their few large columns over the others, so all keep more precision.
+        """Rotate normalized states in blocks, if the matrices that read them are rotated.
+
+        This spreads their few large columns over the others, so all keep more precision.
         """
         if ROTATION not in self._weights:
             return hidden
@@ -214,9 +214,7 @@ class BertGraph:
         return names
 
     def _in_8_bits(self, hidden: str) -> tuple[str, str, str]:
-        """Round states to 8 bits, scaling each row by its maximum, so that a text's numbers do not
-        depend on its batch. A row of zeros stays zero, whatever 0 / 0 is rounded to.
-        """
+        """Round states to 8 bits, scaled by the row's maximum, so the batch does not matter."""
         names = numbers, largest, _ = f"{hidden}.numbers", f"{hidden}.largest", "zero_state"
         if hidden not in self._rounded:
             self._rounded.add(hidden)

@@ -56,8 +56,9 @@ def together(weights: Weights) -> dict[str, NDArray[Any]]:
 
 
 def trait(precision: Precision) -> str:
-    """Return a precision's part of the fingerprint. It is not "int8", which marks vector DBs that
-    were embedded without rotation.
+    """Return a precision's part of the fingerprint.
+
+    It is not "int8", which marks vector DBs that were embedded without rotation.
     """
     return "int8, rotated" if precision == "int8" else precision
 
@@ -114,6 +115,7 @@ def _turned(weight: NDArray[Any], turn: NDArray[np.float32]) -> NDArray[Any]:
 
 def _pair_scales(weight: NDArray[Any]) -> NDArray[Any]:
     """Return the smallest scale of each row such that no number exceeds 127 and no pair `PAIR_TOP`.
+
     Rounding adds at most 1 to a pair.
     """
     sizes = np.abs(weight)

@@ -33,8 +33,10 @@ class Session:
     def run(
         self, output: str, feed: Mapping[str, NDArray[Any]], *, one_thread: bool = False
     ) -> NDArray[np.float32]:
-        """Return an output of the graph; `one_thread` leaves the other threads to other
-        computations."""
+        """Return an output of the graph.
+
+        `one_thread` leaves the other threads to other computations.
+        """
         threads = 1 if one_thread else self._threads
         if threads not in self._sessions:  # Questions do not wait for the session of documents.
             with self._opening:

@@ -1,4 +1,5 @@
 """The common component of all embeddings of the model, which carries no information about a text.
+
 The model's embeddings are in a narrow cone: unrelated texts have a cosine of 0.77, and a short text
 is close to every other short one. Subtracting a common vector spreads them, as Mu and Viswanath
 2018 ("All-but-the-Top", section 2) show for words. They subtract the mean of the stored embeddings.

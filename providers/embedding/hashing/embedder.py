@@ -104,8 +104,7 @@ def embed_text(text: str, dimension: int) -> NDArray[np.float32]:
 
 
 def _features(clean: str) -> Iterator[str]:
-    """Yield each word and its character trigrams, with `<` and `>` at its ends, as in fastText
-    (Bojanowski et al. 2017, section 3.2)."""
+    """Return words and their trigrams, as in fastText (Bojanowski et al. 2017, section 3.2)."""
     for word in _WORD.findall(clean):
         yield word
         padded = f"<{word}>"

@@ -58,8 +58,9 @@ def model_folder(model_path: Path | None) -> Path:
 
 
 def available_folder(model_path: Path | None, home: Path, hub: str) -> Path:
-    """Return the folder with both files, fetched from a hub if no package has them. The digests are
-    pinned, so any source of the files is safe.
+    """Return the folder with both files, fetched from a hub if no package has them.
+
+    The digests are pinned, so any source of the files is safe.
 
     Raises:
         MissingDependency: The package is not installed, and the hub cannot be reached.
@@ -75,8 +76,9 @@ def available_folder(model_path: Path | None, home: Path, hub: str) -> Path:
 
 
 def check_files(model_path: Path | None, home: Path, hub: str) -> str | None:
-    """Return None if the files are in a package or folder or were fetched; otherwise a message that
-    they will be fetched.
+    """Return None if the files are in a package or folder or were fetched.
+
+    Otherwise a message that they will be fetched.
 
     Raises:
         ConfigError: The configured folder lacks a file.

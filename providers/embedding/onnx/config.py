@@ -23,8 +23,8 @@ class OnnxModel(OnnxSource):
         dimension: Numbers in an embedding. Default: `hidden_size` of `config.json`; a hub's model
             needs it.
         pooling: How the tokens' states become one embedding. Default: from `1_Pooling/config.json`;
-            not needed for a graph that outputs sentence embeddings. query_prefix, passage_prefix:
-            Prefixes of a question and of a document. Default: from
+            not needed for a graph that outputs sentence embeddings.
+        query_prefix, passage_prefix: Prefixes of a question and of a document. Default: from
             `config_sentence_transformers.json`, or none.
         unrelated_cosine: Cosine of unrelated texts, the zero point of confidence. Default 0.
     """

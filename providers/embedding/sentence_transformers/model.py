@@ -77,8 +77,9 @@ class Model(WholeTexts):
 
 
 def _twin(model: SentenceTransformer) -> SentenceTransformer:
-    """Return a second model over the same weights, with its own tokenizer. The library sets the
-    tokenizer's padding and truncation at each call, which is not thread-safe.
+    """Return a second model over the same weights, with its own tokenizer.
+
+    The library sets the tokenizer's padding and truncation at each call, which is not thread-safe.
     """
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, shared)

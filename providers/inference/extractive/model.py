@@ -145,8 +145,7 @@ class _Overlap:
         return np.array([self._share(each.question, each.sentence) for each in self._terms])
 
     def with_the_one_before(self) -> NDArray[np.float64]:
-        """Return the shares for each sentence with its predecessor, which may name the subject of
-        `he`."""
+        """Return the shares for each sentence with its predecessor, which may resolve `he`."""
         shares = []
         for row, each in enumerate(self._terms):
             follows = row > 0 and self._quotes[row - 1].text == self._quotes[row].text

@@ -161,9 +161,11 @@ class LocalModel:
 
 
 def _load(model: LlamaModel, threads: int) -> Server:
-    """Load a file. The library holds the interpreter's lock during the load, so the process serves
-    nothing else. The library's server also listens for HTTP: here, on a socket in a private folder
-    that is deleted after the load, so no client can reach it.
+    """Load a file.
+
+    The library holds the interpreter's lock during the load, so the process serves nothing else.
+    The library's server also listens for HTTP: here, on a socket in a private folder that is
+    deleted after the load, so no client can reach it.
 
     Raises:
         ConfigError: llama.cpp cannot run the file, or a library of the system is missing.

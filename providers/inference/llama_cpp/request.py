@@ -1,6 +1,7 @@
-"""Chat requests for llama.cpp: only allowed OpenAI fields, with values in range. llama.cpp reads
-many more fields, some of which name files or addresses. It compiles JSON schemas to grammars, and a
-few large numbers in a schema can exhaust the memory.
+"""Chat requests for llama.cpp: only allowed OpenAI fields, with values in range.
+
+llama.cpp reads many more fields, some of which name files or addresses. It compiles JSON schemas to
+grammars, and a few large numbers in a schema can exhaust the memory.
 """
 
 from __future__ import annotations

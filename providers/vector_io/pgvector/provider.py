@@ -38,12 +38,11 @@ class PgvectorProvider(VectorIOProvider):
         """Return the index of a vector DB; see the contract.
 
         Raises:
-            ConfigError: The extension, the schema or a privilege is missing; the hint says how to
-                fix it.
+            ConfigError: The extension, the schema or a privilege is missing; the hint has the
+                remedy.
         """
         attach = self.database.config.attach
-        # Compare the id too: an existing registration may have an unused name. The operator's
-        # tables belong to the default tenant; another tenant's vector DB may have the same name.
+        # The id too, because a registration may have an unused name; another tenant's may be equal.
         names = () if vector_db.tenant else (vector_db.provider_resource_id, vector_db.identifier)
         attachment = next((attach[name] for name in names if name in attach), None)
         engine: PgvectorEngine | AttachedEngine

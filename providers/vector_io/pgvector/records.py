@@ -51,8 +51,7 @@ class Tuning:
             filter has chosen them or reading the postings of these terms costs more.
         postings_per_look: Postings that are read in the time of looking up a chunk's common terms.
         first_rows: Number of best rows that are checked against the filter first.
-        cheap_numbers: Up to this many numbers, an HNSW index is built immediately, in a second or
-            two.
+        cheap_numbers: Up to this many numbers, an HNSW index is built at once, in a second or two.
         max_loaded: During a bulk load, the index is built once this many chunks are outside it, or
             four times the number inside, if that is more.
         quiet_seconds: Pause between writes that ends a bulk load.
@@ -320,8 +319,7 @@ async def _make_tables(connection: Connection, tables: Tables) -> None:
 
 
 async def make_policy(connection: Connection, tables: Tables, role: str) -> None:
-    """Create the policy that shows a role the rows its session's tokens can read, in a running
-    transaction.
+    """Create the policy that shows a role the rows its session's tokens can read.
 
     Raises:
         ConfigError: The role does not exist, or Corral's role may not act as it.

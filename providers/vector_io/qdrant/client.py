@@ -94,8 +94,9 @@ class Server:
         collection: str = "",
         configures: bool = False,
     ) -> T:
-        """Send a request; retry if the server cannot be reached, because all requests made here are
-        idempotent. The first call checks the server's version.
+        """Send a request; retry if the server cannot be reached, because requests are idempotent.
+
+        The first call checks the server's version.
 
         Args:
             collection: The request's collection; after a 404, its existence is checked.
@@ -138,8 +139,7 @@ class Server:
         self._is_new_enough = True
 
     async def _missing(self, collection: str) -> CorralError:
-        """Return the error for a 404: NotFound only if the server confirms that the collection is
-        gone."""
+        """Return the error for a 404: NotFound only if the collection does not exist."""
         try:
             gone = not await self._send(lambda: self.client.collection_exists(collection))
         except FAILURES as error:
@@ -239,11 +239,7 @@ def _timed_out(error: Exception) -> bool:
 
 
 class ServerReads:
-    """The read operations of a collection. Requests stay within the limits of the server's strict
-    mode.
-
-    Filters are JSON objects in Qdrant's form.
-    """
+    """Reads a collection within the limits of strict mode; filters are Qdrant's JSON objects."""
 
     def __init__(self, vector_db: VectorDB, name: str, server: Server) -> None:
         self._vector_db = vector_db

@@ -61,9 +61,10 @@ REINDEX_BATCH = 500
 
 
 class QdrantEngine(Engine):
-    """Stores chunks as points of one collection; see `Engine` for the public methods. The server's
-    cosines are off by at most `SINGLE_PRECISION_SLACK`. Ties are ordered by chunk_id, so more
-    points are requested until all ties with the last one are found.
+    """Stores chunks as points of one collection; see `Engine` for the public methods.
+
+    The server's cosines are off by at most `SINGLE_PRECISION_SLACK`. Ties are ordered by chunk_id,
+    so more points are requested until all ties with the last one are found.
 
     Args:
         collection: An existing collection.
@@ -80,10 +81,11 @@ class QdrantEngine(Engine):
         self._keywords = Keywords(vector_db, collection, statistics_max_age_seconds)
 
     async def reindex(self) -> None:
-        """Rewrite chunks stored by an older version of the layout or the analyzer, on open. The new
-        version is recorded first, so that an older process can no longer open the collection. A
-        concurrent write of the same chunk by another process can be lost; this can only happen if
-        one of several servers is upgraded while others run.
+        """Rewrite chunks stored by an older version of the layout or the analyzer, on open.
+
+        The new version is recorded first, so that an older process can no longer open the
+        collection. A concurrent write of the same chunk by another process can be lost; this can
+        only happen if one of several servers is upgraded while others run.
 
         Raises:
             ConfigError: A newer version wrote the collection; nothing is changed.
@@ -264,10 +266,11 @@ class ServerCollection(ServerReads):
     # --- writing -----------------------------------------------------------------------------
 
     async def replace(self, points: Sequence[Point], stale: Json | None) -> None:
-        """Write points, then delete the other points that passed `stale` before. A failed upsert is
-        undone if the server can be reached. After all points are written, nothing is undone: a
-        delete that failed may have been carried out, and two versions for a while are better than
-        none. Points that another process adds to `stale` in between stay.
+        """Write points, then delete the other points that passed `stale` before.
+
+        A failed upsert is undone if the server can be reached. After all points are written,
+        nothing is undone: a delete that failed may have been carried out, and two versions for a
+        while are better than none. Points that another process adds to `stale` in between stay.
         """
         batches = await self._batches(structs(points))
         ids = [point.id for point in points]
@@ -328,9 +331,10 @@ class ServerCollection(ServerReads):
 
 
 def _indexes(version: int) -> dict[str, Any]:
-    """Return the indexes of a collection of this version. Only `attributes` takes part in the graph
-    for filtered search; for the others, servers from 1.17 would add links for each common word and
-    range.
+    """Return the indexes of a collection of this version.
+
+    Only `attributes` takes part in the graph for filtered search; for the others, servers from 1.17
+    would add links for each common word and range.
     """
     integers = models.IntegerIndexParams(
         type=models.IntegerIndexType.INTEGER, lookup=True, range=False, enable_hnsw=False
@@ -350,8 +354,10 @@ def _has_graph(wanted: Any, found: models.PayloadIndexInfo) -> bool:
 
 
 def _version_index(version: int) -> str:
-    """Return the field of an empty index that records a collection's version. Only indexes are
-    stored beside the points in every release; a point would appear in searches and counts.
+    """Return the field of an empty index that records a collection's version.
+
+    Only indexes are stored beside the points in every release; a point would appear in searches and
+    counts.
     """
     return f"version_{version}"
 

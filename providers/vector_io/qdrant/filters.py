@@ -82,8 +82,9 @@ def _compare(comparison: Comparison) -> Json:
 
 
 def _order(kind: str, key: str, value: str | float) -> Json:
-    """Compare level by level: beyond the value in one level, with all previous levels equal. For gt
-    and lt, equality in all levels passes too if other values can have the same levels.
+    """Compare level by level: beyond the value in one level, with all previous levels equal.
+
+    For gt and lt, equality in all levels passes too if other values can have the same levels.
     """
     own = levels(key, value)
     if kind.startswith("g"):

@@ -101,9 +101,10 @@ class Keywords:
         return await keyword_leg(query, k, by, self._kept.read, fetch)
 
     async def _reference(self, lengths: Sequence[int]) -> int:
-        """Return the reference for new chunks of these lengths. Any reference gives right answers,
-        an accurate one gives fast answers. So the engine counts only occasionally, and this process
-        adds its own writes.
+        """Return the reference for new chunks of these lengths.
+
+        Any reference gives right answers, an accurate one gives fast answers. So the engine counts
+        only occasionally, and this process adds its own writes.
         """
         known = self._counted
         if known is None or self._added_chunks > RECOUNT_AFTER * known.count:
@@ -114,8 +115,7 @@ class Keywords:
         return reference_of(terms / (known.count + self._added_chunks))
 
     async def _statistics(self) -> Statistics:
-        """Count the statistics in the engine, so that they include deletions and other processes'
-        writes."""
+        """Count the statistics in the engine, including deletions and other processes' writes."""
         lengths, references = await asyncio.gather(
             self._collection.facet("length"), self._collection.facet("reference")
         )

@@ -53,8 +53,9 @@ class IndexFailed(Exception):
 
 
 class CoveredRows(ABC):
-    """An approximate index; its positions 0 to n - 1 correspond to rows of the chunk file. During a
-    search only its record of deletions changes.
+    """An approximate index; its positions 0 to n - 1 correspond to rows of the chunk file.
+
+    During a search only its record of deletions changes.
 
     Args:
         rows: Row numbers by position, ascending, int64.
@@ -125,8 +126,8 @@ class CoveredRows(ABC):
         """Return candidate rows that include the approximately k nearest.
 
         Args:
-            connection: In a read transaction; rows that it sees as deleted are not returned. query,
-            k, allowed: As for `VectorSearcher.begin`.
+            connection: In a read transaction; rows that it sees as deleted are not returned.
+            query, k, allowed: As for `VectorSearcher.begin`.
 
         Raises:
             StaleRead: The base reflects rows or deletions that are newer than the transaction.
@@ -200,8 +201,8 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
                 log.
 
         Raises:
-            Abandoned: The searcher is closing, or all chunks were deleted. CorralError, OSError:
-            The base cannot be built.
+            Abandoned: The searcher is closing, or all chunks were deleted.
+            CorralError, OSError: The base cannot be built.
         """
 
     def save(self, base: Base) -> None:
@@ -295,8 +296,7 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         return len(base) if base else 0
 
     def _load(self, connection: apsw.Connection) -> None:
-        """Load the stored base if it is valid for the chunk file and not older than the current
-        one."""
+        """Load the stored base if it matches the chunk file and is not older than ours."""
         if self._build_from is None:
             return
         base, ours = self.load(connection), self._parts[0]
@@ -360,9 +360,7 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
 def rows_still_there(
     connection: apsw.Connection, rows: NDArray[np.int64], norms: NDArray[np.float64]
 ) -> NDArray[np.bool_] | None:
-    """Return a mask of the rows that still exist in the chunk file; None if rows or norms differ,
-    or if the index is empty.
-    """
+    """Return a mask of the rows that still exist; None if rows or norms differ, or it is empty."""
     if not len(rows):
         return None
     query = "SELECT row, squared_norm FROM embeddings WHERE row <= ? ORDER BY row"

@@ -1,11 +1,11 @@
-"""A cache of FTS5 postings in memory, updated incrementally from the file. For each term, the cache
-has the rows that contain it and, for each row, the number of a pair (frequency of the term, length
-of the chunk): 5 or 6 bytes per posting. There are few distinct pairs, and BM25 depends on nothing
-else in a chunk. So when a write changes the average length, only the weights of the pairs are
-recomputed; they equal BM25's to the last bit.
+"""A cache of FTS5 postings in memory, updated incrementally from the file.
 
-After a write, a term's new postings are those in rows above its last read row; postings of deleted
-rows are removed. New postings are read from FTS5 when a query next contains the term.
+For each term, the cache has the rows that contain it and, for each row, the number of a pair
+(frequency of the term, length of the chunk): 5 or 6 bytes per posting. There are few distinct
+pairs, and BM25 depends on nothing else in a chunk. So when a write changes the average length, only
+the weights of the pairs are recomputed; they equal BM25's to the last bit. After a write, a term's
+new postings are those in rows above its last read row; postings of deleted rows are removed. New
+postings are read from FTS5 when a query next contains the term.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ class Snapshot:
 class Posting:
     """The rows that contain a term, ascending, and the number of each row's shape.
 
-    Attributes: rows, shapes: Integers, shape (n,). last_row, deletion: The state of the file at
-        which the posting was read.
+    Attributes:
+        rows, shapes: Integers, shape (n,).
+        last_row, deletion: The state of the file at which the posting was read.
     """
 
     rows: NDArray[np.integer]
@@ -205,9 +206,10 @@ class CachedPostings:
         return Posting(rows, shapes, state.last_row, state.deletion)
 
     def _all(self, connection: apsw.Connection, term: str) -> NDArray[Any]:
-        """Return all rows of a term with its frequencies, like `_query`. SQLite concatenates the
-        occurrences without the interpreter's lock; a call per row would take up to three times as
-        long and block other threads.
+        """Return all rows of a term with its frequencies, like `_query`.
+
+        SQLite concatenates the occurrences without the interpreter's lock; a call per row would
+        take up to three times as long and block other threads.
         """
         connection.execute(_OCCURRENCES)
         occurrences: Any = connection.execute(

@@ -1,6 +1,7 @@
-"""The state of a chunk file, and the deletions since an earlier state, for updating copies in
-memory. A row is never changed, and its number is never reused. So a copy catches up by reading the
-rows above its last one and the log of deletions, whichever process wrote them.
+"""The state of a chunk file, and the deletions since an earlier state.
+
+A row is never changed, and its number is never reused. So a copy catches up by reading the rows
+above its last one and the log of deletions, whichever process wrote them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from corral.api.errors import ProviderError
 
 
 class StaleRead(Exception):
-    """A transaction is older than the data in memory and must be restarted. The data in memory
-    reflects deletions, and replacing rows, that the transaction does not see. The transaction would
-    find neither the old nor the new chunks of a document that was just replaced.
+    """A transaction is older than the data in memory and must be restarted.
+
+    The data in memory reflects deletions, and replacing rows, that the transaction does not see.
+    The transaction would find neither the old nor the new chunks of a document that was just
+    replaced.
     """
 
 

@@ -84,8 +84,10 @@ class Connections:
             raise self._refusal()
 
     def refuse(self, error: Callable[[], CorralError]) -> None:
-        """Reject further loans with this error, if it is the first; close lent connections on
-        return."""
+        """Reject further loans with this error, if it is the first.
+
+        Close lent connections on return.
+        """
         self._refusal = self._refusal or error
         self.close()
 
@@ -99,9 +101,10 @@ class Connections:
 
 
 class MemoryConnection(Connections):
-    """The only connection of a database in memory, lent to one thread at a time. Closing it would
-    lose the data, so an error only rolls back the transaction, and `close` does nothing. `refuse`
-    frees the memory.
+    """The only connection of a database in memory, lent to one thread at a time.
+
+    Closing it would lose the data, so an error only rolls back the transaction, and `close` does
+    nothing. `refuse` frees the memory.
     """
 
     def __init__(self, provider_id: str, connect: Callable[[], apsw.Connection]) -> None:

@@ -56,12 +56,13 @@ class View:
         k: int,
         allowed: RowSet | None,
     ) -> Callable[[], tuple[NDArray[np.int64], NDArray[np.float32]]]:
-        """Return a function that returns the rows that can be among the k nearest, with their
-        embeddings. Until it is called, the query waits for a shared pass over the codes.
+        """Return a function for the rows that can be among the k nearest, with their embeddings.
+
+        Until it is called, the query waits for a shared pass over the codes.
 
         Args:
-            connection: In the transaction of the view. query, k, allowed: As for
-            `VectorSearcher.begin`.
+            connection: In the transaction of the view.
+            query, k, allowed: As for `VectorSearcher.begin`.
         """
         usable = usable_places(self.rows, self.alive, self.all_alive, allowed)
 
@@ -118,8 +119,9 @@ def read_embeddings(
 def read_rows(
     connection: apsw.Connection, rows: NDArray[np.int64], dimension: int
 ) -> NDArray[np.float32]:
-    """Return the stored embeddings of existing rows, shape (n, dimension), in order. SQLite
-    concatenates them, because fetching each row would wait for the interpreter's lock.
+    """Return the stored embeddings of existing rows, shape (n, dimension), in order.
+
+    SQLite concatenates them, because fetching each row would wait for the interpreter's lock.
     """
     query = (
         "SELECT CAST(group_concat(embedding, '') AS BLOB)"
@@ -201,8 +203,10 @@ class MemoryCopy:
         return self._version >= 0
 
     def view(self, connection: apsw.Connection) -> View:
-        """Return a view of the state that the connection's transaction sees. Raises:
-        StaleRead: The copy has seen a newer state.
+        """Return a view of the state that the connection's transaction sees.
+
+        Raises:
+            StaleRead: The copy has seen a newer state.
         """
         version = state(connection, "version")
         with self._lock:

@@ -1,19 +1,17 @@
-"""BM25 over SQLite's FTS5: the keyword index of SQLite, and of engines without BM25. FTS5 stores
-the inverted index, transactionally; ranking follows Corral's definition of BM25 (`bm25.py`). FTS5's
-own `rank` is unsuitable for two reasons: it limits idf to 1e-6 for a term in more than half of the
-chunks, so that all scores in a small vector DB are near zero; and it scores every match of a common
-word again in each query. Here each term's postings are read once, cached as arrays of bounded size
-(`cached_postings.py`), and added up. Common words stay cached.
+"""BM25 over SQLite's FTS5: the keyword index of SQLite, and of engines without BM25.
 
-A chunk's length is the number of its words over all fields; its frequency of a term is the sum over
-the fields of weight times count. Additional terms (`beside.py`) have separate columns after those
-of the words; they count half, and not in the length.
-
-A fuzzy search also takes the postings of similar terms (`similar.py`). The vocabulary is a separate
-table, because extracting it from FTS5 requires reading all postings. It only grows, so each copy in
-memory reads only its new words; a word without remaining chunks has no postings and is skipped.
-
-The caller owns the connection, the transaction and the row numbers.
+FTS5 stores the inverted index, transactionally; ranking follows Corral's definition of BM25
+(`bm25.py`). FTS5's own `rank` is unsuitable for two reasons: it limits idf to 1e-6 for a term in
+more than half of the chunks, so that all scores in a small vector DB are near zero; and it scores
+every match of a common word again in each query. Here each term's postings are read once, cached as
+arrays of bounded size (`cached_postings.py`), and added up. Common words stay cached. A chunk's
+length is the number of its words over all fields; its frequency of a term is the sum over the
+fields of weight times count. Additional terms (`beside.py`) have separate columns after those of
+the words; they count half, and not in the length. A fuzzy search also takes the postings of similar
+terms (`similar.py`). The vocabulary is a separate table, because extracting it from FTS5 requires
+reading all postings. It only grows, so each copy in memory reads only its new words; a word without
+remaining chunks has no postings and is skipped. The caller owns the connection, the transaction and
+the row numbers.
 """
 
 from __future__ import annotations
@@ -102,9 +100,7 @@ class KeywordIndex:
         connection.execute("DROP TABLE IF EXISTS lexical")
 
     def analyze(self, chunk: Chunk) -> tuple[str, ...]:
-        """Return a chunk's terms for `add`, one string per column: the words of each field, then
-        the additional terms of each field. Needs no connection.
-        """
+        """Return a chunk's terms for `add`, one string per column: words, then other terms."""
         fields = [self._analyzer.analyze(text) for text in field_texts(chunk, self._fields)]
         words = [" ".join(field.words) for field in fields]
         return (*words, *(" ".join(field.beside) for field in fields))
@@ -276,6 +272,7 @@ def _as_one(
     times: int,
 ) -> tuple[TermScores, int]:
     """Return the scores of the rows with a query term or a similar one, and the document frequency.
+
     This is the number of rows with the term, or with a similar one if no row has the term.
     """
     own, count = found[term][0] if term in found else _NO_SCORES, by.count

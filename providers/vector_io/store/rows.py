@@ -125,7 +125,10 @@ def rows_of_documents(connection: apsw.Connection, documents: Iterable[str]) -> 
 
 
 def chunk_ids_of(connection: apsw.Connection, rows: Iterable[int]) -> dict[int, str]:
-    """Return the chunk ids of existing rows by row. SQLite concatenates them; see `read_rows`."""
+    """Return the chunk ids of existing rows by row.
+
+    SQLite concatenates them; see `read_rows`.
+    """
     query = (
         "SELECT json_group_array(row), json_group_array(chunk_id)"
         " FROM json_each(?) CROSS JOIN chunks ON row = value"

@@ -1,4 +1,7 @@
-"""The tables of a chunk file and their versions. RFC 0008 explains the layout."""
+"""The tables of a chunk file and their versions.
+
+RFC 0008 explains the layout.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +74,9 @@ _BLANK: dict[int, bytes] = {}
 
 
 def prepare_in_memory(connection: apsw.Connection, keyword: KeywordIndex) -> None:
-    """Create this version's schema in a new database in memory. Copying the pages of an earlier
-    database takes a fifth of the time of creating the tables.
+    """Create this version's schema in a new database in memory.
+
+    Copying the pages of an earlier database takes a fifth of the time of creating the tables.
     """
     columns = len(keyword.columns)
     if columns not in _BLANK:

@@ -1,5 +1,6 @@
-"""The connection to Weaviate, error translation, and one collection. Everything that answers depend
-on is set explicitly.
+"""The connection to Weaviate, error translation, and one collection.
+
+Everything that answers depend on is set explicitly.
 """
 
 from __future__ import annotations
@@ -106,8 +107,7 @@ class Connection:
     """One client, shared by the indexes of a provider; safe to use from many tasks of one loop.
 
     Attributes:
-        client: The shared client of the driver. It is never closed during a call, which would
-            cancel the call.
+        client: The shared client of the driver. Closing it would cancel its calls.
         collections: The names of the open collections, one per index.
     """
 
@@ -118,9 +118,10 @@ class Connection:
         self.client = SharedAsyncClient(provider_id, self._connect, WeaviateAsyncClient.close)
 
     async def call(self, work: Work[T]) -> T:
-        """Send a request within the timeout, and translate its errors. Connection errors are
-        retried with backoff: over gRPC by the client itself, until the timeout; over REST here,
-        twice. All requests of this provider are idempotent.
+        """Send a request within the timeout, and translate its errors.
+
+        Connection errors are retried with backoff: over gRPC by the client itself, until the
+        timeout; over REST here, twice. All requests of this provider are idempotent.
 
         Args:
             work: Sends the request; called once per attempt.
@@ -130,8 +131,7 @@ class Connection:
             return await work(await self.client.connected())
 
         try:
-            # An attempt ends by the client's own, shorter timeout. If this longer one expires, all
-            # attempts failed to connect.
+            # The client's own timeout is shorter; if this one expires, all attempts failed.
             async with (
                 self.client.calling(),
                 asyncio.timeout(self.config.timeout_seconds + _GRACE_SECONDS),
@@ -235,9 +235,11 @@ class _NotLoaded(Unavailable):
 
 
 class CollectionReads:
-    """A collection by name: creation, maintenance and reads. Its description records the layout of
-    its objects. If an object is written to an unknown collection, Weaviate creates one, with a
-    description that says so, and then rejects the object because the vector is missing.
+    """A collection by name: creation, maintenance and reads.
+
+    Its description records the layout of its objects. If an object is written to an unknown
+    collection, Weaviate creates one, with a description that says so, and then rejects the object
+    because the vector is missing.
 
     Args:
         connection: The connection to the server; the collection is registered as its user until
@@ -259,8 +261,9 @@ class CollectionReads:
         connection.collections.append(name)
 
     async def make(self) -> bool:
-        """Create the collection if it is missing; return True if it was created. A collection that
-        another process creates at the same time is not an error.
+        """Create the collection if it is missing; return True if it was created.
+
+        A collection that another process creates at the same time is not an error.
 
         Raises:
             ConfigError: Weaviate refused to create it; the message has the reason.
@@ -298,8 +301,7 @@ class CollectionReads:
         """Return the layout of the collection; 0 if none is recorded.
 
         Raises:
-            NotFound: The collection is gone; a collection that Weaviate created in its place is
-                dropped.
+            NotFound: The collection is gone; one that Weaviate created in its place is dropped.
             Unavailable: The server is still starting and lists no collections yet (1.39).
         """
         description = await self._description()
@@ -329,9 +331,10 @@ class CollectionReads:
             await self._connection.client.leave()
 
     async def settle(self) -> None:
-        """Wait until vector search sees earlier writes, at most `timeout_seconds`. With
-        ASYNC_INDEXING, acknowledged objects wait in a queue. The write is already stored, so this
-        never raises; health reports the waiting objects.
+        """Wait until vector search sees earlier writes, at most `timeout_seconds`.
+
+        With ASYNC_INDEXING, acknowledged objects wait in a queue. The write is already stored, so
+        this never raises; health reports the waiting objects.
         """
         with suppress(CorralError, TimeoutError):
             async with asyncio.timeout(self._connection.config.timeout_seconds):
@@ -345,8 +348,7 @@ class CollectionReads:
     async def matching(
         self, text: str, limit: int, filters: FilterReturn | None, properties: Sequence[str]
     ) -> list[StoredObject]:
-        """Return the objects that contain one of the terms, with Weaviate's BM25 scores, best
-        first."""
+        """Return the objects with one of the terms, with Weaviate's BM25 scores, best first."""
         found = await self._request(
             lambda handle: handle.query.bm25(
                 query=text,
@@ -411,9 +413,10 @@ class CollectionReads:
         return await self._request(consistent)
 
     async def _request(self, request: Callable[[Native], Awaitable[T]]) -> T:
-        """Send a request; retry while the answering node does not know the collection. This happens
-        for a second after its start, and briefly after another node of a cluster has created the
-        collection (both 1.39).
+        """Send a request; retry while the answering node does not know the collection.
+
+        This happens for a second after its start, and briefly after another node of a cluster has
+        created the collection (both 1.39).
         """
         return await retried_async(
             partial(self._attempt, request),

@@ -61,9 +61,11 @@ OWN_NEIGHBORS = 10
 
 
 class WeaviateEngine(Engine):
-    """Stores chunks as objects of one collection; see `Engine` for the public methods. Weaviate's
-    cosines are off by at most `SINGLE_PRECISION_SLACK`. Ties are ordered by chunk_id, so more
-    objects are requested until all ties with the last one are found, up to `RequestLimits.results`.
+    """Stores chunks as objects of one collection; see `Engine` for the public methods.
+
+    Weaviate's cosines are off by at most `SINGLE_PRECISION_SLACK`. Ties are ordered by chunk_id, so
+    more objects are requested until all ties with the last one are found, up to
+    `RequestLimits.results`.
 
     Args:
         collection: An existing collection.
@@ -88,9 +90,9 @@ class WeaviateEngine(Engine):
         self._writing = asyncio.Lock()
 
     async def prepare(self) -> None:
-        """Refuse a newer layout, and reanalyze terms of other analyzer versions, on open. A
-        concurrent write of the same chunk by another process can be lost; this can only happen if
-        one of several servers is upgraded while others run.
+        """Refuse a newer layout, and reanalyze terms of other analyzer versions, on open.
+
+        A concurrent write of the same chunk can be lost, if an older server still runs.
 
         Raises:
             NotFound: The collection is gone.
@@ -242,6 +244,7 @@ class WeaviateEngine(Engine):
         self, objects: Sequence[StoredObject], before: Sequence[StoredObject]
     ) -> None:
         """Restore chunks that are missing from the vector index after a crash of the server.
+
         Weaviate does not update its index if an object is written with an unchanged vector, so each
         such object is searched for. A missing one is first written with a vector of another length.
         """
@@ -314,8 +317,10 @@ class Collection(CollectionReads):
         return [one for one, found in zip(objects, known, strict=True) if not found]
 
     async def chunk_ids(self, after: str, limit: int) -> list[str]:
-        """Return the first chunk ids after an id. Weaviate's cursor orders by UUID, so all ids are
-        read. So filters contain no text of a user, and no index on ids is needed.
+        """Return the first chunk ids after an id.
+
+        Weaviate's cursor orders by UUID, so all ids are read. So filters contain no text of a user,
+        and no index on ids is needed.
         """
         first: list[str] = []
         page: dict[str, Any] = {"limit": self.limits.results, "return_properties": ["chunk_id"]}
@@ -330,8 +335,9 @@ class Collection(CollectionReads):
     # --- writing -----------------------------------------------------------------------------
 
     async def put(self, objects: Sequence[StoredObject]) -> None:
-        """Write objects, replacing those with the same ids. Their vectors survive a crash of the
-        server only after the next `flush` or deletion.
+        """Write objects, replacing those with the same ids.
+
+        Their vectors survive a crash of the server only after the next `flush` or deletion.
 
         Raises:
             ProviderError: Weaviate rejected an object; others may have been written.
@@ -346,9 +352,10 @@ class Collection(CollectionReads):
             )
 
     async def flush(self, written: Sequence[StoredObject]) -> None:
-        """Make Weaviate flush its write-ahead logs to the operating system, if anything was
-        written. A batch flushes before its vectors are in the index (1.33.0 to 1.39.0), so a crash
-        would lose them. A dry-run deletion flushes on each shard and replica.
+        """Make Weaviate flush its write-ahead logs, if anything was written.
+
+        A batch flushes before its vectors are in the index (1.33.0 to 1.39.0), so a crash would
+        lose them. A dry-run deletion flushes on each shard and replica.
         """
         if written:
             where = native.of_ids([written[-1].id])

@@ -35,9 +35,10 @@ def translate(filter_: Filter) -> FilterReturn:
 
 
 def everything() -> FilterReturn:
-    """Return a filter that all chunks pass. Weaviate compares every passing embedding if fewer than
-    its `flatSearchCutoff` pass (40,000 per shard), so a search also finds objects that lost their
-    links in the graph by a crash.
+    """Return a filter that all chunks pass.
+
+    Weaviate compares every passing embedding if fewer than its `flatSearchCutoff` pass (40,000 per
+    shard), so a search also finds objects that lost their links in the graph by a crash.
     """
     return Native.not_(_any([]))
 

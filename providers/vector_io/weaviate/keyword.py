@@ -1,8 +1,8 @@
-"""BM25 by Corral's definition for the proposals of Weaviate's own BM25. Weaviate ranks by the same
-words with the same k1, b and idf, but uses its own average length and has no field weights. So its
-scores only select proposals: each is scored again from its stored frequencies and the current
-statistics, which Weaviate counts. The observed ratios of the two scores bound the score of a chunk
-that was not proposed yet.
+"""BM25 by Corral's definition for the proposals of Weaviate's own BM25.
+
+Weaviate ranks by the same words with the same k1, b and idf, but uses its own average length and
+has no field weights. So it only proposes: each chunk is scored again from its stored frequencies
+and the current statistics. The observed ratios of the scores bound that of the other chunks.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ COUNTED_TOGETHER = 100
 """Terms of a long query that Weaviate first checks for any chunk."""
 
 _SLACK = 1.05
-"""Ratio of the largest possible ratio to the largest observed one, if all field weights are
-integers."""
+"""Largest possible ratio over the largest observed one, if field weights are integers."""
 
 
 class Keywords:
@@ -99,8 +98,9 @@ class Keywords:
         return KeywordLeg(found, search.greatest() if found else 1.0)
 
     async def _count(self, terms: Sequence[str]) -> list[int]:
-        """Return the number of chunks that contain each term. Each term takes a request, so if
-        there are many, unused terms are ruled out in groups.
+        """Return the number of chunks that contain each term.
+
+        Each term takes a request, so if there are many, unused terms are ruled out in groups.
         """
         places = asyncio.Semaphore(MOST_COUNTS)
 
@@ -186,6 +186,7 @@ class _Search:
 
     def _spread(self, weights: Mapping[int, float]) -> float:
         """Return the factor by which the weights of two terms can differ from Weaviate's.
+
         Weaviate's idf comes from its own chunks; with other statistics, a chunk that was not
         proposed may contain the term that gains most.
         """
@@ -211,11 +212,11 @@ class _Search:
 
 
 def slack_of(field_weights: Mapping[str, float]) -> float:
-    """Return an empirical factor by which a ratio of both scores can exceed the largest observed
-    one. A word counts by its field's weight here, and in Weaviate by its repetitions in `terms`.
-    These differ for weights below 1, above `MOST_REPEATS`, or between two integers, and all
-    observed chunks may have their words in fields with a low ratio. The slack for integer weights
-    is measured.
+    """Return a factor by which a ratio of both scores can exceed the largest observed one.
+
+    A word counts by its field's weight here, and in Weaviate by its repetitions in `terms`. These
+    differ for weights below 1, above `MOST_REPEATS`, or between two integers, and all observed
+    chunks may have their words in fields with a low ratio. For integer weights it is measured.
     """
     weights = np.array([*field_weights.values()])
     ratios = term_weight(weights, 1, 1.0) / term_weight(np.vectorize(repeats)(weights), 1, 1.0)

@@ -45,14 +45,13 @@ best score from the other terms. With so small a share few chunks can still win;
 term is left to look up."""
 
 USUAL = 0.25
-"""Initial guess for the k-th best score as a share of the maximum; a wrong guess costs time, not
-correctness."""
+"""Initial guess for the k-th best score as a share of the maximum; a wrong guess only costs time.
+"""
 
 MOST_TERMS_LOOKED_UP = 100
 """Maximum number of terms that are looked up in a chunk."""
 
-# OFFSET 0 forces one index lookup per piece, even if the statistics of a new table mislead the
-# planner.
+# OFFSET 0 forces one index lookup per piece, even with misleading table statistics.
 _POSTINGS = """
 WITH {passing} asked AS MATERIALIZED (
     SELECT a.key, (coalesce(sum(p.size), 0) / {size})::bigint AS chunks
@@ -199,9 +198,10 @@ class Bm25Search(KeywordSearch):
         return scores_of(self._pieces, weights, self._average)
 
     def _to_read(self, scores: Scores, k: int, share: float) -> list[int]:
-        """Return the common terms to read next, rarest first; none if all can be looked up. With a
-        filter, return all or none; otherwise so many that the rest can add only a share of the k-th
-        best score.
+        """Return the common terms to read next, rarest first; none if all can be looked up.
+
+        With a filter, return all or none; otherwise so many that the rest can add only a share of
+        the k-th best score.
         """
         others, least = self._others, kth_best(scores, k)
         if not self._change_much(others, scores, least):

@@ -1,7 +1,8 @@
-"""The stored form of postings: consecutive records of twelve bytes, by segment and term. A segment
-covers `block_rows` consecutive rows, called a block, or several merged blocks. A row of the table
-`postings` is a piece: for a segment, named by its first block, and a term, it has one record for
-each row that contains the term, with row number, frequency and row length.
+"""The stored form of postings: consecutive records of twelve bytes, by segment and term.
+
+A segment covers `block_rows` consecutive rows, called a block, or several merged blocks. A row of
+the table `postings` is a piece: for a segment, named by its first block, and a term, it has one
+record for each row that contains the term, with row number, frequency and row length.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Entries:
 class Inverted:
     """Postings by block and term.
 
-    Attributes: blocks, keys: Block and term key of each piece, ascending, shape (n,).
+    Attributes:
+        blocks, keys: Block and term key of each piece, ascending, shape (n,).
         sizes: Bytes of each piece.
         data: The concatenated pieces.
     """

@@ -25,9 +25,10 @@ RowScores = tuple[NDArray[np.int64], Scores]
 
 
 def scores_of(pieces: Pieces, weights: Sequence[float], average: float) -> RowScores:
-    """Return the rows in these pieces of postings, and their scores in units. The scores follow the
-    definition of BM25 (`providers/text/bm25.py`). Postings are processed in parts that fit the
-    processor's cache, which halves the time.
+    """Return the rows in these pieces of postings, and their scores in units.
+
+    The scores follow the definition of BM25 (`providers/text/bm25.py`). Postings are processed in
+    parts that fit the processor's cache, which halves the time.
 
     Args:
         weights: Maximum share of a score for each piece, in units.
@@ -49,10 +50,11 @@ def scores_of(pieces: Pieces, weights: Sequence[float], average: float) -> RowSc
 
 
 def keep_memory() -> None:
-    """Make glibc keep freed memory for the next query; do nothing on other systems. By default
-    glibc returns large blocks to the system, which zeroes them for the next query; this takes a
-    fifth of the time of a query of common words. The default threshold depends on the largest block
-    freed so far (mallopt(3), M_MMAP_THRESHOLD), and so on earlier queries.
+    """Make glibc keep freed memory for the next query; do nothing on other systems.
+
+    By default glibc returns large blocks to the system, which zeroes them for the next query; this
+    takes a fifth of the time of a query of common words. The default threshold depends on the
+    largest block freed so far (mallopt(3), M_MMAP_THRESHOLD), and so on earlier queries.
     """
     np.empty(KEPT_BYTES, np.uint8)
 

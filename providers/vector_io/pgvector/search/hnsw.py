@@ -142,9 +142,11 @@ class HnswIndex:
         self.below, self.holds_all = below, below > 0 and not loaded and count > few
 
     async def _build(self) -> None:
-        """Build the index. Without it answers are correct but slower, so a failure does not fail
-        the write. The next process tries again; so does the next write, if the server was
-        unreachable or the build was canceled.
+        """Build the index.
+
+        Without it answers are correct but slower, so a failure does not fail the write. The next
+        process tries again; so does the next write, if the server was unreachable or the build was
+        canceled.
         """
         key = self.key
 
@@ -166,8 +168,9 @@ class HnswIndex:
 async def _built(
     connection: Connection, tables: Tables, key: HnswKey, config: PgvectorConfig
 ) -> int:
-    """Rebuild the index with all rows; return the number that they are below. Writers wait during
-    the build, readers do not. Does nothing if another process has just rebuilt it.
+    """Rebuild the index with all rows; return the number that they are below.
+
+    Writers wait during the build, readers do not. Does nothing after another process's rebuild.
     """
     async with connection.transaction():
         await connection.take_time()

@@ -88,8 +88,9 @@ class Legs:
     async def _ranked(
         self, connection: Connection, search: KeywordSearch, parameters: Mapping[str, Any]
     ) -> AsyncCursor[Row] | Sequence[Row]:
-        """Send statements until one finds the best rows; return these. Return the cursor instead if
-        any result is final, so that COMMIT is sent without waiting.
+        """Send statements until one finds the best rows; return these.
+
+        Return the cursor instead if any result is final, so that COMMIT is sent without waiting.
         """
         while True:
             statement, more = await search.statement(connection, parameters)

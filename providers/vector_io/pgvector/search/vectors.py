@@ -84,8 +84,7 @@ class VectorSearch:
         self._config = database.config
         self._most = sql.Literal(database.config.exact_below_rows)
         vector_db = tables.vector_db
-        # For unit vectors the inner product is the cosine, so the cheapest operator serves all
-        # metrics.
+        # For unit vectors the inner product is the cosine, so the cheapest operator suffices.
         self._operator: Operator = "<#>" if vector_db.normalize else METRICS[vector_db.metric]
         self.hnsw = HnswIndex(tables, hnsw_key(vector_db, self._operator), database)
 
@@ -94,9 +93,9 @@ class VectorSearch:
         return 1.0 - distance if self._operator == "<=>" else -distance
 
     def searches(self, where: sql.Composable | None, candidates: int) -> Iterator[Statement]:
-        """Yield statements that select (row, distance, state, chunk_id) of the nearest rows, in any
-        order. The last compares all rows. The earlier ones are cheaper; `suffices` checks their
-        results.
+        """Yield statements that select (row, distance, state, chunk_id) of the nearest rows.
+
+        The last compares all rows. The earlier ones are cheaper; `suffices` checks their results.
 
         Args:
             where: The filter, on a table `c` of chunks.
@@ -150,10 +149,11 @@ class VectorSearch:
         )
 
     def _any(self, where: sql.Composable | None) -> sql.Composed:
-        """Return a statement that selects (row, distance, chunk_id) in all cases. It selects the
-        `k` nearest exactly if at most `exact_below_rows` rows pass; otherwise `candidates` by HNSW,
-        and the `k` nearest of the rows outside the index. If the index scan ended early, its
-        results may be far away, so all rows are compared.
+        """Return a statement that selects (row, distance, chunk_id) in all cases.
+
+        It selects the `k` nearest exactly if at most `exact_below_rows` rows pass; otherwise
+        `candidates` by HNSW, and the `k` nearest of the rows outside the index. If the index scan
+        ended early, its results may be far away, so all rows are compared.
         """
         key, config = self.hnsw.key, self._config
         if key is None:

@@ -1,6 +1,7 @@
-"""The interface to Qdrant Edge: searching a shard, and building one from a chunk file. The engine
-holds the interpreter's lock while it builds a graph: seconds for 20,000 points, minutes for
-100,000. So this module, run as a program, builds the shard in another process.
+"""The interface to Qdrant Edge: searching a shard, and building one from a chunk file.
+
+The engine holds the interpreter's lock while it builds a graph: seconds for 20,000 points, minutes
+for 100,000. So this module, run as a program, builds the shard in another process.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ BUSY_TIMEOUT_SECONDS = 60.0
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """Translate the engine's errors, only here. Their texts may quote data, so they are dropped.
-    The engine raises plain Exceptions, and panics, which are BaseExceptions; errors of other types
-    do not come from the engine and propagate.
+    """Translate the engine's errors, only here.
+
+    Their texts may quote data, so they are dropped. The engine raises plain Exceptions, and panics,
+    which are BaseExceptions; errors of other types do not come from the engine and propagate.
     """
     try:
         yield
@@ -148,8 +150,9 @@ def make(file: Path, place: Path, dimension: int, metric: Metric, threads: int) 
 
 
 def _batches(connection: apsw.Connection) -> Iterator[EmbeddingBatch]:
-    """Yield the existing rows in batches, each within an open transaction. One long transaction
-    would prevent SQLite from truncating its log during the build.
+    """Yield the existing rows in batches, each within an open transaction.
+
+    One long transaction would prevent SQLite from truncating its log during the build.
     """
     row, last = 0, read_state(connection).last_row
     while row < last:
