@@ -44,7 +44,7 @@ PARTS = ("index", "lists", "server", "options", "scope", "ingest", "answers")
 
 
 def queries_of_common_and_rare_words(count: int) -> list[str]:
-    """Return questions of 8 words: every fourth of the 40 most common words, others mixed."""
+    """Return questions of 8 words; every fourth has only the 40 most common words."""
     rng = np.random.default_rng(1)
     asked = []
     for number in range(count):

@@ -102,7 +102,7 @@ class LlamaStackSearchPage(SearchPage):
 
 
 class LlamaStackContentPage(FileContentPage):
-    """The text of a file as it was parsed, with what else Llama Stack tells beside it."""
+    """The parsed text of a file, with Llama Stack's additional fields."""
 
     file_id: str
     filename: str

@@ -78,7 +78,7 @@ def available_folder(model_path: Path | None, home: Path, hub: str) -> Path:
 def check_files(model_path: Path | None, home: Path, hub: str) -> str | None:
     """Return None if the files are in a package or folder or were fetched.
 
-    Otherwise a message that they will be fetched.
+    Otherwise return a message that they will be fetched.
 
     Raises:
         ConfigError: The configured folder lacks a file.
@@ -128,7 +128,7 @@ def read_tokenizer(folder: Path) -> bytes:
     """Return the bytes of `tokenizer.json`.
 
     Raises:
-        ConfigError: As `read_weights`.
+        ConfigError: The file is not the official one.
     """
     with (folder / TOKENIZER_NAME).open("rb") as file:
         _check(file, TOKENIZER_NAME)
