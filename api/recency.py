@@ -1,4 +1,4 @@
-"""Recency: of chunks that fit a question about equally well, the newer ones come first."""
+"""Recency: ranks newer chunks first among those that fit a question about equally well."""
 
 from __future__ import annotations
 

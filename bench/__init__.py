@@ -1,8 +1,8 @@
 """Measurements: quality on judged data, speed as ratios in one run. Nothing is timed in tests.
 
-One BLAS thread for everything that is measured here, as the server sets it for itself: a product
-of one matrix and one vector gains little from a second one, and loses much on a busy machine. It
-has to be said before numpy is first imported.
+Everything is measured with one BLAS thread, as in the server: a matrix-vector product gains little
+from a second thread, and loses much on a busy machine. This must be set before numpy is first
+imported.
 """
 
 import os

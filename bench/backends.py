@@ -1,4 +1,4 @@
-"""The backends that a person can name: Corral's own and foreign systems.
+"""The backends that can be named: Corral's own and foreign systems.
 
     backends = find_backends(["sqlite", "faiss", "lancedb"], config)
     async with prepared(backend, folder, Collection("scifact", 384)) as system:
@@ -36,7 +36,7 @@ BARE_ENGINES = "bare-engines"
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A backend as it was named: an entry of the configuration, or (`entry` None) an adapter."""
+    """A named backend: an entry of the configuration, or an adapter (`entry` is None)."""
 
     name: str
     entry: ProviderEntry | None = None
@@ -49,7 +49,7 @@ class Backend:
 
     @property
     def modes(self) -> tuple[SearchMode, ...]:
-        """The modes that it can be measured in."""
+        """The modes in which it can be measured."""
         if self.entry is None:
             return self.kind.modes
         spec = find_spec(Api.VECTOR_IO, self.entry.provider_type)
@@ -81,7 +81,7 @@ class Backend:
 
 @asynccontextmanager
 async def prepared(backend: Backend, folder: Path, collection: Collection) -> AsyncIterator[System]:
-    """Open a backend in an existing folder, prepare it, and close it in the end.
+    """Open a backend in an existing folder, prepare it, and close it at the end.
 
     Raises:
         CorralError: The backend cannot start.
@@ -98,13 +98,13 @@ def find_backends(names: Sequence[str], config: RunConfig | None = None) -> list
     """Return the backends of these names, in their order; nothing is opened.
 
     Args:
-        names: As `expanded` takes them; `bare-engines` stands for the engines of the others, used
-            directly, as far as they are installed and need no service.
-        config: Whose `vector_io` entries are known by their ids.
+        names: As for `expanded`; `bare-engines` adds the engines of the other names, used directly,
+            if they are installed and need no service.
+        config: The configuration, whose `vector_io` entries are found by id.
 
     Raises:
-        UnknownProvider: One is unknown; the message names the nearest, and all.
-        InvalidRequest: None is named, one twice, or one is a service and has no settings.
+        UnknownProvider: A name is unknown; the message has the nearest and all names.
+        InvalidRequest: No name is given, a name is repeated, or a service has no settings.
     """
     found = [_find(n, config) for n in expanded([n for n in names if n.strip() != BARE_ENGINES])]
     if found and BARE_ENGINES in map(str.strip, names):
@@ -119,10 +119,10 @@ def find_backends(names: Sequence[str], config: RunConfig | None = None) -> list
 
 
 def expanded(names: Sequence[str]) -> list[str]:
-    """Return names with `all-inline` and `all-peers` written out, less what is named by itself.
+    """Return names with `all-inline` and `all-peers` expanded, without duplicates.
 
-    `all-inline` are the installed providers that need no service, `all-peers` the foreign systems
-    that need none and whose packages are installed.
+    `all-inline` are the installed providers that need no service, `all-peers` the installed foreign
+    systems that need none.
     """
     given = [name.strip() for name in names if name.strip()]
     found: list[str] = []
@@ -167,13 +167,13 @@ def _installed_peers() -> list[str]:
 
 
 def backend_names(config: RunConfig | None = None) -> list[str]:
-    """Return every name that `find_backends` knows."""
+    """Return all names for `find_backends`."""
     entries = config.providers.vector_io if config else []
     return [*dict.fromkeys([*(e.provider_id for e in entries), *_types(), *peer_names()])]
 
 
 def peer_names() -> list[str]:
-    """Return the names of the foreign systems that have an adapter; none is imported."""
+    """Return the names of the adapters for foreign systems, without importing any."""
     return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(peers.__path__))
 
 

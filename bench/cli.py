@@ -1,7 +1,8 @@
-"""`corral bench`: options and dispatch. What each command does is in `commands`, imported late.
+"""`corral bench`: options and dispatch.
 
-`corral` finds this group by the entry point `corral.commands`. `corral --help` loads it, so it
-imports nothing heavier than click.
+The commands are implemented in `commands`, imported late. `corral` finds this group by the entry
+point `corral.commands`. `corral --help` loads this module, so it imports nothing heavier than
+click.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from corral.server.cli.progress import progress
 OUT = "corral-bench"
 SIZES = "10k"
 TRIALS = 20
-"""Trials of a tuning that a terminal shows."""
+"""Trials of a tuning that the terminal shows."""
 
 
 def quality(
@@ -110,7 +110,7 @@ def speed(
         CorralError: The plan cannot work, or nothing could be measured in the time given.
         CommandError: Something could not be measured; the report says what.
     """
-    run = commands("speed.run")  # it measures memory with psutil, of the extra `bench`
+    run = commands("speed.run")  # memory is measured with psutil, from the extra `bench`
     plan = make_speed_plan(
         backends=[*backends, *peers],
         sizes=sizes or ([] if data else [SIZES]),
@@ -151,7 +151,7 @@ def tune(home: Path | None, config: Path | None, *, out: Path | None, **options:
 
 
 def users(**options: Any) -> bool:
-    """Print what many users of a server get; return whether the page keeps its bound.
+    """Measure a server with many users; return True if the page meets its bound.
 
     Raises:
         InvalidRequest: A number is below 1, or there is none.
@@ -203,10 +203,10 @@ def _common(
     out: Path | None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Return the arguments of every plan, and the options that are passed on unchanged.
+    """Return the arguments of every plan, and the remaining options.
 
     Raises:
-        InvalidRequest: Nothing says which run to resume.
+        InvalidRequest: `--resume` without the folder of a run.
     """
     folder = home or data_home()
     if options["resume"] and out is None:
@@ -221,10 +221,10 @@ def _common(
 
 
 def _with_data(data: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Return options that are of use.
+    """Return the options that apply.
 
     Raises:
-        InvalidRequest: An embedding model is named, and seeded data bring their embeddings.
+        InvalidRequest: An embedding model is given, but seeded data have their own embeddings.
     """
     if options["model"] is not None and not data:
         said = "--embedder needs --data: seeded data bring their embeddings."
@@ -250,7 +250,7 @@ def _finish(report: Report, out: Path, blocks: Iterable[Block]) -> None:
 
 
 def _reports(folder: Path, written: Sequence[Path]) -> str:
-    """Return a line with the files of a report, and how to get the page if it is missing."""
+    """Return a line with the files of a report, or with the command that adds the missing page."""
     names = [*(path.name for path in reversed(written)), REPORT_NAME]
     page = f"pip install 'corral-rag[bench]', then corral bench report {shlex.quote(str(folder))}"
     hint = "" if HTML_NAME in names else f". For {HTML_NAME}: {page}"
@@ -267,15 +267,15 @@ def _new_folder() -> Path:
 
 
 def _command_line() -> str:
-    """Return the command as it can be typed again."""
+    """Return the command line for repeating the run."""
     return shlex.join(["corral", *sys.argv[1:]])
 
 
 def _languages(given: Sequence[str]) -> dict[str, str]:
-    """Return languages by name of a set, under "" for all.
+    """Return languages by name of a set, or under "" for all sets.
 
     Raises:
-        InvalidRequest: Two are given for one, or none.
+        InvalidRequest: A set has two languages, or an empty one.
     """
     found: dict[str, str] = {}
     for each in given:

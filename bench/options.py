@@ -16,12 +16,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def names(flag: str, one: str, text: str, default: str = "") -> Callable[[Command], Command]:
-    """Return an option that takes names joined by commas."""
+    """Return an option for comma-separated names."""
     return _joined(flag, one, text, default, str)
 
 
 def numbers(flag: str, text: str, default: str = "") -> Callable[[Command], Command]:
-    """Return an option that takes numbers joined by commas, and refuses other text."""
+    """Return an option for comma-separated numbers."""
     return _joined(flag, "NUMBER", text, default, int)
 
 
@@ -115,7 +115,7 @@ SHARED = (
 
 
 def together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Return one decorator for several options, which help shows in this order."""
+    """Combine several options into one decorator, in the order of the help."""
 
     def decorated(command: Command) -> Command:
         for option in reversed(options):
@@ -126,10 +126,10 @@ def together(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 
 
 def commands(module: str = "commands") -> ModuleType:
-    """Return a module of this package, imported when a command needs it.
+    """Import a module of this package when a command needs it.
 
     Args:
-        module: Its name.
+        module: Name of the module.
 
     Raises:
         MissingDependency: The extra `bench` is not installed.

@@ -26,13 +26,13 @@ from corral.bench.run import refuse_existing
 def report(
     paths: Sequence[Path], *, html: Path | None, markdown: Path | None, out: Path | None
 ) -> None:
-    """Render a report again, without a file named both beside it; or make one of several in `out`.
+    """Render a report, by default to two files beside it, or combine several in `out`.
 
-    Nothing is written where one of the files cannot be.
+    Nothing is written if a file cannot be.
 
     Raises:
-        InvalidRequest: A path is no report, cannot be read, or they cannot be one; or a file cannot
-            be written.
+        InvalidRequest: A path is not a readable report, the reports cannot be combined, or a file
+            cannot be written.
         Conflict: `out` holds a report already.
     """
     if out is None and len(paths) > 1:
@@ -62,10 +62,10 @@ def report(
 def compare(
     first: Path, second: Path, *, tolerance: float, allow_missing: bool, as_json: bool
 ) -> bool:
-    """Print what changed from the first report to the second; return whether nothing got worse.
+    """Print the changes from the first report to the second; return True if nothing is worse.
 
     Raises:
-        InvalidRequest: A file is no report, cannot be read, or is of other data.
+        InvalidRequest: A file is not a readable report, or the data differ.
     """
     found = compare_reports(
         read_report(first), read_report(second), tolerance=tolerance, allow_missing=allow_missing
@@ -80,7 +80,7 @@ def compare(
 
 
 def _check_writable(path: Path, out: Path | None) -> None:
-    """Refuse a file that cannot be written; `out` is made if it is missing."""
+    """Reject an output path that cannot be written; create `out` if it is missing."""
     there = next(place for place in (path, *path.resolve().parents) if place.exists())
     made = out is not None and path.parent.resolve() == out.resolve()
     if path.is_dir():

@@ -1,7 +1,7 @@
 """The common part of all runs: the plan and its checks, the clock, progress, failures.
 
-A run measures backends on data in steps. Whatever a backend raises becomes a row of the report, and
-the others go on; the report is written after every step, so that a run that is killed can resume.
+A run measures backends on data in steps. An exception of a backend becomes a row of the report, and
+the others continue; the report is written after every step, so that a killed run can be resumed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from corral.providers.base.config import RunConfig
 from corral.providers.stack.registry import check_config
 
 Advance = Callable[[int, int], None]
-"""Called with how many things are finished, and with the work that was done."""
+"""Called with the number of finished things and their amount of work."""
 Step = Callable[[str, int], None]
 """Called before each step with its stage and its work; raises `OutOfTime` when time is up."""
 
@@ -61,13 +61,13 @@ class Plan:
     """The arguments of every run.
 
     Attributes:
-        config: Whose providers are used.
+        config: The configuration of the providers.
         out: Folder of the report, the run files and the finished parts.
         home: Data folder, which keeps embeddings between runs.
-        model: Embedding model for judged sets; None takes the configuration's default.
-        max_seconds: Time after which no step begins.
-        resume: True if finished parts in `out` are taken as they are.
-        command: For the report.
+        model: Embedding model for judged sets; None for the configuration's default.
+        max_seconds: Time limit after which no step starts.
+        resume: True to reuse finished parts in `out`.
+        command: The command line, for the report.
     """
 
     backends: tuple[Backend, ...]
@@ -82,7 +82,7 @@ class Plan:
     command: str = ""
 
     def requires(self) -> list[str]:
-        """Return the distributions of the foreign systems, whose versions count."""
+        """Return the distributions of the foreign systems, for the report's list of versions."""
         return [n for backend in self.backends if backend.entry is None for n in backend.requires]
 
     def check(self) -> None:
@@ -111,17 +111,17 @@ def planned(
     config: RunConfig | None = None,
     **options: Any,
 ) -> _P:
-    """Return a checked plan; nothing has been started, embedded or written yet.
+    """Return a checked plan without starting, embedding or writing anything.
 
     Args:
-        kind: Of the plan.
-        backends: As `find_backends` takes them.
+        kind: Class of the plan.
+        backends: As for `find_backends`.
         modes: Names of search modes.
-        config: Whose providers are used; None takes the defaults.
+        config: The configuration of the providers; None for the defaults.
         options: Further fields of the plan.
 
     Raises:
-        InvalidRequest, ConfigError: Something cannot work; the message says what, and where.
+        InvalidRequest, ConfigError: The plan is invalid; the message says where.
         Conflict: `out` holds another run's report, and `resume` is not set.
     """
     settings, valid = config or RunConfig(), [mode.value for mode in SearchMode]
@@ -155,21 +155,17 @@ def refuse_unknown(
 
 
 def refuse_existing(out: Path) -> None:
-    """Refuse a folder that holds a report.
-
-    Raises:
-        Conflict: It does.
-    """
+    """Raise Conflict if a folder has a report."""
     if (out / REPORT_NAME).exists():
         raise Conflict(f"{out} holds a report already.", hint="Choose another --out.", field="out")
 
 
 class Run:
-    """A run under way: its report so far, its clock, and a row for whatever fails.
+    """A run in progress: its report so far, its clock, and the rows of failures.
 
     Args:
         plan: The plan of the run.
-        advance: Told of the work that is done.
+        advance: Called with finished work.
         about: Fields of the report.
     """
 
@@ -217,7 +213,7 @@ class Run:
     async def on(
         self, backend: Backend, collection: Collection, work: Callable[[System], Awaitable[_T]]
     ) -> _T | None:
-        """Return the result of work with a prepared backend; None, and a row, if it failed."""
+        """Return the result of work with a prepared backend; None, and a row, if it fails."""
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             try:
                 self.step("start")
@@ -247,10 +243,10 @@ class Run:
 
 
 class Finished(Generic[_M]):
-    """Finished parts of a run, in its folder by a hash of what decides them.
+    """Finished parts of a run, stored in its folder by a hash of their inputs.
 
     Args:
-        plan: Of the run.
+        plan: The plan of the run.
         kind: The name of a part, such as a backend.
     """
 
@@ -260,7 +256,7 @@ class Finished(Generic[_M]):
         self._resume = plan.resume
 
     def find(self, key: str) -> _M | None:
-        """Return a finished part to resume with; None without one that this Corral can read."""
+        """Return a finished part for resuming; None if there is none that this version can read."""
         if not self._resume:
             return None
         try:
@@ -269,7 +265,7 @@ class Finished(Generic[_M]):
             return None
 
     def keep(self, key: str, part: _M) -> None:
-        """Write a finished part, whole or not at all."""
+        """Write a finished part atomically."""
         write_whole(self._path(key), part.model_dump_json())
 
     def _path(self, key: str) -> Path:
@@ -279,7 +275,7 @@ class Finished(Generic[_M]):
 async def fill(
     system: System, chunks: Sequence[Chunk], embeddings: NDArray[np.float32], step: Step
 ) -> None:
-    """Store chunks in batches and have the system build what it needs."""
+    """Store chunks in batches and let the system build its indexes."""
     for part, rows in batches(chunks, embeddings):
         step("ingest", len(part))
         await system.add(part, rows)
@@ -300,5 +296,5 @@ def backend_key(backend: Backend) -> list[object]:
 
 
 def said(error: Exception) -> str:
-    """Return an error's text for a reader of the report; a foreign error with its type."""
+    """Return an error's text for a reader of the report; for foreign errors, with the type."""
     return str(error) if isinstance(error, CorralError) else f"{type(error).__name__}: {error}"

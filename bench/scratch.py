@@ -1,4 +1,4 @@
-"""Temporary stacks, vector DBs and chunks of a measurement; and storing chunks."""
+"""Temporary stacks, vector DBs and chunks of a measurement; storing of chunks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from corral.providers.stack.stack import Stack
 
 DIMENSION = 384
 BATCH = 500
-"""Chunks that are stored in one call."""
+"""Chunks stored per call."""
 HASHING = "hashing"
 
 
 @asynccontextmanager
 async def scratch_stack(config: RunConfig) -> AsyncIterator[Stack]:
-    """Open a stack in a folder of its own, and close it in the end."""
+    """Open a stack in a separate folder, and close it at the end."""
     with tempfile.TemporaryDirectory() as folder:
         stack = Stack(config, Path(folder))
         try:
@@ -35,7 +35,7 @@ async def scratch_stack(config: RunConfig) -> AsyncIterator[Stack]:
 
 
 def hashing(dimension: int) -> ProviderEntry:
-    """Return the embedding provider that needs no weights; its model has the same name."""
+    """Return the embedding provider without weights; its model has the same name."""
     return ProviderEntry(
         provider_id=HASHING,
         provider_type=f"inline::{HASHING}",
@@ -44,7 +44,7 @@ def hashing(dimension: int) -> ProviderEntry:
 
 
 def scratch_vector_db(provider_id: str) -> VectorDB:
-    """Return a vector DB that no stack knows."""
+    """Return a vector DB without a stack."""
     return VectorDB(
         identifier="speed",
         provider_id=provider_id,
@@ -56,7 +56,7 @@ def scratch_vector_db(provider_id: str) -> VectorDB:
 
 
 def synthetic_chunks(count: int) -> list[Chunk]:
-    """Return chunks c0000000, c0000001, ... of 60 words each, eight to a document."""
+    """Return chunks c0000000, c0000001, ... of 60 words each, eight per document."""
     return [
         Chunk.model_construct(
             chunk_id=f"c{n:07d}", content=text, metadata={"document_id": f"d{n // 8}"}

@@ -1,4 +1,4 @@
-"""The one stopwatch, and a figure beside its bound."""
+"""A stopwatch, and figures with their bounds."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 
 
 class Stopwatch:
-    """Collects how many seconds things take.
+    """Collects durations in seconds.
 
     Args:
-        warm_up: So many are not counted.
+        warm_up: Number of first measurements to discard.
     """
 
     def __init__(self, warm_up: int = 0) -> None:
@@ -24,7 +24,7 @@ class Stopwatch:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Measure what is done in the context."""
+        """Measure the duration of a block."""
         start = time.perf_counter()
         yield
         spent = time.perf_counter() - start
@@ -45,7 +45,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One measured figure beside its bound."""
+    """A measured figure and its bound."""
 
     what: str
     figure: str
@@ -54,7 +54,7 @@ class Bound:
 
     @classmethod
     def ratio(cls, what: str, ours: float, theirs: float, most: float) -> Bound:
-        """Return the ratio of two times in milliseconds beside its bound."""
+        """Return the ratio of two times in milliseconds with its bound."""
         figure = f"{ours:.2f} ms against {theirs:.2f} ms: {ours / theirs:.2f}x"
         return cls(what, figure, f"<= {most:g}x", ours / theirs <= most)
 
@@ -62,7 +62,7 @@ class Bound:
 async def clocked(
     work: Callable[..., Awaitable[Any]], *given: Any, **named: Any
 ) -> tuple[float, Any]:
-    """Return the seconds that a call took, and its result."""
+    """Return the duration of a call in seconds, and its result."""
     watch = Stopwatch()
     result = await watch.call(work, *given, **named)
     return watch.seconds[0], result

@@ -1,4 +1,4 @@
-"""The interface of measured systems: a retrieval system in a scratch folder; Corral is one."""
+"""The interface of measured systems: a retrieval system in a scratch folder. Corral is one."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ from corral.providers.stack.stack import Stack
 _given: ContextVar[Iterator[NDArray[np.float32]]] = ContextVar("given")
 
 SHARE_KEY = "share"
-"""Metadata of every chunk, by which filters let a share of the chunks pass."""
+"""Metadata key of every chunk, by which filters select a share of the chunks."""
 Ranked = list[tuple[str, float]]
 """(chunk_id, score), best first; scores finite, higher better, never increasing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """The facts about the data that a system may need before it is stored.
+    """The properties of the data that a system may need before storing it.
 
     Attributes:
-        name: Of the data set; letters, digits and dashes.
-        dimension: Of its embeddings, which have length 1: cosine is the metric.
-        language: English name, as a registration takes it.
-        tokenizer: Of the model that embeds, by which Corral weighs the legs; None: unknown.
+        name: Name of the data set; letters, digits and dashes.
+        dimension: Dimension of the embeddings, which have length 1; the metric is cosine.
+        language: English name, as in a registration.
+        tokenizer: Tokenizer of the embedding model, by which Corral weights the legs; None:
+            unknown.
     """
 
     name: str
@@ -56,11 +57,11 @@ class Search:
     """A question.
 
     Attributes:
-        mode: One of the system's.
+        mode: A mode of the system.
         text: Never blank.
-        embedding: Of the text, shape (dimension,), length 1; keyword mode ignores it.
+        embedding: Embedding of the text, shape (dimension,), length 1; ignored in keyword mode.
         k: Maximum number of hits, 1 to 1000.
-        below: Only chunks whose `SHARE_KEY` is below it; None: all. Only where `filters` is True.
+        below: Upper bound of `SHARE_KEY`; None: no filter. Only if the system's `filters` is True.
         ranker: The fusion in hybrid mode; None: the system's default.
     """
 
@@ -82,12 +83,12 @@ class Search:
 class System(ABC):
     """A retrieval system under measurement; extended by adapters of foreign systems.
 
-    Used as prepare, add (any number of times), build, search (any number, also at once), close.
-    The measurement embeds: a system gets texts and embeddings, so that none of them gains or loses
-    by its model. A class sets what differs from the defaults:
+    Order of calls: prepare, add (repeatedly), build, search (repeatedly and concurrently), close.
+    The benchmark computes all embeddings, so that no system gains or loses by its model. A class
+    overrides the defaults of:
 
     Attributes:
-        modes: The modes that it has by itself. One that it lacks is no failure: it has no row.
+        modes: The supported modes. A missing mode is not a failure; it has no row.
         own_fusion: True if hybrid mode fuses by itself, so that `ranker` has no effect.
         filters: True if `search` honors `Search.below`.
         requires: Distributions that it needs.
@@ -95,9 +96,9 @@ class System(ABC):
         engine_of: Types of the providers whose engine this is, without Corral.
 
     Args:
-        name: As it was asked for; names its rows.
-        folder: Its own empty scratch folder, removed after it is closed.
-        address: What stood behind `=`; None for a system in this process.
+        name: The name on the command line, used in its rows.
+        folder: An empty scratch folder, removed after closing.
+        address: The address after `=`; None for a system in this process.
     """
 
     modes: ClassVar[tuple[SearchMode, ...]] = tuple(SearchMode)
@@ -114,28 +115,28 @@ class System(ABC):
 
     @abstractmethod
     async def prepare(self, collection: Collection) -> None:
-        """Import the engine, connect, and make an empty collection.
+        """Import the engine, connect, and create an empty collection.
 
         Raises:
-            CorralError, OSError, RuntimeError: It cannot start; the message becomes its row.
+            CorralError, OSError, RuntimeError: The system cannot start; its row gets the message.
         """
 
     @abstractmethod
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
         """Store chunks, embeddings of shape (len(chunks), dimension) belonging to them row by row.
 
-        Every chunk_id is new. A system that wants strings of its own keeps the mapping.
+        Every chunk_id is new. A system with ids of its own must store the mapping.
         """
 
     async def build(self) -> None:
-        """Do what is left until queries are fast and see everything, such as building an index."""
+        """Finish pending work, such as building an index, so that queries are fast and complete."""
 
     @abstractmethod
     async def search(self, asked: Search) -> Ranked:
         """Return the k best chunks by id, best first."""
 
     async def close(self) -> None:
-        """Delete what was stored, and let go of connections and memory. Called once, always."""
+        """Delete the stored data, and release connections and memory. Called exactly once."""
 
 
 class BlockingSystem(System):
@@ -150,10 +151,10 @@ class BlockingSystem(System):
 
     @abstractmethod
     def find(self, asked: Search) -> Ranked:
-        """Return the k best chunks, as `search` does; called from many threads at once."""
+        """Return the k best chunks, like `search`; called concurrently from several threads."""
 
     async def search(self, asked: Search) -> Ranked:
-        """Return the result of `find`. Blocks the event loop, on which nothing else waits."""
+        """Return the result of `find`. Blocks the event loop, which has no other work."""
         return self.find(asked)
 
 
@@ -166,13 +167,13 @@ class CorralSystem(System):
     def __init__(self, name: str, entry: ProviderEntry, folder: Path) -> None:
         super().__init__(name, folder)
         self._entry = entry
-        # Random: on a shared service two runs must not meet, nor a run its killed predecessor.
+        # Random, so that runs on a shared service never collide, even after a kill.
         self.vector_db_id = f"bench-{uuid4().hex[:12]}"
         self._stack: Stack | None = None
 
     @property
     def stack(self) -> Stack:
-        """The scratch stack that holds the vector DB; there is one after `prepare`."""
+        """The scratch stack with the vector DB; exists after `prepare`."""
         if self._stack is None:
             raise RuntimeError(f"{self.name} is not prepared")
         return self._stack
@@ -180,7 +181,7 @@ class CorralSystem(System):
     async def prepare(self, collection: Collection) -> None:
         """Register a vector DB in a scratch stack of this one provider.
 
-        Its model is there for the dimension; it never embeds anything.
+        Its model only determines the dimension and never embeds anything.
         """
         embedding = [hashing(collection.dimension)]
         providers = Providers(vector_io=[self._entry], embedding=embedding)
@@ -195,12 +196,12 @@ class CorralSystem(System):
         await self._stack.register(registration)
 
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
-        """Store chunks in one call of `store`, as the server's routes do."""
+        """Store chunks in one call of `store`, like the server's routes."""
         _given.set(iter(embeddings))
         await store(self._retrieval.library, self.vector_db_id, chunks)
 
     async def build(self) -> None:
-        """Wait for what the engine builds in the background."""
+        """Wait for the engine's background builds."""
         await (await self.index()).settle()
 
     async def search(self, asked: Search) -> Ranked:
@@ -217,7 +218,7 @@ class CorralSystem(System):
         return [(hit.chunk.chunk_id, hit.score) for hit in answer.hits]
 
     async def index(self) -> EmbeddingIndex:
-        """Return the bare index, for comparisons with and without the code around it."""
+        """Return the bare index, for comparisons with and without the surrounding code."""
         return await self.stack.index(self.vector_db_id)
 
     async def close(self) -> None:
@@ -232,10 +233,10 @@ class CorralSystem(System):
 
 
 class _Library:
-    """The stack, with an embedder that answers what the measurement has at hand.
+    """The stack, with an embedder that returns precomputed embeddings.
 
-    A new one each time: the embeddings of its latest questions are kept by their texts, and here
-    one text may have several.
+    Created for each use, because it caches embeddings by text, and here one text may have several
+    embeddings.
     """
 
     def __init__(self, stack: Stack, collection: Collection) -> None:
@@ -259,10 +260,9 @@ class _Library:
 
 
 class _Given(Embedder):
-    """Answers with the embeddings that were given in the same call, in their order.
+    """Returns the embeddings given in the same call, in order.
 
-    Each call has a context of its own (its tasks get copies), so calls under way at once do not mix
-    their rows.
+    Each call has its own context (its tasks get copies), so concurrent calls do not mix their rows.
     """
 
     def __init__(self, collection: Collection) -> None:

@@ -1,6 +1,6 @@
 """The right answer, by brute force and without any engine: exact cosines, and BM25.
 
-Quality and speed hold what a backend answers against it.
+Quality and speed runs compare answers with it.
 
     score(q, d) = sum over the terms t of q:  idf(t) * f (k1 + 1) / (f + k1 (1 - b + b len / avg))
 
@@ -26,19 +26,19 @@ from corral.providers.text.fields import BESIDE_WEIGHT
 
 K1, B = 1.2, 0.75
 TIE = 1e-5
-"""Cosines, and shares of a BM25 score, this near to each other are a tie: single precision cannot
-tell them apart."""
+"""Maximum difference of tied cosines, or shares of a BM25 score: single precision cannot tell them
+apart."""
 
 
 class Truth:
-    """The truth about some questions, in double precision; computed when it is asked for.
+    """The right answers to questions, in double precision, computed on demand.
 
     Args:
-        texts: Of all chunks.
-        embeddings: Theirs, shape (n, dimension), length 1.
+        texts: Texts of all chunks.
+        embeddings: Embeddings of the chunks, shape (n, dimension), length 1.
         language: English name.
-        questions: Their texts.
-        asked: Their embeddings.
+        questions: Texts of the questions.
+        asked: Embeddings of the questions.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class Truth:
 def findable(
     truth: NDArray[np.float64], mode: SearchMode, passing: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return the truth with -inf for what no right answer holds.
+    """Return the scores, with -inf for chunks that cannot be in a right answer.
 
-    Those are the chunks that do not pass the filter and, in keyword mode, that share no word.
+    These are the chunks that fail the filter and, in keyword mode, chunks without a common word.
     """
     able = passing & (truth > 0) if mode is SearchMode.KEYWORD else passing
     return np.where(able, truth, -np.inf)
@@ -89,9 +89,10 @@ def among_best(
     """Return the chunks that are among the k best, or tie with the last of them.
 
     Args:
-        values: Of every chunk, higher is better; -inf, as of `findable`, is never among them.
+        values: Score of every chunk, higher is better; chunks with -inf, from `findable`, are
+            excluded.
         k: Number of best chunks.
-        slack: How near is a tie; None takes `TIE`.
+        slack: Maximum difference of a tie; None for `TIE`.
     """
     count = min(k, int(np.isfinite(values).sum()))
     if not count:
@@ -105,11 +106,11 @@ def among_best(
 def recall(
     values: NDArray[np.float64], found: Iterable[int], k: int, slack: float | None = None
 ) -> float:
-    """Return the share of the k best that were found; 1.0 if nothing can be found.
+    """Return the share of the k best that were found; 1.0 if there are none.
 
     Args:
-        values, k, slack: As `among_best` takes them.
-        found: Rows, each once.
+        values, k, slack: As for `among_best`.
+        found: Distinct rows.
     """
     wanted = min(k, int(np.isfinite(values).sum()))
     if not wanted:
@@ -139,14 +140,14 @@ class Words:
 
     @classmethod
     def of(cls, texts: Sequence[str], language: str) -> Words:
-        """Return a finished index of texts."""
+        """Return a complete index of texts."""
         words = cls(language)
         words.add(texts)
         words.finish()
         return words
 
     def add(self, texts: Sequence[str]) -> None:
-        """Append texts; the n-th of all is row n."""
+        """Append texts; text n, over all calls, is row n."""
         for text in texts:
             terms = self._analyzer.analyze(text)
             found: dict[str, float] = {**Counter(terms.words)}
@@ -158,7 +159,7 @@ class Words:
             self._lengths.append(len(terms.words) or len(terms.beside))
 
     def finish(self) -> None:
-        """Sort what was added by term; nothing is added after that."""
+        """Sort the added postings by term; no texts can be added afterwards."""
         which, lengths = _array(self._which), _array(self._lengths)
         order = np.argsort(which, kind="stable")
         self._rows = _array(self._where)[order]

@@ -51,7 +51,7 @@ def _fill(client: httpx.Client, count: int) -> None:
 
 
 def _overhead(client: httpx.Client, service: ChatService) -> list[Bound]:
-    """Time the search, the model, and the answer of both, one after the other in turn."""
+    """Time the search, the model, and the complete answer, interleaved."""
     search, model, first, whole = (Stopwatch(WARM_UP) for _ in range(4))
     for number in range(WARM_UP + REPEATS):
         text = QUESTION.format(number)
@@ -86,7 +86,7 @@ def _overhead(client: httpx.Client, service: ChatService) -> list[Bound]:
 
 
 def _answer(client: httpx.Client, text: str) -> float:
-    """Stream an answer to its end, and return when its first event came."""
+    """Stream an answer to its end, and return the time of its first event."""
     tool = {"type": "file_search", "vector_store_ids": ["farm"]}
     body = {"model": "tiny", "input": text, "tools": [tool], "stream": True, "store": False}
     begun, last = 0.0, ""
@@ -99,7 +99,7 @@ def _answer(client: httpx.Client, text: str) -> float:
 
 
 def _streams(client: httpx.Client) -> Bound:
-    """Stream many answers at once, each to its end."""
+    """Stream many answers concurrently to their ends."""
     with ThreadPoolExecutor(STREAMS) as threads:
         done = list(threads.map(lambda n: _answer(client, QUESTION.format(n)), range(STREAMS)))
     return Bound("streams at once", f"{len(done)} complete", f"{STREAMS}", len(done) == STREAMS)

@@ -1,4 +1,4 @@
-"""Record what every provider answers, so that "nothing changed" is a command.
+"""Records the answers of every provider, to check that a change leaves them equal.
 
     python -m lab.answers OUT [--providers sqlite,faiss] [--data DIR] [--most N] [--config run.yaml]
     python -m lab.answers NEW --against OUT
@@ -8,11 +8,11 @@ set and mode: OUT/sqlite/miniature-en/hybrid.run. Scores are written in full. Th
 always asked, with options too (`VARIANTS`) and once more after chunks were replaced and deleted. A
 refusal is an answer: a line that begins with `#`.
 
-It imports little of the package, and nothing beside it, so an older tree answers as well: in that
-tree's root and environment, run `python THIS_FILE OUT`.
+It imports little of the package and no other module of `lab`, so it also works with an older tree:
+run `python THIS_FILE OUT` in that tree's root and environment.
 
-Remote providers are named by the ids of `--config`. To have every engine up while it runs:
-`python tests/with_engines.py python -m lab.answers OUT --config {config} --providers {backends}`.
+Remote providers are named by the ids of `--config`. To start every engine for the run: `python
+tests/with_engines.py python -m lab.answers OUT --config {config} --providers {backends}`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ MODES = ("vector", "keyword", "hybrid")
 HASHING = {"provider_id": "hashing", "provider_type": "inline::hashing"}
 K = 100
 BATCH = 500
-"""Chunks that are inserted in one request."""
+"""Chunks inserted per request."""
 VARIANT_QUERIES = 12
-"""Queries that are asked with each variant of the options."""
+"""Queries per variant of the options."""
 VARIANTS: dict[str, tuple[Sequence[str], dict[str, Any]]] = {
     "filter": (MODES, {"filters": {"type": "lt", "key": "number", "value": 40}}),
     "filters": (
@@ -66,7 +66,7 @@ VARIANTS: dict[str, tuple[Sequence[str], dict[str, Any]]] = {
     "z-score": (("hybrid",), {"ranker": {"type": "weighted", "normalization": "z_score"}}),
     "max": (("hybrid",), {"ranker": {"type": "max"}}),
 }
-"""By name, the modes and the options of a question to a miniature set."""
+"""Mode and options of a question to a miniature set, by name."""
 MORE_QUESTIONS = {
     "phrase": '"mounting screws" elevator',
     "phrase-and-not": '"mounting screws" -elevator',
@@ -78,9 +78,9 @@ class Answers:
     """One set in one provider, asked through the routes.
 
     Args:
-        http: To the server.
+        http: Client of the server.
         judged: The set.
-        folder: Of the run files.
+        folder: Folder of the run files.
         tag: Last column of the run files.
     """
 
@@ -89,7 +89,7 @@ class Answers:
         self._db = judged.name
 
     async def write(self, model: str, most: int | None) -> None:
-        """Store the set, ask it, and delete it; `most` queries at most."""
+        """Store the set, ask at most `most` queries, and delete it."""
         queries = dict(list(self._judged.queries.items())[:most])
         body = {"vector_db_id": self._db, "provider_id": self._tag, "embedding_model": model}
         await self._send("POST", "/v1/vector-dbs", {**body, "language": self._judged.language})
@@ -146,7 +146,7 @@ def _chunk(number: int, key: str, text: str) -> dict[str, Any]:
 
 
 def _lines(key: str, response: httpx.Response, tag: str) -> Iterator[str]:
-    """Yield the lines of an answer in a TREC run, or what a refusal says."""
+    """Yield the lines of an answer in a TREC run, or of the refusal."""
     found = response.json()
     if response.is_error:
         yield f"# {key} {response.status_code} {found['error']['message']}"
@@ -158,7 +158,7 @@ def _lines(key: str, response: httpx.Response, tag: str) -> Iterator[str]:
 
 @asynccontextmanager
 async def serving(providers: dict[str, Any], model: str) -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of a server in this process with these providers and this default model."""
+    """Yield a client of an in-process server with these providers and this default model."""
     settings = {"providers": providers, "default_embedding_model": model}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         (Path(home) / "run.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
@@ -191,7 +191,7 @@ async def record(arguments: argparse.Namespace) -> None:
 
 
 def differences(new: Path, old: Path) -> Iterator[str]:
-    """Yield a few lines for each file that differs, in the providers and sets that `new` has."""
+    """Yield a few lines for each file that differs, for the providers and sets in `new`."""
     sets = {path.parent.relative_to(new) for path in new.rglob("*.run")}
     names = {
         path.relative_to(root)
@@ -219,7 +219,7 @@ def compare(new: Path, old: Path) -> int:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Record, unless OUT and `--against` are both there already; compare; return the exit code."""
+    """Record unless OUT and `--against` both exist; compare; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m lab.answers", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("out", type=Path)

@@ -1,9 +1,10 @@
-"""How fast is SQLite, and what does the server add? Ratios within one run, medians, warm-up apart.
+"""Measures SQLite's speed and the server's overhead: medians and ratios within one run, after a
+warm-up.
 
     python -m lab.bounds [--count 100000]
 
-Each line names its bound; a missed one makes the exit code 1. Comparisons are interleaved (one
-query each, in turn), since a machine's speed drifts.
+Each line names its bound; a missed one makes the exit code 1. Comparisons are interleaved query by
+query, because a machine's speed drifts.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PARTS = ("index", "lists", "server", "options", "scope", "ingest", "answers")
 
 
 def queries_of_common_and_rare_words(count: int) -> list[str]:
-    """Return questions of 8 words: every fourth of the 40 most common words only, others mixed."""
+    """Return questions of 8 words; every fourth has only the 40 most common words."""
     rng = np.random.default_rng(1)
     asked = []
     for number in range(count):
@@ -54,7 +55,7 @@ def queries_of_common_and_rare_words(count: int) -> list[str]:
 
 
 async def fill(index: EmbeddingIndex, chunks: list[Chunk], vectors: NDArray[np.float32]) -> Bound:
-    """Store the chunks in batches and compare the first tenth's rate with the last's."""
+    """Store the chunks in batches, and compare the rates of the first and the last tenth."""
     rates = []
     for part, rows in batches(chunks, vectors):
         seconds, _ = await clocked(index.add_chunks, part, rows)
@@ -69,7 +70,7 @@ async def fill(index: EmbeddingIndex, chunks: list[Chunk], vectors: NDArray[np.f
 async def compare_vector(
     index: EmbeddingIndex, vectors: NDArray[np.float32], asked: NDArray[np.float32]
 ) -> list[Bound]:
-    """Ask the index and a flat faiss index the same questions in turn."""
+    """Ask the index and a flat FAISS index the same questions, interleaved."""
     faiss.omp_set_num_threads(1)
     flat = faiss.IndexFlatIP(vectors.shape[1])
     flat.add(vectors)
@@ -90,7 +91,7 @@ async def compare_vector(
 async def compare_modes(
     index: EmbeddingIndex, asked: NDArray[np.float32], texts: list[str]
 ) -> list[Bound]:
-    """Ask every question in all three modes in turn."""
+    """Ask every question in all three modes, interleaved."""
     watches = {mode: Stopwatch(WARM_UP) for mode in SearchMode}
     for number in range(WARM_UP + QUERIES):
         query, text = asked[number % len(asked)], texts[number % len(texts)]
@@ -118,7 +119,7 @@ async def compare_modes(
 
 
 async def cold_keywords(index: EmbeddingIndex, texts: list[str]) -> Bound:
-    """Ask each question once, with no postings in memory: what the first queries cost."""
+    """Ask each question once with an empty postings cache, to time first queries."""
     watch = Stopwatch()
     for text in texts:
         await watch.call(index.query, None, text, k=K, mode=SearchMode.KEYWORD)
@@ -134,7 +135,7 @@ async def after_writes(
     asked: NDArray[np.float32],
     texts: list[str],
 ) -> list[Bound]:
-    """Ask in each mode, replace a document of ten chunks, and ask the same again."""
+    """Ask in each mode, replace a document of ten chunks, and ask again."""
     lines = []
     for mode in SearchMode:
         warm, after = Stopwatch(WARM_UP), Stopwatch(WARM_UP)
@@ -150,7 +151,7 @@ async def after_writes(
 
 
 def questions() -> tuple[NDArray[np.float32], list[str]]:
-    """Return embeddings of questions, and texts."""
+    """Return embeddings and texts of questions."""
     asked = synthetic_embeddings(QUERIES + WARM_UP)[::-1].copy()
     return asked, queries_of_common_and_rare_words(QUERIES + WARM_UP)
 
@@ -171,7 +172,7 @@ async def measure_index(count: int) -> list[Bound]:
 
 
 def show(title: str, lines: Sequence[Bound], console: Console) -> None:
-    """Print the figures beside their bounds."""
+    """Print the figures with their bounds."""
     table = Table("measured", "figure", "bound", "", title=title)
     for line in lines:
         table.add_row(line.what, line.figure, line.bound, "holds" if line.holds else "FAILS")

@@ -1,7 +1,7 @@
-"""What confidence is worth on judged sets: does it tell answered questions from others?
+"""Measures on judged sets how well confidence separates answered questions from others.
 
 Each judged question is asked as it is, and with a filter that hides the documents that answer it.
-Questions of the other sets are asked, too: nothing answers them.
+Questions of the other sets, which nothing answers, are asked too.
 
     python -m lab.confidence_sets --data xquad-de --data medline --modes hybrid --article 5
 
@@ -40,7 +40,7 @@ from corral.providers.base.config import data_home, load_config
 from corral.providers.rag.search import Retrieval
 
 RESAMPLES = 500
-"""Bootstrap samples of an area; each is computed anew, so that they are fewer than of a mean."""
+"""Bootstrap samples of an area; fewer than for a mean, because each takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class QuestionConfidences:
 async def tell(
     plan: TunePlan, data: Sequence[str], modes: Sequence[SearchMode], most: int
 ) -> list[QuestionConfidences]:
-    """Ask the questions of judged sets, each in a vector DB of its own.
+    """Ask the questions of judged sets, each set in a separate vector DB.
 
     Args:
-        plan: How the sets are stored.
-        data: The sets, as `read_sets` takes them.
+        plan: Options for storing the sets.
+        data: The sets, as for `read_sets`.
         modes: The search modes.
-        most: Questions of a set, and as many of the others; drawn by the plan's seed.
+        most: Maximum questions of a set, and of the other sets; drawn with the plan's seed.
 
     Raises:
         InvalidRequest: A set is malformed.
@@ -87,7 +87,7 @@ async def tell(
 
 
 def auroc(higher: Sequence[float], lower: Sequence[float], seed: int = 0) -> Estimate:
-    """Return how likely one of the first is above one of the second, ties counting half.
+    """Return the probability that a first value exceeds a second one, ties counting half.
 
     The interval is a percentile bootstrap over the questions of both. Hanley and McNeil, "The
     Meaning and Use of the Area under a ROC Curve", Radiology 143(1), 1982.
@@ -109,7 +109,7 @@ def _area(above: NDArray[Any], below: NDArray[Any]) -> float:
 
 
 def table(told: Sequence[QuestionConfidences], least: float, seed: int = 0) -> list[str]:
-    """Return a Markdown table, by set and mode: AUROC, and what a least confidence refuses."""
+    """Return a Markdown table by set and mode: AUROC, and the effect of a minimum confidence."""
     head = ["set", "mode", "AUROC unrelated", "AUROC removed"]
     head += [f"refused at {least:g}: answered", "removed", "unrelated"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
@@ -135,7 +135,7 @@ def _drawn(values: Sequence[str], most: int, seed: int) -> list[str]:
 
 
 def _apart(one: str, other: str) -> bool:
-    """Return True unless two sets are one in several languages, such as xquad-de and xquad-zh."""
+    """Return False for two sets that are translations of one, such as xquad-de and xquad-zh."""
     return one.partition("-")[0] != other.partition("-")[0]
 
 

@@ -1,4 +1,4 @@
-"""Measure the vector that `center.py` of e5 subtracts from each embedding.
+"""Compute the vector that `center.py` of e5 subtracts from each embedding.
 
 python -m lab.e5_center    # writes center.npy again
 """
@@ -19,7 +19,7 @@ from corral.providers.embedding.e5.weights import model_file, read_model
 
 
 def neutral_texts(pieces: Sequence[tuple[str, float]]) -> tuple[list[str], list[str]]:
-    """Return words of the vocabulary in all its languages: 500 alone, and 100 texts of 5 to 60.
+    """Return neutral texts of words in all languages: 500 single words, and 100 texts of 5 to 60.
 
     Args:
         pieces: The vocabulary, text and score; a word begins with U+2581.
@@ -31,7 +31,7 @@ def neutral_texts(pieces: Sequence[tuple[str, float]]) -> tuple[list[str], list[
 
 
 def measured(model: Model, *groups: Sequence[str]) -> NDArray[np.float32]:
-    """Return the mean of embeddings that still have what they share, each group counted alike."""
+    """Return the mean of embeddings without centering, with equal weight for each group."""
     mean: NDArray[np.float32] = np.mean([_mean(model, texts) for texts in groups], axis=0)
     return mean
 
@@ -44,7 +44,7 @@ def _mean(model: Model, texts: Sequence[str]) -> NDArray[np.float32]:
 
 
 def main() -> None:
-    """Write the file that `common_vector` reads."""
+    """Write the file for `common_vector`."""
     path = model_file(None)
     texts = neutral_texts(read_model(path).pieces)
     with tempfile.TemporaryDirectory() as home:

@@ -1,11 +1,11 @@
-"""The gain by headings: each judged document below its title, with and without it.
+"""Measures the gain from headings: judged documents with and without their titles.
 
     python -m lab.headings data/scifact data/cisi
     python -m lab.headings --documents .
 
-A folder in BEIR layout has a title for each document, which stands for the headings that a chunk is
-under. `--documents` takes a clone of Corral: its Markdown is split as an insert does it, and
-questions that a user may ask, with the section that answers them, are below.
+In a BEIR folder, each document's title serves as the heading path of its chunk. `--documents` takes
+a clone of Corral: its Markdown is split as in an insert, and `QUESTIONS` has user questions with
+the sections that answer them.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ QUESTIONS = (
     ("Fail a pipeline if quality falls", "benchmark-reports.md", "in CI"),
     ("Which file maps raw relevance to the unit interval?", "architecture.md", "Where is"),
 )
-"""A question, and the file in docs/ and the heading whose section answers it."""
+"""A question, and the file in docs/ and the heading of the section with the answer."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Chunks below headings, and which of them answer which question."""
+    """Chunks below headings, and the relevant chunks of each question."""
 
     name: str
     chunks: Sequence[Chunk]
@@ -90,7 +90,7 @@ class Judged:
 
 
 def titled(folder: Path) -> Judged:
-    """Return a judged set whose documents have titles."""
+    """Return a judged set if its documents have titles."""
     judged = read_beir(folder)
     chunks = [
         Chunk(
@@ -105,7 +105,7 @@ def titled(folder: Path) -> Judged:
 
 
 def documents(root: Path, vector_db: VectorDB, embedder: Embedder) -> Judged:
-    """Return this project's own Markdown, split as an insert splits it, with `QUESTIONS`."""
+    """Return this project's own Markdown, split as in an insert, with `QUESTIONS`."""
     window, chunking = window_of(embedder), ChunkingConfig()
     chunks: list[Chunk] = []
     for path in sorted([*root.glob("docs/*.md"), *root.glob("rfcs/*.md"), root / "README.md"]):
@@ -182,7 +182,7 @@ async def _run(folders: Sequence[Path], root: Path | None) -> None:
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path, exists=True))
 @click.option("--documents", "root", type=click.Path(path_type=Path, exists=True))
 def main(folders: Sequence[Path], root: Path | None) -> None:
-    """Compare nDCG@10 with and without the titles of documents in either leg."""
+    """Compare nDCG@10 with and without the documents' titles in either leg."""
     asyncio.run(_run(folders, root))
 
 

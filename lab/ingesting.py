@@ -1,4 +1,4 @@
-"""The share of the embedder's and of a query's speed that an ingest of Markdown leaves."""
+"""Measures the overhead of an ingest of Markdown, and its effect on queries."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ ROUNDS = 8
 PAGES = 8
 FOLDERS = 4
 PAGES_IN_FOLDER = 32
-"""What `measure_ingest` ingests, one folder after the other. Before the first batch and behind the
-last one models idle for some 20 ms: 2 % of 8 pages, half a percent of these. Most folders have more
-pages."""
+"""Folders for `measure_ingest`. Before the first and after the last batch, models idle for about 20
+ms: 2 % of the time for 8 pages, half a percent here. Most folders have more pages."""
 SECTIONS = 6
 WORDS = 60
 QUESTIONS = 20
 BETWEEN_SECONDS = 0.02
-"""Between two questions: it is their time that counts, not how many there can be."""
+"""Pause between questions, because their latency is measured, not the throughput."""
 WAITING = 2.0
 """Maximum slowdown of a question while documents are ingested."""
 
 
 def page(number: int, seed: int) -> str:
-    """Return a page of Markdown, the same each time."""
+    """Return a page of Markdown; deterministic."""
     rng = np.random.default_rng([seed, number])
     texts = [sentence(rng.integers(0, 5000, WORDS)) for _ in range(SECTIONS)]
     return "\n\n".join([f"# Page {number}", *(f"## Part {n}\n\n{t}." for n, t in enumerate(texts))])
 
 
 async def measure_ingest() -> list[Bound]:
-    """Ingest folders as jobs and embed the same texts alone, in turns, and compare the rates."""
+    """Ingest folders as jobs and embed the same texts alone, interleaved, and compare the rates."""
     took, alone, count = [], [], 0
-    work = np.zeros(2)  # processor seconds: of the embedder alone, of the ingest
+    work = np.zeros(2)  # processor seconds of the embedder alone, and of the ingest
     async with _stack() as stack:
         await ingested(stack, range(-2, 0))  # loads the model and the tokenizers
         embedder = await stack.embedder_of(await stack.vector_db("db"))
@@ -68,7 +67,7 @@ async def measure_ingest() -> list[Bound]:
 
 
 async def measure_waiting() -> list[Bound]:
-    """Ask while pages go in and while none do, in turns, and compare how long a question takes."""
+    """Compare the latency of questions during an ingest and without one, interleaved."""
     quiet, busy = Stopwatch(), Stopwatch()
     async with _stack() as stack:
         await ingested(stack, range(-8, 0))
@@ -98,7 +97,7 @@ async def _stack() -> AsyncIterator[Stack]:
 
 
 async def asked(stack: Stack, watch: Stopwatch, count: int) -> None:
-    """Ask questions, one after the other: each is embedded, then searched for in both ways."""
+    """Ask questions one after the other: each is embedded, then searched for in both legs."""
     for _ in range(count):
         number = len(watch.seconds)
         question = sentence((number * 7 + each) % 5000 for each in range(8))
@@ -114,7 +113,7 @@ async def ingested(stack: Stack, numbers: range) -> tuple[float, float, list[str
     """Ingest pages.
 
     Returns:
-        The seconds until the last one was stored, those of the processors, and what was embedded.
+        The seconds until the last page was stored, the processor seconds, and the embedded texts.
     """
     documents = [
         RAGDocument(document_id=f"d{n}", content=page(abs(n), n < 0), mime_type="text/markdown")

@@ -1,4 +1,4 @@
-"""Savings and misses of an inverted file: `inline::faiss` with `ivf` against `flat`."""
+"""Measures speed and recall of an inverted file: `inline::faiss` with `ivf` against `flat`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ BLOCK = 2000
 TOPICS = 1000
 TOPIC_SHARE = 0.6
 DECAY = 0.6
-"""Of the directions' weights. With it, and this share of a topic in an embedding, lists hold about
-as many of the nearest as with real texts (RFC 0009)."""
+"""Exponent of the directions' weights. With `TOPIC_SHARE`, lists contain about as many of the
+nearest as with real texts (RFC 0009)."""
 OFF = 0.3
 """Distance of the questions from the embeddings."""
 
 
 def blocks(count: int, seed: int, off: float = 0.0) -> Iterator[NDArray[np.float32]]:
-    """Yield seeded unit vectors about overlapping topics, up to `BLOCK` at once."""
+    """Yield seeded unit vectors about overlapping topics, at most `BLOCK` at a time."""
     weights = np.arange(1, DIMENSION + 1, dtype=np.float32) ** -DECAY
     same = np.random.default_rng(7)
     topics = TOPIC_SHARE * same.standard_normal((TOPICS, DIMENSION), dtype=np.float32)
@@ -49,7 +49,7 @@ def blocks(count: int, seed: int, off: float = 0.0) -> Iterator[NDArray[np.float
 
 
 async def measure_lists(count: int) -> list[Bound]:
-    """Fill one file, and ask it in turn with an inverted file and without."""
+    """Fill one file, and query it with and without an inverted file, interleaved."""
     with tempfile.TemporaryDirectory() as folder:
         exact = await _opened(Path(folder), "flat", create_it=True)
         await _fill(exact, count)
@@ -114,7 +114,7 @@ async def _compare(exact: EngineIndex, lists: EngineIndex) -> list[Bound]:
 
 
 class _Clocks:
-    """Time and processor time of each question."""
+    """Wall time and processor time of each question."""
 
     def __init__(self) -> None:
         self.elapsed, self.work = Stopwatch(WARM_UP), list[float]()

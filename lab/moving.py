@@ -1,8 +1,8 @@
-"""What is a vector DB like on another backend? Copies one to each and asks the same questions.
+"""Copies a vector DB to each backend and compares the latency of the same questions.
 
     python -m lab.moving [--count 20000] [--to inline::faiss ...]
 
-The chunks have 60 words, seeded embeddings of 384 numbers, and lie in SQLite first. Times are
+The source is in SQLite: chunks of 60 words with seeded embeddings of 384 dimensions. Times are
 medians, after a warm-up; the first line of the table is the source itself.
 """
 
@@ -38,7 +38,7 @@ def configuration(types: Sequence[str]) -> RunConfig:
 
 
 async def fill(stack: Stack, count: int) -> None:
-    """Make the vector DB `source` on SQLite."""
+    """Create the vector DB `source` on SQLite."""
     await stack.register(VectorDBRegistration(vector_db_id="source", embedding_model="hashing"))
     index = await stack.index("source")
     await store(index, synthetic_chunks(count), synthetic_embeddings(count))
@@ -69,7 +69,7 @@ async def measure(types: Sequence[str], count: int, table: Table) -> None:
 
 
 def add_line(table: Table, name: str, rate: str, times: dict[str, float]) -> None:
-    """Add a provider's figures."""
+    """Add a provider's figures to the table."""
     table.add_row(name, rate, *(f"{spent:.1f}" for spent in times.values()))
 
 
@@ -77,7 +77,7 @@ def add_line(table: Table, name: str, rate: str, times: dict[str, float]) -> Non
 @click.option("--count", default=20_000, help="Chunks.")
 @click.option("--to", "types", multiple=True, default=INLINE, help="Provider types to copy to.")
 def main(count: int, types: tuple[str, ...]) -> None:
-    """Print, for each backend, how fast a copy is made and how long a query takes there."""
+    """Print the speed of copying and the latency of queries for each backend."""
     headers = ("provider", "copied and verified, chunks/s", "vector ms", "keyword ms", "hybrid ms")
     table = Table(*headers, title=f"{count:,} chunks x {DIMENSION}, k=10, medians")
     asyncio.run(measure(types, count, table))

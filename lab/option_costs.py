@@ -30,7 +30,7 @@ SYNTAX = 'w00002 -w01000 -"w00005 w00006" "w00000 w00001"'
 
 
 def measure_options() -> list[Bound]:
-    """Return what each costs, medians of `ROUNDS`: chunks seen before, and for the first time."""
+    """Return the costs, medians of `ROUNDS`, for cached chunks and for new ones."""
     return asyncio.run(_measure())
 
 
@@ -59,7 +59,7 @@ async def _measure() -> list[Bound]:
 
 
 def hits(count: int, words: int) -> list[Hit]:
-    """Return hits of so many words each, with embeddings, best first."""
+    """Return hits of this many words each, with embeddings, best first."""
     texts = " ".join(synthetic_texts(count * words // 30)).split()
     rows = synthetic_embeddings(count)
     return [
@@ -100,7 +100,7 @@ def _assembly(question: str, found: Sequence[Hit]) -> Callable[[], Awaitable[Any
 
 
 def _letters() -> Bound:
-    """Time how words are taken from a text beyond ASCII and from one of ASCII, in turn."""
+    """Compare the extraction of words from non-ASCII and ASCII texts, interleaved."""
     plain, beyond = Stopwatch(WARM_UP), Stopwatch(WARM_UP)
     for _ in range(WARM_UP + ROUNDS):
         with plain.running():

@@ -100,7 +100,7 @@ async def _check(
     asked: NDArray[np.float32],
     questions: Sequence[str],
 ) -> Bound:
-    """Hold both legs against brute force over what is visible: the k best scores that there are."""
+    """Compare the k best scores of both legs with brute force over the visible chunks."""
     shares = []
     for number, (query, text) in enumerate(list(zip(asked, questions, strict=True))[:CHECKED]):
         for mode in (SearchMode.VECTOR, SearchMode.KEYWORD):

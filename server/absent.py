@@ -113,7 +113,7 @@ INSTEAD: dict[str, str] = {
     "/livez": _HEALTH,
     "/readyz": _HEALTH,
 }
-"""The advice for paths that begin with these segments; the longest beginning decides."""
+"""Advice for paths that start with these segments; the longest match wins."""
 
 _PREFIX = re.compile(r"^/(?:v1/openai/v1|v1alpha|v1beta)(?=/)")
 

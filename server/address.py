@@ -10,7 +10,7 @@ from corral.api.errors import ConfigError
 from corral.providers.base.config import ServerSettings
 
 FILE = "serving.json"
-"""Has the address of the last server on the data folder; it need not run any more."""
+"""File with the address of the last server on the data folder, which may have stopped."""
 CONNECT_SECONDS = 1.0
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compares addresses, binds none
 """Local addresses to connect to, by the address that listens on all interfaces."""

@@ -57,7 +57,7 @@ from corral.server.telemetry.metrics import Metrics
 from corral.server.tools import functions
 
 ROUTERS = (
-    documents.router,  # before vector_dbs, whose ids may hold anything
+    documents.router,  # before vector_dbs, whose ids may contain anything
     vector_dbs.router,
     copies.router,
     rebuilds.router,
@@ -82,7 +82,7 @@ ROUTERS = (
     page.reports,
     page.router,
 )
-"""Corral's own routes, in the order of the documentation; those of applications follow."""
+"""Corral's own routes, in the order of the documentation; applications' routes follow."""
 ROUTES = [route for router in ROUTERS for route in routes_of(router)]
 
 DESCRIPTION = """\
@@ -132,7 +132,7 @@ def create_app(
     *,
     clock: Callable[[], float] = time.time,
 ) -> FastAPI:
-    """Return the app; its lifespan opens the stack and closes it.
+    """Return the app; its lifespan opens and closes the stack.
 
     While it runs, `app.state.stack` is the stack. In process, run it under
     `app.router.lifespan_context(app)`.
@@ -140,12 +140,12 @@ def create_app(
     Args:
         config: The configuration; None reads `run.yaml` in the data folder.
         home: The data folder; None takes `$CORRAL_HOME` or `~/.corral`.
-        operator: The principal of every request; None: each has a key or token, see `Callers`.
+        operator: The principal of every request; None: identified by key or token, see `Callers`.
         clock: Returns the time, in Unix seconds.
 
     Raises:
-        ConfigError: The configuration cannot be read (that it cannot work shows on start), or an
-            installed router is broken.
+        ConfigError: The configuration cannot be read, or an installed router is broken. Invalid
+            settings of providers fail on start.
     """
     folder = home or data_home()
     settings = config or load_config(home=folder)
@@ -160,10 +160,12 @@ def create_app(
         description=DESCRIPTION,
         openapi_tags=[*TAGS, *filter(None, map(_tag, applications))],
         lifespan=_lifespan(settings, folder, operator, clock, watchers),
-        openapi_url=None,  # of our own, like the others: every route says who may use it
-        docs_url=None,  # of our own, since FastAPI's come from other hosts; see routes.pages
+        openapi_url=None,  # Corral's own, so that every route declares its role
+        # Corral's own, because FastAPI's load files from other hosts; see routes.pages
+        docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # a slash may end an id, and a redirect would trust the Host header
+        # an id may end with a slash, and a redirect would trust the Host header
+        redirect_slashes=False,
     )
     app.state.applications = [rerank.COHERE, *applications]
     app.state.limits = settings.server.limits
@@ -194,7 +196,7 @@ def _lifespan(
     clock: Callable[[], float],
     watchers: list[Watcher],
 ) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return the lifespan of an app: it opens the stack, and closes it."""
+    """Return the lifespan of an app, which opens and closes the stack."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -211,7 +213,7 @@ def _lifespan(
             app.state.stack = stack
             app.state.rag_tool = RagTool(stack, limits=settings.server.limits)
             opened.enter_context(_traced(settings, watchers))
-            if operator is None:  # a command works on what it submits, and on nothing else
+            if operator is None:  # a command works only on the jobs that it submits
                 with watched_by(*watchers):
                     await stack.ingestion.start()
                     sweep.start()

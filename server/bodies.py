@@ -1,9 +1,9 @@
-"""Bodies become models; large ones in pieces, so that other threads have their turn in between.
+"""Parses bodies into models; large ones in pieces, so that other threads run in between.
 
-A thread does not help if one call holds the interpreter for its whole time, as reading JSON
-does: 45 MiB of embeddings stop the event loop for half a second from wherever they are read. So a
-body whose bulk is one list of objects, as an insert's is, is cut between these objects without
-being read, and each piece is read as a small body of its own.
+A thread does not help, because parsing JSON holds the interpreter lock throughout: 45 MiB of
+embeddings stop the event loop for half a second from any thread. So a body that mainly consists of
+one list of objects, such as an insert, is split between these objects without parsing, and each
+piece is parsed as a small body.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ LARGE_BODY_BYTES = 256 * 1024
 """Minimum size of a body that is parsed in a thread (about 1 ms), beside other requests."""
 
 PIECE_BYTES = 256 * 1024
-"""About the size of a piece; an object that is larger is a piece of its own."""
+"""Approximate size of a piece; a larger object is a piece by itself."""
 MAX_REST_BYTES = 256 * 1024
-"""Maximum size of the rest of a body beside its list, because each piece repeats it."""
+"""Maximum size of the body without its list, because each piece repeats it."""
 MAX_OBJECTS = 100_000
-"""A list of more is read whole: it is beyond every limit, and is refused."""
+"""A longer list is parsed whole: it exceeds every limit and will be refused."""
 
-# A string that does not end is one token to the end of the body: to look for its end again from
-# each quotation mark in it would take minutes for some 100 KB.
+# An unterminated string is one token to the end of the body: searching for its end again from each
+# quotation mark would take minutes for 100 KB.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _SPACE = b" \t\r\n"
 _OPENING = (b"[", b"{")
@@ -41,12 +41,12 @@ _OPENING = (b"[", b"{")
 
 @dataclass(slots=True)
 class Pieces:
-    """A body cut up.
+    """A split body.
 
     Attributes:
         name: The key of the list.
-        before, after: What stands before the first and behind the last object of the list.
-        objects: Where each object begins and ends.
+        before, after: The bytes before the first and after the last object of the list.
+        objects: Start and end of each object.
     """
 
     name: str = ""
@@ -55,7 +55,7 @@ class Pieces:
     objects: list[tuple[int, int]] = field(default_factory=list)
 
     def bodies(self, raw: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield bodies that hold a part of the list each, with the number of its first object."""
+        """Yield bodies with a part of the list each, and the number of its first object."""
         first = 0
         for number, (_, end) in enumerate(self.objects):
             start = self.objects[first][0]
@@ -71,10 +71,10 @@ class Pieces:
 
 
 def cut(raw: bytes) -> Pieces | None:
-    """Cut a body between the objects of its list.
+    """Split a body between the objects of its list.
 
-    None if it is not one object with one list of objects and little beside it. Such a body is read
-    whole.
+    Return None if the body is not an object with one list of objects and little else; it is then
+    parsed whole.
     """
     pieces, start, end = Pieces(), 0, 0
     for depth, key, token in _structure(raw):
@@ -101,7 +101,7 @@ def cut(raw: bytes) -> Pieces | None:
 
 
 def _structure(raw: bytes) -> Iterator[tuple[int, str, re.Match[bytes]]]:
-    """Yield the brackets of a body's lists down to their objects, each with its depth and key."""
+    """Yield the brackets of a body's lists, down to their objects, with depth and key."""
     depth, key, in_list = 0, b"", False
     for token in _TOKEN.finditer(raw):
         kind = token[0][:1]
@@ -120,15 +120,15 @@ def _structure(raw: bytes) -> Iterator[tuple[int, str, re.Match[bytes]]]:
 
 
 def is_large(raw: bytes) -> bool:
-    """Return True if reading a body would hold up other requests."""
+    """Return True if parsing a body would delay other requests."""
     return len(raw) >= LARGE_BODY_BYTES
 
 
 def check_content_type(request: Request) -> None:
-    """Refuse a body that does not call itself JSON.
+    """Refuse a body that is not declared as JSON.
 
-    A web page can make a browser send text/plain to any address, this server's too, without
-    asking; application/json it cannot.
+    A web page can make a browser send text/plain to any server without a preflight request, but not
+    application/json.
     """
     given = request.headers.getlist("content-type")
     if len(given) != 1 or not _is_json(given[0]):
@@ -151,7 +151,7 @@ def _is_json(content_type: str) -> bool:
 
 
 async def cut_once(request: Request, raw: bytes) -> Pieces | None:
-    """Cut a large body into pieces, once; return None if it is small or cannot be cut."""
+    """Split a large body into pieces, once; return None if it is small or cannot be split."""
     if not is_large(raw):
         return None
     if not hasattr(request.state, "pieces"):
@@ -160,15 +160,15 @@ async def cut_once(request: Request, raw: bytes) -> Pieces | None:
 
 
 async def read_body(raw: bytes, model: type[BaseModel], pieces: Pieces | None) -> BaseModel:
-    """Return a body as its model.
+    """Parse a body into its model.
 
     Args:
         raw: The body.
-        model: What it must be.
-        pieces: As `cut_once` returns them.
+        model: The body's model.
+        pieces: From `cut_once`.
 
     Raises:
-        InvalidRequest: It is empty, no JSON, or not what the model takes.
+        InvalidRequest: The body is empty, not JSON, or does not match the model.
     """
     if not raw:
         raise InvalidRequest("The body is empty.", hint="Send a JSON object.")
@@ -180,14 +180,14 @@ async def read_body(raw: bytes, model: type[BaseModel], pieces: Pieces | None) -
 
 
 def _validate_pieces(raw: bytes, model: type[BaseModel], pieces: Pieces) -> BaseModel:
-    """Read a body piece by piece; the first that is wrong is refused as the whole would be."""
+    """Parse a body piece by piece; an error is reported as for the whole body."""
     read = [_validate(body, model, first) for first, body in pieces.bodies(raw)]
     joined = [item for part in read for item in getattr(part, pieces.name)]
     return read[0].model_copy(update={pieces.name: joined})
 
 
 def _validate(raw: bytes, model: type[BaseModel], first: int = 0) -> BaseModel:
-    """Read a body, or a piece of one whose list begins with the item of number `first`."""
+    """Parse a body, or a piece with the list's items from number `first` on."""
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:

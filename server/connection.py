@@ -13,11 +13,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class Connection(H11Protocol):
-    """A connection that sends at once.
+    """A connection that sends immediately.
 
-    uvicorn binds the socket that several processes share without naming TCP, so asyncio leaves
-    Nagle's algorithm on: the body of each answer waits until the client acknowledges the headers,
-    40 ms if it delays acknowledgements.
+    uvicorn binds the shared socket of several processes without naming TCP, so asyncio leaves
+    Nagle's algorithm on: the body of each response waits until the client acknowledges the
+    headers, 40 ms with delayed acknowledgments.
     """
 
     def connection_made(  # type: ignore[override]  # uvicorn narrows it: TCP has a Transport

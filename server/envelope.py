@@ -25,8 +25,8 @@ SECURITY_HEADERS = {
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "cache-control": "no-store",
 }
-"""Of every response that does not say otherwise: pages have a policy of their own. Replies hold
-documents, so no cache keeps them; no page of another origin shows them in a frame."""
+"""Headers of every response that does not set them itself, as pages do. Replies contain documents,
+so caches must not store them, and no other origin may frame them."""
 CLIENT_LEFT = 499
 """Status in the access log if the client closed the connection before its body was complete."""
 _ACCEPTED_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -38,10 +38,10 @@ class Envelope:
     """ASGI middleware around everything else.
 
     * Every response carries `x-request-id`: the caller's, or a new one; and `SECURITY_HEADERS`.
-      Once the server was told to stop, it ends the connection, too.
+      While the server stops, it also ends the connection.
     * One line per request at INFO: method, route, status, time, id. The route is the template, not
-      the path, so neither names nor query strings nor bodies are logged. What was not found shows
-      how far its path is one: `/v1/*`.
+      the path, so neither names nor query strings nor bodies are logged. An unknown path is logged
+      up to its last known part: `/v1/*`.
     * An unexpected exception becomes a 500 in the common form.
     * The watchers see the request and the spans in it.
 
@@ -74,7 +74,7 @@ class Envelope:
             seen["route"], seen["request_id"] = template_of(scope, self._routes), own_id
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, own_id: str) -> int:
-        """Serve one request, log it, and return the status of its answer."""
+        """Serve one request, log it, and return the response's status."""
         started = time.perf_counter()
         status = 0
 
@@ -96,7 +96,7 @@ class Envelope:
             status = CLIENT_LEFT  # the client is gone
         except Exception as error:  # noqa: BLE001 - a bug becomes a 500 in the common form
             response = internal_error(error)
-            if status == 0:  # else the answer is under way, and cutting it off is all that is left
+            if status == 0:  # otherwise the response has started, and it can only be cut off
                 await response(scope, receive, sending)
         finally:
             route = template_of(scope, self._routes)

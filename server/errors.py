@@ -4,10 +4,9 @@
      "detail": message, "request_id": id}
 
 `error` is what OpenAI's clients read, `error.detail.errors` is where Llama Stack's look when a
-request breaks its schema (it is absent otherwise), and the `detail` on top is the message once
-more, for those that look there. `message` names the field, what was found and what to do. No body
-is ever echoed: what an error quotes is shortened, and text that is searched or stored is not quoted
-at all.
+request breaks its schema (it is absent otherwise), and the top-level `detail` repeats the message,
+for clients that look there. `message` names the field, the actual value and the remedy. No body is
+ever echoed: quoted values are shortened, and searched or stored text is never quoted.
 """
 
 from __future__ import annotations
@@ -100,7 +99,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 """The `responses` of every route."""
 
 RETRY_AFTER_SECONDS = "2"
-"""When a client should repeat a request that found a backend away."""
+"""Pause before a client should repeat a request after a backend was unavailable."""
 
 INTERNAL_ERROR = "The server failed on this request."
 MAX_MESSAGE_CHARACTERS = 1000
@@ -142,7 +141,7 @@ def status_of(error: errors.CorralError) -> tuple[int, str]:
 
 
 def is_retried(status: int) -> bool:
-    """Return True if clients of these wires repeat a request that got this status."""
+    """Return True if clients of these wires repeat a request after this status."""
     return status in (408, 409, 429) or status >= 500
 
 
@@ -163,10 +162,10 @@ def error_response(
         status: HTTP status, 4xx or 5xx.
         code: A stable error name for programs.
         message: One or two sentences for people; shortened in the middle beyond 1000 characters.
-        param: The request's field that is to blame, as a dotted path.
+        param: The invalid field of the request, as a dotted path.
         details: The places where a request breaks its schema.
-        retryable: True if the same request may succeed later. Where it may not, and clients
-            would repeat it, the header `x-should-retry: false` tells them.
+        retryable: True if the same request may succeed later. If not, but clients would repeat it,
+            the header `x-should-retry: false` is set.
         headers: More headers.
         more: More keys of the body.
     """
@@ -184,7 +183,7 @@ def error_response(
         sent["x-should-retry"] = "false"
     if status == 503 and retryable:
         sent.setdefault("retry-after", RETRY_AFTER_SECONDS)
-    # A lone surrogate in a message must not turn a refusal into a failure.
+    # A lone surrogate in a message must not make the response fail.
     with span("refusal", code=code):
         common = {"error": error, "detail": text, "request_id": request_id.get()}
         body = json.dumps({**common, **(more or {})}, ensure_ascii=False)
@@ -193,9 +192,9 @@ def error_response(
 
 
 def shorten(text: str, most: int = MAX_MESSAGE_CHARACTERS) -> str:
-    """Return a text; if it is longer than `most` characters, without its middle.
+    """Return a text; if it is longer than `most` characters, cut out its middle.
 
-    Beginning and end stay: a message ends with what to do.
+    Beginning and end stay, because a message ends with the remedy.
     """
     if len(text) <= most:
         return text
@@ -251,10 +250,10 @@ def response_of(
     status_here: int | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Response:
-    """Return the response of an error; log what is the operator's to know.
+    """Return the response of an error; log it if it concerns the operator.
 
     Args:
-        error: What was raised.
+        error: The exception.
         status_here: Another status than the table's.
         more: More keys of the body.
     """
@@ -294,7 +293,7 @@ async def _http_exception(request: Request, error: HTTPException) -> Response:
 
 
 def _allowed(request: Request) -> Iterator[str]:
-    """Yield the methods of a path. The exception knows those of one of its routes only."""
+    """Yield the methods of a path; the exception only has the methods of one route."""
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         scope = {**request.scope, "method": method}
         if any(route.matches(scope)[0] is Match.FULL for route in request.app.routes):

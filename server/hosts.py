@@ -1,8 +1,8 @@
-"""The host names of the server: the defense against DNS rebinding.
+"""Checks the Host header, against DNS rebinding.
 
-A web page that a browser shows can point its own host name at 127.0.0.1 after it has loaded. The
-browser then lets it read and write here, as the same origin; only the Host header, which the page
-cannot change, still tells.
+A web page can point its own host name at 127.0.0.1 after it has loaded. The browser then treats
+this server as the same origin; only the Host header, which the page cannot change, shows the
+difference.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class HostCheck:
     """ASGI middleware that refuses a request if its Host is not one of the server's names.
 
     Those are `localhost`, every loopback address, the address that the connection came in on, and
-    what `server.host` and `server.allowed_hosts` say. A server that listens on all addresses also
-    answers to every address, since a page cannot claim one; it must be told its names. In
-    process the URL's host is the address, so every URL works there.
+    the names in `server.host` and `server.allowed_hosts`. A server that listens on all addresses
+    also accepts every address as Host, because a page cannot claim one; its names must be
+    configured. In process, the URL's host is the address, so every URL works.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:

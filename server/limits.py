@@ -25,11 +25,11 @@ FORM_BYTES = 64 * 1024
 """Maximum bytes of the form around an uploaded file."""
 
 SNAPSHOTS = "/v1/snapshots"
-"""The route whose body is a whole vector DB, and goes to the disk as it arrives."""
+"""The route with a whole vector DB as body, which is written to disk as it arrives."""
 
 LINGER_SECONDS = 2.0
-"""Time to read and discard a refused body. Many clients read the answer only after they have
-sent everything, and lose it if the connection closes at once."""
+"""Time to read and discard a refused body. Many clients read the response only after they have sent
+everything, and lose it if the connection closes immediately."""
 
 
 class _BodyTooLarge(Exception):
@@ -41,8 +41,8 @@ class BodyLimit:
 
     That is `server.limits.max_body_mib`, `files.max_mib` for an uploaded file, and
     `server.limits.max_snapshot_mib` for a snapshot. Checks a declared length before the first byte
-    and a chunked body while it arrives. Keeps nothing of it and closes the connection soon after
-    the answer.
+    and a chunked body while it arrives. Discards the body and closes the connection soon after the
+    response.
     """
 
     def __init__(self, app: ASGIApp, settings: RunConfig) -> None:
@@ -80,7 +80,7 @@ class BodyLimit:
             return message
 
         async def sending(message: Message) -> None:
-            if read <= most:  # who parses a form may take the exception for a bad form
+            if read <= most:  # a form parser may treat the exception as a malformed form
                 await send(message)
 
         with suppress(_BodyTooLarge):
@@ -98,7 +98,7 @@ def _too_large(most_mib: float, setting: str) -> Response:
 
 
 async def refuse(response: Response, receive: Receive, send: Send) -> None:
-    """Send a response before the request's body was read, and discard what arrives of it."""
+    """Send a response before the request's body was read, and discard the rest of the body."""
     start = {
         "type": "http.response.start",
         "status": response.status_code,
@@ -117,7 +117,7 @@ def check_count(items: Collection[object], most: int, *, field: str, setting: st
     """Refuse a list with more items than a setting of `server.limits` allows.
 
     Raises:
-        InvalidRequest: There are more.
+        InvalidRequest: The list is longer.
     """
     if len(items) > most:
         raise InvalidRequest(
@@ -131,7 +131,7 @@ def check_max_chunks(max_chunks: MaxChunks, limits: Limits, *, field: str) -> No
     """Refuse a query for more hits than `server.limits.max_k` allows.
 
     Raises:
-        InvalidRequest: It asks for more.
+        InvalidRequest: The query asks for more.
     """
     if max_chunks != "auto" and max_chunks > limits.max_k:
         raise InvalidRequest(

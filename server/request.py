@@ -1,4 +1,4 @@
-"""A request as logs, refusals and the audit log name it: its id, and the template of its route."""
+"""The id of a request and the template of its route, for logs, refusals and the audit log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fastapi.routing import APIRoute
 from starlette.types import Scope
 
 REQUEST_ID = "x-request-id"
-"""The header, and the key of a scope, that hold a request's id."""
+"""The header, and the key of a scope, with a request's id."""
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the current request; "" outside of one."""
 
 
 def template_of(scope: Scope, routes: Sequence[APIRoute]) -> str:
-    """Return the template of a request's route, even if it was refused before its route."""
+    """Return the template of a request's route, even if it was refused before routing."""
     template = getattr(scope.get("route"), "path_format", None)
     if template is not None:
         return str(template)
@@ -29,6 +29,6 @@ def template_of(scope: Scope, routes: Sequence[APIRoute]) -> str:
 
 
 def _in_common(parts: Sequence[str], others: Sequence[str]) -> list[str]:
-    """Return the common beginning of two paths; a part in braces equals only itself."""
+    """Return the common beginning of two paths; a parameter in braces matches only itself."""
     both = zip(parts, others, strict=False)
     return [part for part, _ in takewhile(lambda pair: pair[0] == pair[1], both)]

@@ -1,4 +1,4 @@
-"""Refusals in a form other than the common one, for applications and browsers."""
+"""Rewrites refusals from the common format to others, for applications and browsers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Rewrite: TypeAlias = Callable[[int, bytes], tuple[bytes, Mapping[str, str]]]
 
 
 class RefusalRewriter:
-    """Sends a response on; rewrites a refusal (a status >= 400), but not its status.
+    """Forwards a response; rewrites the body of a refusal (a status >= 400).
 
     Args:
-        send: Where the response goes.
+        send: Receives the response.
         rewrite: Called once, with the whole body of a refusal.
     """
 
@@ -26,7 +26,7 @@ class RefusalRewriter:
         self._body = b""
 
     async def __call__(self, message: Message) -> None:
-        """Send a message of the response, or hold it until the refusal is complete."""
+        """Forward a message of the response, or hold it until the refusal is complete."""
         if message["type"] == "http.response.start" and message["status"] >= 400:
             self._start = message
         elif self._start is None:

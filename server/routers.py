@@ -38,11 +38,11 @@ Refusal: TypeAlias = Callable[[int, str, str], dict[str, Any]]
 """Makes an application's error body of (status, code, message)."""
 
 _KEY_HEADER = b"api-key"
-"""Qdrant's and other clients send their key here."""
+"""The header in which Qdrant's and other clients send their key."""
 
 
 def with_bearer(scope: Scope, settings: ServerSettings) -> Scope:
-    """Return a request whose `api-key` header, if it has one, is a bearer token."""
+    """Return a request with its `api-key` header, if any, converted to a bearer token."""
     headers = Headers(scope=scope)
     key = headers.get(_KEY_HEADER.decode())
     if key is None or "authorization" in headers:
@@ -53,16 +53,16 @@ def with_bearer(scope: Scope, settings: ServerSettings) -> Scope:
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """An application's routes, the form of its errors, and where its requests have their key.
+    """An application's routes, its error format, and where its requests have the API key.
 
     Attributes:
-        router: Its routes, each a `ContractRoute` or a subclass.
-        paths: Beginnings of paths under which `refusal` and `with_key` apply, to unknown paths too.
-        refusal: Makes the body of a 4xx or 5xx under `paths`; None: Corral's common form.
-        with_key: Returns a request with its key as a bearer token, where the gate looks for it;
-            raises `Unauthenticated`. Default: takes the `api-key` header, too.
+        router: The routes, each a `ContractRoute` or a subclass.
+        paths: Prefixes of paths to which `refusal` and `with_key` apply, including unknown paths.
+        refusal: Makes the body of a 4xx or 5xx under `paths`; None: Corral's common format.
+        with_key: Returns a request with its key as a bearer token, which the gate expects; raises
+            `Unauthenticated`. Default: also accepts the `api-key` header.
         description: Text of the HTTP reference for the router's first tag.
-        root_replies: By the beginning of a User-Agent, the reply to `GET /`.
+        root_replies: The reply to `GET /`, by prefix of the User-Agent.
     """
 
     router: APIRouter
@@ -83,7 +83,7 @@ class Application:
 
 
 def refusals(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses` of routes whose error bodies are of a model."""
+    """Return the `responses` of routes that use a model for error bodies."""
     return {name: {**each, "model": model} for name, each in ERRORS.items()}
 
 
@@ -94,8 +94,8 @@ def installed_applications(routes: Sequence[APIRoute]) -> list[Application]:
         routes: Corral's own routes.
 
     Raises:
-        ConfigError: One cannot be imported, is no `Application`, has a route that is no
-            `ContractRoute`, or takes a path that is served already.
+        ConfigError: An entry point cannot be imported or is not an `Application`, or one of its
+            routes is not a `ContractRoute` or has a path that is already served.
     """
     applications: list[Application] = []
     served = list(routes)
@@ -110,7 +110,7 @@ def installed_applications(routes: Sequence[APIRoute]) -> list[Application]:
 
 @cache
 def _entry_points(_: tuple[str, ...]) -> list[metadata.EntryPoint]:
-    """Return the installed routers by name; the metadata of all packages is read once per path."""
+    """Return the installed routers by name; packages' metadata is read once per path."""
     return sorted(metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name)
 
 
@@ -129,7 +129,7 @@ def _loaded(entry: metadata.EntryPoint) -> Application:
                 f"has the route {path}, which is not a ContractRoute and would not check roles; "
                 "use APIRouter(route_class=ContractRoute)",
             )
-        try:  # Read the signature now, not at the first request. Corral's own routes have tests.
+        try:  # Read the signature now, not at the first request; Corral's own routes have tests.
             _ = entry.value.startswith("corral.server.") or route.dependant
         except Exception as error:  # FastAPI and pydantic raise many types for a bad signature
             raise _broken(entry, f"has the route {route.path}, with {_cause(error)}") from error
@@ -165,13 +165,13 @@ def _cause(error: BaseException) -> str:
 
 
 class ApplicationForms:
-    """ASGI middleware around the gate: applications' keys and errors in Corral's form and back.
+    """ASGI middleware around the gate: converts applications' keys and errors.
 
-    It also rewrites what the gate, a limit or a missing route answers.
+    It also rewrites errors of the gate, of limits and of missing routes.
 
     Args:
         app: The inner application.
-        applications: Those whose `paths` to watch.
+        applications: The applications with `paths` to watch.
         settings: `server` of the configuration.
     """
 
@@ -205,7 +205,7 @@ def application_at(path: str, applications: Sequence[Application]) -> Applicatio
 
 
 def _rewriting(refusal: Refusal) -> Rewrite:
-    """Return a rewriter of errors in the common form into an application's."""
+    """Return a rewriter of errors from the common format to an application's."""
 
     def rewrite(status: int, body: bytes) -> tuple[bytes, Mapping[str, str]]:
         try:

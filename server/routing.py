@@ -45,7 +45,7 @@ _READING = threading.RLock()
 
 
 class _IdConvertor(Convertor[str]):
-    """Everything up to the end of the path, line breaks included: an id may hold any of it."""
+    """Matches everything up to the end of the path, including line breaks in ids."""
 
     regex = "(?s:.+)"
 
@@ -60,15 +60,13 @@ register_url_convertor("id", _IdConvertor())
 
 
 class ContractRoute(APIRoute):
-    """A route whose body is read by pydantic, and which answers 400 if something is not found.
+    """A route with a body parsed by pydantic, and status 400 for missing objects.
 
-    Llama Stack's clients expect BadRequest for an unknown vector DB; of other wires, see
-    `NotFoundRoute`. A form is read by the framework, large files on the disk.
-
-    Who may use it is declared with `access.roles` and checked before the body is read.
-
-    FastAPI reads the endpoint's signature when the route is first used: 1 to 2 ms a route, which
-    for all is a sixth of the start-up of a server, and of a command, which uses one or two of them.
+    Llama Stack's clients expect BadRequest for an unknown vector DB; see `NotFoundRoute` for other
+    wires. FastAPI parses forms, with large files on disk. The required role is declared with
+    `access.roles` and checked before the body is read. The endpoint's signature is analyzed at the
+    first use of the route. It takes 1 to 2 ms per route, a sixth of the start-up time for all, and
+    a command uses only one or two.
     """
 
     not_found_status = 400
@@ -92,8 +90,8 @@ class ContractRoute(APIRoute):
         self._unread: dict[str, Any] | None = {"methods": methods, **read, **settings}
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute that FastAPI derives from the endpoint, and derive them all now."""
-        with _READING:  # an app in another thread has the same routes
+        """Return an attribute that FastAPI derives from the endpoint, deriving all of them."""
+        with _READING:  # an app in another thread shares the routes
             unread = self.__dict__.get("_unread")
             if unread is not None:
                 self._unread = None
@@ -130,7 +128,7 @@ class ContractRoute(APIRoute):
         return handle
 
     def _form_handler(self, handler: Handler) -> Handler:
-        """Return the handler of a form, which a web page can make a browser send to any address."""
+        """Return the handler of a form, which web pages can make browsers send to any address."""
 
         async def handle(request: Request) -> Response:
             self.check_access(request)
@@ -142,21 +140,19 @@ class ContractRoute(APIRoute):
 
 
 class NotFoundRoute(ContractRoute):
-    """A route whose clients expect 404 if something is not found."""
+    """A route with status 404 for missing objects."""
 
     not_found_status = 404
 
 
 class InsertRoute(ContractRoute):
-    """A route that stores data; few run at once, and the others wait for a slot.
+    """A route that stores data; requests beyond a limit wait for a slot.
 
-    Each vector DB provider has `server.limits.max_concurrent_inserts` slots of its own, so that a
-    backend that hangs does not block writes to the others. So many bodies for each provider are
-    in memory parsed; those that wait are bytes. (A copy that reads from another provider takes a
-    slot of that pair, which has as many: it waits for both.)
-
-    The slot is taken when the body has arrived, so that a slow sender does not hold one, and before
-    it is parsed, which multiplies its size.
+    Each vector DB provider has `server.limits.max_concurrent_inserts` slots, so a hung backend does
+    not block writes to others. At most this many bodies per provider are parsed in memory; waiting
+    requests have only their bytes. (A copy from another provider takes a slot of the pair of
+    providers, which has as many.) The slot is taken after the body has arrived, so that a slow
+    sender does not hold one, and before parsing, which multiplies the size.
     """
 
     def get_route_handler(self) -> Handler:
@@ -178,14 +174,14 @@ class InsertRoute(ContractRoute):
 
 
 class _ParsedRequest(Request):
-    """A request whose body is a model already."""
+    """A request with an already parsed body."""
 
     def __init__(self, request: Request, model: BaseModel) -> None:
         super().__init__(request.scope, request.receive)
         self._model = model
 
     async def body(self) -> bytes:
-        return b"{}"  # not empty is all that FastAPI wants to know
+        return b"{}"  # FastAPI only checks that it is not empty
 
     async def json(self) -> BaseModel:
         return self._model
@@ -202,7 +198,7 @@ class _Names(BaseModel):
 
 
 async def _providers(request: Request, raw: bytes) -> frozenset[str]:
-    """Return the providers that an insert waits for; none if it will be refused."""
+    """Return the providers that an insert must wait for; none if it will be refused."""
     stack = stack_of(request.scope)
     pieces = await cut_once(request, raw)
     head = pieces.rest if pieces else raw
@@ -223,8 +219,8 @@ def _named(parsed: BaseModel) -> list[str]:
 
 
 def _names(raw: bytes) -> _Names:
-    """Read the names alone: a sixth of the time of parsing all, and nothing of it stays."""
-    with suppress(ValidationError):  # which is told when all is parsed
+    """Parse only the names, in a sixth of the time of parsing everything."""
+    with suppress(ValidationError):  # the error is reported when the whole body is parsed
         return _Names.model_validate_json(raw)
     return _Names()
 
@@ -236,7 +232,7 @@ PathId = Annotated[
 
 
 def stack_of(scope: Scope) -> Stack:
-    """Return the stack as the caller of a request may see it; routes have no other access to it.
+    """Return the caller's view of the stack; routes access it only in this way.
 
     Raises:
         Unauthenticated: The request has no principal.
@@ -246,7 +242,7 @@ def stack_of(scope: Scope) -> Stack:
 
 
 def routes_of(router: APIRouter) -> list[APIRoute]:
-    """Return the routes of a router, without what is mounted there."""
+    """Return the routes of a router, without mounted applications."""
     return [route for route in router.routes if isinstance(route, APIRoute)]
 
 
@@ -275,14 +271,14 @@ async def _limits(request: Request) -> Limits:
 
 
 async def _base_url(request: Request) -> str:
-    """Return the URL at which users reach this server, without a slash at the end."""
+    """Return the URL at which users reach this server, without a trailing slash."""
     given = cast(Stack, request.app.state.stack).config.server.tools.public_url
     return (given or str(request.base_url)).rstrip("/")
 
 
 PrincipalOf = Annotated[Principal, Depends(_principal)]
 
-# Coroutines, since FastAPI sends plain functions to a thread, which takes longer than they do.
+# Coroutines, because FastAPI runs plain functions in a thread, which takes longer.
 StackOf = Annotated[Stack, Depends(_stack)]
 RetrievalOf = Annotated[Retrieval, Depends(_retrieval)]
 RagToolOf = Annotated[RagTool, Depends(_rag_tool)]

@@ -1,4 +1,4 @@
-"""The way to run the app: as a server, in one process or several."""
+"""Runs the app as a server, in one process or several."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from corral.server.telemetry.logs import JsonFormatter
 from corral.server.telemetry.metrics import shared
 
 MAX_HEADER_BYTES = 32 * 1024
-"""About the most that the headers of a request may take."""
+"""Approximate maximum size of a request's headers."""
 
 WORKER_VARIABLE = "CORRAL_SERVE"
-"""Environment variable by which `serve` tells its processes what they run on."""
+"""Environment variable that passes the options of `serve` to its worker processes."""
 
 _LOG = logging.getLogger("corral.server")
 
@@ -48,18 +48,19 @@ def serve(
 ) -> None:
     """Run the server on `config.server.host` and `port` until it is told to stop.
 
-    The access log is ours: a line per request without query string, names or body. After SIGTERM
-    it serves for `server.drain_seconds` more, then it finishes running requests, and returns.
+    Corral writes the access log: one line per request, without query string, names or body. After
+    SIGTERM, the server continues for `server.drain_seconds`, finishes running requests, and
+    returns.
 
     Args:
         config: The configuration; None reads `config_file`, or `run.yaml` in the data folder.
         home: The data folder.
-        workers: Processes that share the port and the data folder.
-        config_file: What several processes read, each for itself.
+        workers: Number of processes that share the port and the data folder.
+        config_file: The configuration file, which each of several processes reads.
 
     Raises:
         UnknownProvider, ConfigError: The configuration cannot be read or cannot work, the data
-            folder cannot be made, or an engine works in one process only.
+            folder cannot be made, or an engine supports only one process.
         SystemExit: The server cannot start, because the port is taken, say; the log says why.
     """
     folder = home or data_home()
@@ -73,7 +74,7 @@ def serve(
         os.environ[WORKER_VARIABLE] = _worker_options(settings, folder, config_file)
     record(settings.server, folder)
     if threading.current_thread() is threading.main_thread():
-        # uvicorn raises the signal again when it has stopped, and the process would end by it.
+        # uvicorn raises the signal again after it has stopped, which would end the process.
         signal.signal(signal.SIGTERM, lambda *_: None)
     with shared(workers):
         uvicorn.run(
@@ -85,10 +86,11 @@ def serve(
             access_log=False,
             log_config=log_config(settings.server.log_format),
             server_header=False,
-            proxy_headers=False,  # what a proxy says about a client changes nothing
-            http=Connection,  # httptools, which uvicorn prefers, bounds no headers
+            proxy_headers=False,  # proxy headers about a client are ignored
+            http=Connection,  # httptools, uvicorn's default, does not limit headers
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
-            # One second more than the longest wait, so a request that waits for a file is answered.
+            # One second more than the longest wait, so that a request waiting for a file is
+            # answered.
             timeout_graceful_shutdown=max(
                 settings.server.grace_seconds, math.ceil(settings.ingestion.wait_seconds) + 1
             ),
@@ -96,7 +98,7 @@ def serve(
 
 
 def log_config(form: Literal["text", "json"]) -> dict[str, Any]:
-    """Return uvicorn's logging with our loggers beside its own."""
+    """Return uvicorn's logging configuration with Corral's loggers added."""
     config: dict[str, Any] = copy.deepcopy(uvicorn.config.LOGGING_CONFIG)
     config["loggers"]["corral"] = {"handlers": ["default"], "level": "INFO", "propagate": False}
     if form == "json":
@@ -119,7 +121,7 @@ def worker_app() -> FastAPI:
 
 
 def _draining(app: FastAPI, seconds: float) -> FastAPI:
-    """Return the app, with a server that stops only `seconds` after SIGTERM, or at a second one."""
+    """Wrap the app so that the server stops `seconds` after SIGTERM, or at a second SIGTERM."""
     inner = app.router.lifespan_context
 
     @asynccontextmanager
@@ -134,7 +136,7 @@ def _draining(app: FastAPI, seconds: float) -> FastAPI:
 
 @contextmanager
 def _late_stop(app: FastAPI, seconds: float) -> Iterator[None]:
-    """Delay the handler of SIGTERM; until then `app.state.draining` is True."""
+    """Delay the SIGTERM handler; until then, `app.state.draining` is True."""
     stop = signal.getsignal(signal.SIGTERM)
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not callable(stop) or not in_main_thread:  # no server runs this app
@@ -158,24 +160,23 @@ def _late_stop(app: FastAPI, seconds: float) -> Iterator[None]:
 
 
 def _spare_the_collector() -> None:
-    """Keep what lives as long as the server out of garbage collection.
+    """Exclude permanent objects from garbage collection.
 
-    A full collection visits every object in the event loop's thread, where modules and routes
-    alone take 35 ms.
+    A full collection blocks the event loop; modules and routes alone take 35 ms.
     """
     gc.collect()
     gc.freeze()
 
 
 def _worker_options(settings: RunConfig, folder: Path, config_file: Path | None) -> str:
-    """Return the settings of worker processes as JSON; no secret, which an environment shows."""
+    """Return the settings of worker processes as JSON; no secrets, as environments are visible."""
     file = str(config_file.absolute()) if config_file else None
     listening = {"host": settings.server.host, "port": settings.server.port}
     return json.dumps({"home": str(folder.absolute()), "config_file": file, **listening})
 
 
 def _check_engines(settings: RunConfig) -> None:
-    """Refuse several processes if an engine works in one only."""
+    """Refuse several processes if an engine supports only one."""
     for entry in settings.providers.vector_io:
         if not find_spec(Api.VECTOR_IO, entry.provider_type).capabilities.concurrent_processes:
             raise ConfigError(
@@ -187,7 +188,7 @@ def _check_engines(settings: RunConfig) -> None:
 
 
 async def _rehearse(app: FastAPI) -> None:
-    """Start and stop: what is wrong would be a traceback in the log of a server that gives up."""
+    """Start and stop the app once, so that errors appear here and not as tracebacks of workers."""
     async with app.router.lifespan_context(app):
         await app.state.access.callers.check_address()
 

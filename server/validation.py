@@ -1,4 +1,4 @@
-"""Pydantic's findings about a wrong request, in words that help its sender.
+"""Pydantic's validation errors, reworded for the sender of a request.
 
 Every finding names the field as the sender wrote it (no union tags, no class names), what was found
 there and, for an unknown key, which keys there are.
@@ -31,9 +31,9 @@ from corral.api.findings import (
 )
 
 MAX_DETAILS = 20
-"""Maximum findings in a reply: a thousand equal ones do not help."""
+"""Maximum findings in a reply, because a thousand equal ones do not help."""
 MAX_FINDINGS = 10_000
-"""Above it the findings are counted and not read: each costs half a kilobyte and more."""
+"""Above this number, findings are only counted, because each takes half a kilobyte or more."""
 
 
 class InvalidBody(InvalidRequest):
@@ -50,10 +50,10 @@ def from_pydantic(
     """Return the refusal of a body that `model` does not accept.
 
     Args:
-        error: What pydantic raised.
+        error: The error from pydantic.
         raw: The body.
-        model: What was expected; its schema tells the known keys.
-        first: Where `raw` is a piece of a body, the number that its list's first item has there.
+        model: The expected model, whose schema has the known keys.
+        first: If `raw` is a piece of a body, the number of its first list item in the body.
     """
     if error.error_count() > MAX_FINDINGS:
         message = f"The body breaks its schema in {error.error_count()} places. See /docs."
@@ -61,7 +61,7 @@ def from_pydantic(
     findings = error.errors(include_url=False)
     if findings[0]["type"] == "json_invalid":
         reason = findings[0]["msg"].removeprefix("Invalid JSON: ")
-        if first:  # the place is one in the piece
+        if first:  # the index is relative to the piece
             reason = f"{reason.partition(' at line')[0]}, behind item {first} of its list"
         return _invalid([_Finding((), f"The body is not valid JSON: {reason}.", "json_invalid")])
     data = pydantic_core.from_json(raw)
@@ -73,7 +73,7 @@ def from_pydantic(
 
 
 def from_framework(findings: Sequence[Any]) -> InvalidBody:
-    """Return the refusal of a query or path parameter, as FastAPI saw it."""
+    """Return the error for a query or path parameter, from FastAPI's error."""
     shown = []
     for finding in findings:
         location = tuple(finding["loc"][1:])  # without "query"
@@ -87,7 +87,7 @@ def from_framework(findings: Sequence[Any]) -> InvalidBody:
 
 
 def _as_number(sent: Any) -> Any:
-    """Return the number that a text of a query or a form is; anything else as it is."""
+    """Return a text of a query or a form as a number, if it is one."""
     if isinstance(sent, str) and len(sent) <= MAX_QUOTED:
         with suppress(ValueError):
             return int(sent)
@@ -95,7 +95,7 @@ def _as_number(sent: Any) -> Any:
 
 
 def _is_no_file(finding: Any) -> bool:
-    """Return True if a form has a text for a file; the framework names its class then."""
+    """Return True if a form has text for a file; the framework then names its class."""
     return finding["type"] == "value_error" and "UploadFile" in finding["msg"]
 
 
@@ -148,12 +148,11 @@ def _metadata(data: Any) -> Any:
 
 
 def _meant(findings: Sequence[Any], data: Any) -> list[Any]:
-    """Leave out what is not to the point: the findings of kinds that were not meant.
+    """Drop the findings of union members that the sender did not mean.
 
-    A value that may be one of several kinds (a text or an address, say) fails as each of them.
-    Meant is the one of which one of our own validators says what is wrong, else the one that it
-    misses by the fewest findings, else the one that it resembles deepest. A value of
-    none of the kinds is told all of them.
+    A value of a union (such as text or address) fails as each member. The intended member is the
+    one that a validator of Corral rejects, else the one with the fewest findings, else the one with
+    the deepest finding. If no member resembles the value, all findings are kept.
     """
     tried: dict[Location, dict[Location, list[Any]]] = {}
     for finding in findings:
@@ -172,17 +171,14 @@ def _meant(findings: Sequence[Any], data: Any) -> list[Any]:
 
 
 def _is_other_type(kind: Location, findings: Sequence[Any]) -> bool:
-    """Return True if a value is of another type altogether than a kind that was tried."""
+    """Return True if a value has an entirely different type than the tried union member."""
     first: str = findings[0]["type"]
     is_of_type = first.endswith(("_type", "_parsing", "literal_error"))
     return is_of_type and bool(findings[0]["loc"] == kind)
 
 
 def _kind(finding: Any, data: Any) -> Location:
-    """Return where a finding's kind of value was tried: the location with pydantic's name for it.
-
-    Empty if there was only one kind.
-    """
+    """Return the location of a finding up to its union member; empty without a union."""
     location: Location = finding["loc"]
     for number, part in enumerate(location, start=1):
         if not holds(data, part):

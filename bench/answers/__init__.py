@@ -1,1 +1,1 @@
-"""How good are answers: citations, refusals, contained answers, and a judge for the statements."""
+"""The quality of answers: citations, refusals, contained answers, and judged statements."""

@@ -1,4 +1,4 @@
-"""The measures of one answer. A refused answer cites nothing, or says that nothing was found."""
+"""The measures of one answer. A refusal cites nothing, or says that nothing was found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from corral.providers.text.sentences import sentences
 
 @dataclass(slots=True)
 class Statement:
-    """A piece of an answer, and the sources that it cites at its end."""
+    """A piece of an answer, and the sources cited at its end."""
 
     text: str = ""
     sources: list[Source] = field(default_factory=list)
@@ -24,12 +24,12 @@ class Statement:
 
 @dataclass(slots=True)
 class Answer:
-    """An answer as its events told it.
+    """An answer, collected from its events.
 
     Attributes:
-        statements: In their order; a last one without a citation can follow.
-        retrieved: The sources that the model was given.
-        verdicts: Of the statements with a citation; None for a verdict that cannot be read.
+        statements: In order; the last may have no citation.
+        retrieved: The sources given to the model.
+        verdicts: The verdicts on statements with a citation; None for an unreadable verdict.
     """
 
     statements: list[Statement] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Answer:
 
     @property
     def cited(self) -> list[Source]:
-        """The cited sources, each as often as it is cited."""
+        """The cited sources, one entry per citation."""
         return [source for each in self.statements for source in each.sources]
 
     @property
@@ -54,7 +54,7 @@ class Answer:
 
 
 async def collect(events: AsyncIterable[Event]) -> Answer:
-    """Return the answer that these events tell."""
+    """Collect an answer from its events."""
     answer = Answer()
     async for event in events:
         match event:
@@ -74,7 +74,7 @@ async def collect(events: AsyncIterable[Event]) -> Answer:
 
 
 def measure(question: Question, answer: Answer) -> dict[str, float]:
-    """Return the measures that apply to a question, by the keys of `MEASURES`."""
+    """Return the measures that apply to a question, by key of `MEASURES`."""
     refused = answer.is_refused
     values: dict[str, float] = {
         "prompt_tokens": answer.usage.prompt,

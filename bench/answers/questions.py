@@ -28,9 +28,9 @@ class Question:
     """A question and its judgments.
 
     Attributes:
-        answers: Each is right; empty if none was given.
-        sources: Names of the documents that answer it; empty if none was judged.
-        answerable: False if a good answer refuses.
+        answers: Correct answers; empty if none are given.
+        sources: Names of the documents with the answer; empty if none are judged.
+        answerable: False if the right answer is a refusal.
     """
 
     text: str
@@ -44,7 +44,7 @@ class QuestionSet:
     """Questions by id.
 
     Attributes:
-        data: The set as a report names it.
+        data: The set's description in a report.
         judged: Documents to store; None if the questions are about registered vector DBs.
     """
 
@@ -73,8 +73,8 @@ def read_question_sets(
     """Return the sets of files and of folders.
 
     Args:
-        sources: Files of JSON lines, or judged sets as `read_sets` takes them.
-        languages: As `read_sets` takes them.
+        sources: Files of JSON lines, or judged sets as for `read_sets`.
+        languages: As for `read_sets`.
 
     Raises:
         InvalidRequest: One is missing or malformed (file and line), a question has neither answers

@@ -1,4 +1,4 @@
-"""How good are answers? Asks every question in every mode, and measures the answer.
+"""Measures the quality of answers: asks every question in every mode.
 
     corral bench answers --data DIR --model extractive --backends sqlite --modes hybrid
 
@@ -89,7 +89,7 @@ class AnswersPlan(Plan):
 
     @property
     def work(self) -> int:
-        """Number of questions that are asked."""
+        """Number of questions to ask."""
         cells = sum(len(modes) for _, modes in self.systems)
         return cells * sum(len(each.questions) for each in self.sets)
 
@@ -106,10 +106,10 @@ def make_answers_plan(
     seed: int,
     **options: Any,
 ) -> AnswersPlan:
-    """Return a checked plan; `options` as `planned` takes them.
+    """Return a checked plan; `options` as for `planned`.
 
     Raises:
-        InvalidRequest, ConfigError: Something cannot work; the message says what, and where.
+        InvalidRequest, ConfigError: The plan is invalid; the message says where.
         Conflict: `out` holds another run's report.
     """
     for name, value in (("backends", backends), ("embedder", embedder)):
@@ -130,13 +130,13 @@ def make_answers_plan(
 
 
 async def run_answers(plan: AnswersPlan, advance: Advance = lambda cells, work: None) -> Report:
-    """Ask everything that is planned and return the report, which `plan.out` then holds.
+    """Carry out the plan and return the report, which is also written to `plan.out`.
 
-    A vector DB or backend that fails has a row that says why, and the others go on.
+    A failed vector DB or backend gets a row with the reason, and the others continue.
 
     Raises:
-        InvalidRequest: A model is not configured, or the judge writes no words of its own.
-        NotFound: There is no such vector DB.
+        InvalidRequest: A model is not configured, or the judge only quotes.
+        NotFound: The vector DB does not exist.
     """
     stack = Stack(plan.config, plan.home)
     try:
@@ -155,7 +155,7 @@ async def run_answers(plan: AnswersPlan, advance: Advance = lambda cells, work: 
 
 
 class _AnswersRun(Run):
-    """A run under way."""
+    """A run in progress."""
 
     def __init__(self, plan: AnswersPlan, stack: Stack, advance: Advance, chunks: int) -> None:
         super().__init__(plan, advance)
@@ -215,7 +215,7 @@ class _AnswersRun(Run):
         update = {"vector_io": [entry], "embedding": embedding}
         providers = config.providers.model_copy(update=update)
         async with scratch_stack(config.model_copy(update={"providers": providers})) as stack:
-            # Random: runs on a shared service must not meet.
+            # Random, so that runs on a shared service do not collide.
             registration = VectorDBRegistration(
                 vector_db_id=f"bench-{uuid4().hex[:12]}",
                 provider_id=entry.provider_id,

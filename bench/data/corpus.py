@@ -1,4 +1,4 @@
-"""The data for measuring speed: chunks with embeddings, questions, and the truth.
+"""The data of a speed measurement: chunks with embeddings, questions, and the right answers.
 
 A `Corpus` is made from seeded data or from a judged set with cached embeddings.
 """
@@ -22,7 +22,8 @@ from corral.bench.system import SHARE_KEY, Collection
 from corral.bench.truth import Truth
 
 SHARES = 10_000
-"""`share` in a chunk's metadata is a whole number below it, so filters are good to 0.01 %."""
+"""`share` in a chunk's metadata is an integer below this number, so filters are accurate to 0.01 %.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,16 @@ class Corpus:
 
     Attributes:
         name: Of the data set, as rows of a report have it.
-        kind: `synthetic`, or as `JudgedSet.kind`.
+        kind: `synthetic`, or as in `JudgedSet.kind`.
         language: English name.
         chunk_ids: Unique.
-        texts: Of the chunks.
-        embeddings: Theirs, shape (len(texts), dimension), float32, length 1.
+        texts: Texts of the chunks.
+        embeddings: Embeddings of the chunks, shape (len(texts), dimension), float32, length 1.
         questions: Texts of the questions.
-        asked: Their embeddings, likewise.
+        asked: Embeddings of the questions, likewise.
         shares: By chunk, distinct up to `SHARES` chunks and drawn at random: `share < s * SHARES`
             holds for s of all chunks.
-        sha256: Of the files that it came from.
+        sha256: Digests of the source files.
     """
 
     name: str
@@ -56,12 +57,12 @@ class Corpus:
 
     @property
     def collection(self) -> Collection:
-        """The facts that a system gets before its chunks."""
+        """The properties that a system needs before its chunks."""
         return Collection(self.name, self.embeddings.shape[1], self.language)
 
     @cached_property
     def rows(self) -> dict[str, int]:
-        """The row of each chunk id."""
+        """The row number of each chunk id."""
         return {chunk_id: row for row, chunk_id in enumerate(self.chunk_ids)}
 
     def passing(self, selectivity: float | None) -> NDArray[np.bool_]:
@@ -79,12 +80,12 @@ class Corpus:
         ]
 
     def truth(self, number: int) -> Truth:
-        """Return the truth about the first questions."""
+        """Return the right answers to the first questions."""
         questions, asked = self.questions[:number], self.asked[:number]
         return Truth(self.texts, self.embeddings, self.language, questions, asked)
 
     def row(self) -> DataSet:
-        """Return it as a report names it."""
+        """Return the corpus as a row of a report."""
         hashes = self.sha256 or {
             "texts": _digest(self.texts),
             "rows": _digest_rows(self.embeddings),
@@ -101,7 +102,7 @@ class Corpus:
         )
 
     def fingerprint(self) -> str:
-        """Return a hash of everything that decides a measurement on it."""
+        """Return a hash of everything that determines a measurement on this corpus."""
         parts = [self.language, *self.chunk_ids, *self.texts, *self.questions]
         return _digest([*parts, _digest_rows(self.embeddings), _digest_rows(self.asked)])
 
@@ -135,7 +136,7 @@ def judged_corpus(embedded: EmbeddedSet, size: int | None, seed: int = 0) -> Cor
     Args:
         embedded: The set with its embeddings.
         size: Number of chunks; None for all.
-        seed: Of the order.
+        seed: Seed of the order.
     """
     judged, count = embedded.judged, len(embedded.contents)
     rows = np.random.default_rng(seed).permutation(count)[: size or count]
@@ -163,7 +164,7 @@ def short_size(size: int) -> str:
 
 
 def _shares(count: int, seed: int) -> NDArray[np.int64]:
-    """Return shares that are spread evenly and lie at random."""
+    """Return evenly spread shares in random order."""
     order = np.random.default_rng((seed, count)).permutation(count)
     shares: NDArray[np.int64] = np.asarray(order, np.int64) * SHARES // count
     return shares

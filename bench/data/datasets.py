@@ -31,20 +31,20 @@ def read_sets(
     max_documents: int | None = None,
     seed: int = 0,
 ) -> list[JudgedSet]:
-    """Return the judged sets that are named, each checked.
+    """Return the named judged sets, checked.
 
     Args:
         sources: Folders in BEIR layout or with TREC files, `ir_datasets:NAME`, or `miniature` for
             the seeded sets that the project makes itself.
-        languages: By name of a set, or under "" for all; `language_of` says what else decides.
-        split: For BEIR folders, the judgements to use.
-        max_documents: As `limited` takes it.
-        seed: For what `limited` draws.
+        languages: Languages by name of a set, or under "" for all; `language_of` has the rules.
+        split: Judgements to use in BEIR folders.
+        max_documents: As for `limited`.
+        seed: Seed for `limited`.
 
     Raises:
-        InvalidRequest: One is missing, malformed or contradictory (file and line), or two have one
-            name.
-        MissingDependency, Unavailable: A public set cannot be had.
+        InvalidRequest: A set is missing, malformed or contradictory (file and line), or two sets
+            have the same name.
+        MissingDependency, Unavailable: A public set cannot be obtained.
     """
     given = languages or {}
     found = [each for one in sources for each in _read(one, given, split)]
@@ -91,12 +91,12 @@ def _read(source: str, languages: Mapping[str, str], split: str | None) -> list[
 def read_named(name: str, language: str | None = None) -> JudgedSet:
     """Return the set of a name, such as `beir/scifact/test`.
 
-    It is downloaded into the package's own folder when it is not there; some sets ask for a
-    license to be accepted first, which is then the message.
+    A missing set is downloaded into the package's own folder; if a license must be accepted first,
+    the error says so.
 
     Args:
-        name: As the package lists it.
-        language: Of its texts; None takes what the package says, or English.
+        name: Name in the package's list.
+        language: Language of the texts; None for the package's information, or else English.
 
     Raises:
         MissingDependency: The package is not installed.

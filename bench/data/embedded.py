@@ -1,4 +1,4 @@
-"""A judged set with its embeddings, from the cache or new."""
+"""A judged set with its embeddings, cached or new."""
 
 from __future__ import annotations
 
@@ -18,17 +18,22 @@ from corral.providers.ingestion.cache import EmbeddingCache
 from corral.providers.stack.stack import Stack
 
 EMPTY = "-"
-"""Stored where a document has no visible text, which Corral refuses; it has to be there, since a
-judgement may name it."""
+"""The stored text of a document without visible text, which Corral would refuse; the document must
+exist, because judgements may name it."""
 FOLDER = Path("bench", "cache")
 CACHE_MIB = 16 * 1024
 BATCH = 64
-"""Texts that are embedded before they are kept: what an interruption loses at most."""
+"""Texts embedded between writes to the cache, the maximum lost by an interruption."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSet:
-    """A judged set, ready to be stored and asked.
+    """A judged set with embeddings, ready for a run.
+
+    Attributes:
+        contents: The stored text of each document, in order. documents: Embeddings of the
+            documents, shape (n, dimension), float32, length 1. queries: Embeddings of the queries,
+            likewise.
 
     Attributes:
         contents: The stored text of each document, in their order.
@@ -43,7 +48,7 @@ class EmbeddedSet:
 
 
 class Embedding:
-    """An embedding model with the cache of what it embedded before."""
+    """An embedding model with a cache of earlier embeddings."""
 
     def __init__(self, embedder: Embedder, cache: EmbeddingCache) -> None:
         self.info: ModelInfo = embedder.info
@@ -55,7 +60,7 @@ class Embedding:
     @classmethod
     @asynccontextmanager
     async def opened(cls, config: RunConfig, home: Path, model: str) -> AsyncIterator[Embedding]:
-        """Open a model that a configuration serves, with the benchmark's cache in the data folder.
+        """Open a configured model, with the benchmark's cache in the data folder.
 
         Raises:
             NotFound: No provider serves the model.
@@ -73,14 +78,14 @@ class Embedding:
     async def embed(
         self, judged: JudgedSet, advance: Callable[[int], None] = lambda texts: None
     ) -> EmbeddedSet:
-        """Return a set with its embeddings, kept or new.
+        """Return a set with its embeddings, cached or new.
 
         Args:
             judged: The set.
-            advance: Called with the number of texts that are done, batch by batch.
+            advance: Called after each batch with its number of texts.
 
         Raises:
-            ProviderError: The model failed; what was embedded before is kept.
+            ProviderError: The model failed; finished batches stay cached.
         """
         contents = contents_of(judged)
         documents = await self._embed(self._embedder, "document", contents, advance)
@@ -91,7 +96,7 @@ class Embedding:
     async def _embed(
         self, embedder: Embedder, kind: str, texts: Sequence[str], advance: Callable[[int], None]
     ) -> NDArray[np.float32]:
-        """Return embeddings of length 1; those of one kind are not found as those of another."""
+        """Return embeddings of length 1; documents and questions have separate caches."""
         rows = np.empty((len(texts), embedder.info.dimension), np.float32)
         for start in range(0, len(texts), BATCH):
             part = texts[start : start + BATCH]
@@ -102,7 +107,7 @@ class Embedding:
 
 
 class _Questions(Embedder):
-    """Embeds texts as questions: models may do that in another way than with documents."""
+    """Embeds texts as questions, which some models embed differently from documents."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.info = embedder.info
@@ -125,11 +130,11 @@ def with_hashing(entries: Sequence[ProviderEntry]) -> list[ProviderEntry]:
 
 
 def contents_of(judged: JudgedSet) -> list[str]:
-    """Return the stored text of each document, cleaned as `Retrieval.store` does."""
+    """Return the stored text of each document, cleaned as in `Retrieval.store`."""
     cleaned = map(clean_text, judged.documents.values())
     return [text if text.strip() else EMPTY for text in cleaned]
 
 
 def queries_of(judged: JudgedSet) -> list[str]:
-    """Return the embedded text of each query, cleaned as `Retrieval.search` does."""
+    """Return the embedded text of each query, cleaned as in `Retrieval.search`."""
     return [clean_text(text) for text in judged.queries.values()]

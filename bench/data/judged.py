@@ -1,4 +1,4 @@
-"""A judged set: documents, queries, and which documents answer which query. Checked when made."""
+"""A judged set: documents, queries and relevance judgements, checked on creation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from corral.bench.report.rows import DataSet
 
 _RELEVANCE = re.compile(r"[-+]?[0-9]{1,9}")
 LEAST_DOCUMENTS = 20
-"""Minimum of --max-docs: of ten documents, any ranking has all among its first ten."""
+"""Minimum of --max-docs: among ten documents, any ranking has all in its first ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class JudgedSet:
     cut: int = 0
 
     def row(self) -> DataSet:
-        """Return the set as a report names it."""
+        """Return the set as a row of a report."""
         return DataSet(
             name=self.name,
             kind=self.kind,
@@ -64,7 +64,7 @@ class JudgedSet:
         )
 
     def fingerprint(self) -> str:
-        """Return a hash of everything that decides a measurement on this set."""
+        """Return a hash of everything that determines a measurement on this set."""
         digest = hashlib.sha256()
         for part in (self.language, self.documents, self.queries, self.qrels):
             digest.update(json.dumps(part, sort_keys=True).encode("utf-8", "surrogatepass"))
@@ -73,7 +73,7 @@ class JudgedSet:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One line of a qrels file, with its place for messages."""
+    """One line of a qrels file, with its location for messages."""
 
     query_id: str
     document_id: str
@@ -91,8 +91,8 @@ def judged_set(
     """Return a checked set; `more` are further fields of `JudgedSet`.
 
     Raises:
-        InvalidRequest: There is no document, no judgement or no relevant one, or judgements name
-            unknown ids (how many, which first) or contradict each other.
+        InvalidRequest: There are no documents, no judgements or no relevant ones, or judgements
+            name unknown ids (the message has their number and the first) or contradict each other.
     """
     lines = list(judgements)
     if not documents or not lines:
@@ -132,7 +132,7 @@ def checked_id(identifier: str, where: str) -> str:
     """Return an id that Corral can store and a TREC run file can hold.
 
     Raises:
-        InvalidRequest: It is empty, too long, not UTF-8, or holds white space or NUL.
+        InvalidRequest: The id is empty, too long, not UTF-8, or has white space or NUL.
     """
     fits = 1 <= len(identifier) <= MAX_ID_LENGTH
     fits = fits and identifier.encode(errors="ignore").decode() == identifier
@@ -145,12 +145,12 @@ def checked_id(identifier: str, where: str) -> str:
 
 
 def relevance_of(text: str) -> int | None:
-    """Return a relevance as qrels have it; None for anything but a whole number of 9 digits."""
+    """Return a relevance from a qrels file; None unless it is an integer of at most 9 digits."""
     return int(text) if _RELEVANCE.fullmatch(text) else None
 
 
 class Texts(dict[str, str]):
-    """Texts by id that refuses an id twice, naming both places."""
+    """Texts by id; rejects a repeated id and names both places."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class Texts(dict[str, str]):
         """Add a text.
 
         Raises:
-            InvalidRequest: The id appears already, or cannot be one.
+            InvalidRequest: The id is repeated or invalid.
         """
         if identifier in self:
             raise InvalidRequest(
@@ -191,7 +191,7 @@ def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (`file:line`, object) for every line that is not blank.
 
     Raises:
-        InvalidRequest: A line is no JSON object, with file and line.
+        InvalidRequest: A line is not a JSON object; the message has file and line.
     """
     for where, line in read_lines(path):
         try:
@@ -204,10 +204,10 @@ def read_json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def text_field(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> str:
-    """Return the first of these fields that a row has, as text; an id may be a number.
+    """Return the first of these fields in a row, as text; an id may be a number.
 
     Raises:
-        InvalidRequest: None is there, or it is no text.
+        InvalidRequest: The row has none of them, or the value is not text.
     """
     for name in names:
         value = row.get(name)
@@ -228,11 +228,11 @@ def digests(paths: Iterable[Path], folder: Path) -> dict[str, Any]:
 
 
 def limited(judged: JudgedSet, max_documents: int | None, seed: int) -> JudgedSet:
-    """Return a set of at most so many documents, always with every judged one of its queries.
+    """Return a set of at most `max_documents` documents, with all judged ones of its queries.
 
-    Queries are taken in a seeded order while the documents that were judged for them fit; the rest
-    is filled up with a seeded sample. Fewer documents make every query easier, so figures of a
-    limited set compare with each other only.
+    Queries are taken in a seeded order while their judged documents fit; the rest is a seeded
+    sample. Fewer documents make every query easier, so figures of limited sets compare only with
+    each other.
 
     Raises:
         InvalidRequest: Not even one query fits, or `max_documents` is below `LEAST_DOCUMENTS`.
@@ -292,10 +292,10 @@ def known_language(given: str) -> str:
 
 
 def language_of(name: str, given: Mapping[str, str]) -> str:
-    """Return the language of a set: what was given for it, for all (""), or what its name says.
+    """Return the language of a set: given for it, given for all (""), or in its name.
 
-    A name that ends with a dash and a known two-letter code, such as `xquad-de`, is of that
-    language; any other is English.
+    A name that ends with a dash and a known two-letter code, such as `xquad-de`, has that language;
+    any other is English.
     """
     chosen = given.get(name) or given.get("")
     if chosen:

@@ -1,15 +1,16 @@
-"""A small judged set that the project writes itself: a workshop's repair notes, seeded.
+"""A small generated judged set: a workshop's repair notes, from a seed.
 
-English: 300 notes on 15 devices with 10 faults each, one that repairs and one that prevents, and 42
-questions. German: 48 repair notes, 12 questions. Three kinds of question, by the beginning of their
-ids, so that each mode has something to find and something to miss:
+English: 300 notes on 15 devices with 10 faults each, one on repair and one on prevention, and 42
+questions. German: 48 repair notes, 12 questions. Three kinds of question, by prefix of their ids,
+so that each mode has strengths and weaknesses:
 
-* `meaning`: the fault as a layman says it, in other words than the note's; finding it takes an
+* `meaning`: the fault in a layman's words, which differ from the note's; finding it takes an
   embedding. The repair note is relevant 2, the prevention note 1.
-* `code`: a part number that stands in one note, its siblings in others; finding it takes words.
+* `code`: a part number that occurs in one note, with similar ones in others; finding it takes
+  keywords.
 * `both`: a device in other words, and a word of the remedy that several devices share.
 
-It shows that the suite works, not how good a backend is: real texts are harder, and other.
+It shows that the suite works, not how good a backend is: real texts are harder.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MINIATURE = "miniature"
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One language's words: (as a note has them, as a layman has them), and sentence templates."""
+    """One language's words, as pairs of a note's and a layman's words, and sentence templates."""
 
     devices: tuple[tuple[str, str], ...]
     faults: tuple[tuple[str, str], ...]
@@ -136,7 +137,7 @@ class _Note:
 
 
 def miniature_sets() -> list[JudgedSet]:
-    """Return the English and the German set, written to a scratch folder and read back."""
+    """Return the English and the German set, via files in a scratch folder."""
     with tempfile.TemporaryDirectory() as folder:
         english, german = write_miniature(Path(folder))
         sets = [read_beir(english), read_beir(german, "german")]

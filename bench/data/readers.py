@@ -4,11 +4,11 @@ BEIR's layout is `corpus.jsonl`, `queries.jsonl`, `qrels/SPLIT.tsv`. Thakur, Rei
 Srivastava, Gurevych: "BEIR: A Heterogenous Benchmark for Zero-shot Evaluation of Information
 Retrieval Models", NeurIPS 2021 (datasets and benchmarks).
 
-A folder in TREC's formats holds one file of each kind, told apart by the beginning of its name:
+A folder in TREC's formats has one file of each kind, recognized by the prefix of its name:
 
 * `documents.*` (or `docs.*`): JSON lines with `id` (or `_id`, `docno`, `doc_id`) and `text` (or
-  `contents`, `body`), a `title` in front; or TREC text, `<DOC> <DOCNO>id</DOCNO> ... </DOC>`, whose
-  other tags are taken away.
+  `contents`, `body`), a `title` in front; or TREC text, `<DOC> <DOCNO>id</DOCNO> ... </DOC>`, with
+  other tags removed.
 * `topics.*` (or `queries.*`): `<top> <num> id <title> query ... </top>`, JSON lines with `id` and
   `text`, or lines of an id, a tab and the query.
 * `qrels.*`: lines of query id, an unused column, document id, relevance.
@@ -49,7 +49,7 @@ _TAG = re.compile(r"<[^<>]*>")
 
 
 def is_beir(folder: Path) -> bool:
-    """Return True if a folder seems to have this layout."""
+    """Return True if a folder seems to have BEIR's layout."""
     return (folder / CORPUS).exists() or (folder / QUERIES).exists()
 
 
@@ -57,12 +57,12 @@ def read_beir(folder: Path, language: str = "english", split: str | None = None)
     """Return the set of a folder; title and text of a document are joined by a space.
 
     Args:
-        language: Of its texts.
-        split: The file in `qrels`; None takes `test`, or the only one that there is.
+        language: Language of the texts.
+        split: The file in `qrels`; None for `test`, or else the only file.
 
     Raises:
-        InvalidRequest: A file is missing or malformed (file and line), an id appears twice, or
-            the judgements do not fit, as `judged_set` says.
+        InvalidRequest: A file is missing or malformed (file and line), an id appears twice, or the
+            judgements do not fit, as `judged_set` says.
     """
     documents, queries = Texts(), Texts()
     for where, row in read_json_lines(folder / CORPUS):
@@ -111,7 +111,7 @@ def _beir_judgements(path: Path) -> Iterator[Judgement]:
 
 
 def is_trec(folder: Path) -> bool:
-    """Return True if a folder seems to have these formats."""
+    """Return True if a folder seems to have TREC's formats."""
     return any(folder.glob("qrels.*"))
 
 
@@ -141,12 +141,12 @@ def write_run(path: Path, run: Mapping[str, Sequence[str]], tag: str) -> None:
     """Write a TREC run file: query id, Q0, document id, rank, score, tag.
 
     The score is the number of hits minus the rank plus 1, so it falls strictly. trec_eval sorts by
-    score and breaks ties by document id, descending; Corral breaks them ascending. What is judged
-    must be the order that a user sees, so ties do not enter the file.
+    score and breaks ties by document id, descending; Corral breaks them ascending. The judged order
+    must be the order that a user sees, so the file has no ties.
 
     Args:
-        run: By query id, document ids, best first.
-        tag: Names the run; a word.
+        run: Document ids by query id, best first.
+        tag: Name of the run, one word.
     """
     lines = [
         f"{query_id} Q0 {document_id} {rank} {len(ranked) - rank + 1} {tag}\n"
@@ -208,7 +208,7 @@ def _topics(path: Path) -> dict[str, str]:
 def _elements(
     lines: Sequence[tuple[str, str]], kind: re.Pattern[str], tag: str, what: str
 ) -> list[tuple[str, re.Match[str]]]:
-    """Return the elements of a file, each with its place and number.
+    """Return the elements of a file, with place and number.
 
     Raises:
         InvalidRequest: A tag opens within another, or is not closed.

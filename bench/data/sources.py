@@ -1,4 +1,4 @@
-"""The data of a speed run: sizes, shares, sources and their corpus."""
+"""The data of a speed run: sizes, filter shares, sources and corpora."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def parse_size(text: str) -> int:
     """Return a size such as 500, 20k or 1M as a number.
 
     Raises:
-        InvalidRequest: It is none, or below `LEAST`.
+        InvalidRequest: The text is not a size, or is below `LEAST`.
     """
     given = text.strip()
     factor = {"k": 1_000, "m": 1_000_000}.get(given[-1:].lower(), 1)
@@ -40,7 +40,7 @@ def parse_share(text: str) -> float:
     """Return 1% or 0.01 as a number.
 
     Raises:
-        InvalidRequest: It is no share between 0.0001 and 1.
+        InvalidRequest: The text is not a share between 0.0001 and 1.
     """
     given = text.strip()
     try:
@@ -57,18 +57,18 @@ def parse_share(text: str) -> float:
 
 
 def selectivities(shares: Sequence[str]) -> tuple[float | None, ...]:
-    """Return shares of the chunks as numbers, each once; None, which is no filter, comes first."""
+    """Return the distinct shares as numbers, after None, which means no filter."""
     return tuple(dict.fromkeys([None, *map(parse_share, shares)]))
 
 
 def percent(selectivity: float | None) -> str:
-    """Return a selectivity as people write it; "" for None."""
+    """Return a selectivity as a percentage; "" for None."""
     return "" if selectivity is None else f"{selectivity * 100:g} %"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One thing to measure on: seeded data of a size, or a judged set (`size` None: all of it)."""
+    """A data set to measure on: seeded data of a size, or a judged set (`size` None: all of it)."""
 
     judged: JudgedSet | None
     size: int | None
@@ -76,7 +76,7 @@ class Source:
 
     @property
     def count(self) -> int:
-        """Chunks."""
+        """Number of chunks."""
         return self.size or (len(self.judged.documents) if self.judged else 0)
 
     def key(self) -> list[object]:
@@ -91,12 +91,12 @@ def sources(
 
     Args:
         sets: Judged sets; none for seeded data.
-        sizes: Of the seeded data; of each set, if there are sets (none: all of it).
-        seed: Of the data.
-        max_documents: Larger sizes are cut to it.
+        sizes: Sizes of the seeded data, or of each set (none: all of it).
+        seed: Seed of the data.
+        max_documents: Larger sizes are reduced to it.
 
     Raises:
-        InvalidRequest: `max_documents` is too small, or a set holds fewer documents than a size.
+        InvalidRequest: `max_documents` is too small, or a set has fewer documents than a size.
     """
     if max_documents is not None and max_documents < LEAST:
         raise InvalidRequest(
@@ -124,10 +124,10 @@ def sources(
 async def corpus_of(
     source: Source, config: RunConfig, home: Path, model: str | None, questions: int
 ) -> Corpus:
-    """Return the corpus of a source; what has to be embedded is kept for later runs.
+    """Return the corpus of a source; new embeddings are cached for later runs.
 
     Raises:
-        NotFound, MissingDependency, ProviderError: The embedding model is not there, or failed.
+        NotFound, MissingDependency, ProviderError: The embedding model is missing, or failed.
     """
     if source.judged is None:
         return synthetic_corpus(source.count, DIMENSION, questions, source.seed)

@@ -5,13 +5,10 @@ direction, topics, subtopics of about a dozen chunks whose sizes follow a power 
 that falls. Measured at 5,183 x 384, SciFact in parentheses: mean cosine 0.144 (0.134), cosine of
 the nearest chunk 0.61 (0.68), of the tenth 0.51 (0.53), of the hundredth 0.38 (0.39), participation
 ratio of the covariance's eigenvalues 69 (65). Independent points, by contrast, have no near
-neighbors at all, and make a graph search look worse than it is.
-
-Words follow Zipf's law; a third of a chunk's are those of its subtopic, so that words and meaning
-agree as far as they do in text.
-
-The bounds in docs/benchmarks.md are held on plainer data: `synthetic_texts`, whose words belong to
-no topic, and `synthetic_embeddings`, in clusters.
+neighbors at all, and make a graph search look worse than it is. Words follow Zipf's law; a third of
+a chunk's words belong to its subtopic, so that words and meaning agree about as much as in real
+text. The bounds in docs/benchmarks.md are measured on simpler data: `synthetic_texts`, whose words
+belong to no topic, and `synthetic_embeddings`, in clusters.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MEAN, TOPIC, SUBTOPIC, OWN = 0.36, 0.47, 0.40, 0.70
-"""Lengths of what an embedding is the sum of; fitted, see above."""
+"""Lengths of the components of an embedding; fitted, see above."""
 PER_TOPIC, PER_SUBTOPIC = 150, 12
 SUBTOPIC_EXPONENT = 0.5
 SPECTRUM_SHIFT = 3.0
@@ -31,12 +28,12 @@ SPECTRUM_SHIFT = 3.0
 
 WORDS, VOCABULARY = 60, 50_000
 TOPICAL_WORDS = 20
-"""Different words of a subtopic, from anywhere in the vocabulary but its `COMMON` head."""
+"""Distinct words of a subtopic, from anywhere in the vocabulary except its `COMMON` head."""
 COMMON = 40
-"""So many most common words stand for what every text holds."""
+"""Number of most common words, which occur in every text."""
 QUESTION_WORDS = 8
 ALL_COMMON_EVERY = 4
-"""Every fourth question is of common words only: the dearest case for a keyword index."""
+"""Every fourth question has only common words: the most expensive case for a keyword index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +41,10 @@ class SyntheticData:
     """Texts, questions and their embeddings.
 
     Attributes:
-        texts: Of the chunks.
-        embeddings: Theirs, shape (len(texts), dimension), float32, length 1.
-        questions: Texts of the questions; none occurs twice.
-        question_embeddings: Theirs, likewise. No question is a stored chunk.
+        texts: Texts of the chunks.
+        embeddings: Embeddings of the chunks, shape (len(texts), dimension), float32, length 1.
+        questions: Texts of the questions, distinct.
+        question_embeddings: Embeddings of the questions, likewise. No question is a stored chunk.
     """
 
     texts: list[str]
@@ -62,10 +59,10 @@ def synthetic_data(
     """Return seeded data; equal arguments give equal data.
 
     Args:
-        count: Chunks, at least 1.
-        questions: Their number, at least 1; each is about the subtopic of a random chunk.
-        dimension: Of the embeddings.
-        seed: Of everything.
+        count: Number of chunks, at least 1.
+        questions: Number of questions, at least 1; each is about the subtopic of a random chunk.
+        dimension: Dimension of the embeddings.
+        seed: Seed of all data.
     """
     rng = np.random.default_rng(seed)
     subtopics = max(2, count // PER_SUBTOPIC)
@@ -98,20 +95,20 @@ def synthetic_embeddings(count: int) -> NDArray[np.float32]:
 
 
 def zipf(rng: np.random.Generator, texts: int, words: int) -> NDArray[np.int64]:
-    """Return the numbers of drawn words, shape (texts, words), as common as those of a language."""
+    """Return drawn word numbers, shape (texts, words), distributed as in a language."""
     share = 1.0 / np.arange(1, VOCABULARY + 1)
     return rng.choice(VOCABULARY, size=(texts, words), p=share / share.sum())
 
 
 def sentence(numbers: Iterable[int]) -> str:
-    """Return words by their numbers, 0 being the most common one; no stemmer changes them."""
+    """Return words for numbers, 0 being the most common; no stemmer changes them."""
     return " ".join(f"w{number:05d}" for number in numbers)
 
 
 def _embeddings(
     rng: np.random.Generator, subtopic: NDArray[np.int64], subtopics: int, dimension: int
 ) -> NDArray[np.float32]:
-    """Return a row for each entry of `subtopic`, length 1."""
+    """Return an embedding of length 1 for each entry of `subtopic`."""
     spectrum = 1.0 / (np.arange(dimension) + 1 + SPECTRUM_SHIFT)
     scale = np.sqrt(spectrum / spectrum.sum()).astype(np.float32)
 
@@ -131,7 +128,7 @@ def _embeddings(
 
 
 def _texts(rng: np.random.Generator, own_words: NDArray[np.int64]) -> list[str]:
-    """Return a text for each row of topical words: a third of them, the rest by Zipf's law."""
+    """Return a text for each row of topical words: a third of the words, the rest by Zipf's law."""
     drawn = zipf(rng, len(own_words), WORDS)
     third = WORDS // 3
     drawn[:, :third] = _drawn_from(rng, own_words, third)
@@ -152,7 +149,7 @@ def _questions(rng: np.random.Generator, own_words: NDArray[np.int64]) -> list[s
 def _drawn_from(
     rng: np.random.Generator, own_words: NDArray[np.int64], number: int
 ) -> NDArray[np.int64]:
-    """Return so many of each row's words, drawn with replacement."""
+    """Return `count` of each row's words, drawn with replacement."""
     picked = rng.integers(0, own_words.shape[1], (len(own_words), number))
     found: NDArray[np.int64] = np.take_along_axis(own_words, picked, axis=1)
     return found

@@ -25,7 +25,7 @@ class ChromaDirect(BlockingSystem):
     engine_of = ("inline::chroma",)
 
     async def prepare(self, collection: Collection) -> None:
-        """Make an empty collection."""
+        """Create an empty collection."""
         import chromadb
         from chromadb.config import Settings
 
@@ -41,7 +41,7 @@ class ChromaDirect(BlockingSystem):
             ids=[chunk.chunk_id for chunk in chunks],
             embeddings=embeddings,
             documents=[chunk.content for chunk in chunks],
-            # Chroma refuses an empty one, and takes None for it.
+            # Chroma rejects an empty dictionary, but accepts None.
             metadatas=[dict(chunk.metadata) or None for chunk in chunks],
         )
 
@@ -61,7 +61,7 @@ class ChromaDirect(BlockingSystem):
         ]
 
     async def close(self) -> None:
-        """Let go of the client."""
+        """Close the client."""
         if hasattr(self, "_client"):
             self._client.close()
 

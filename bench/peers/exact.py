@@ -1,4 +1,4 @@
-"""Exact cosine, BM25 and their fusion in a page of numpy. The floor to compare with.
+"""Exact cosine, BM25 and their fusion in a page of numpy: the lower bound for comparisons.
 
 Nothing is approximate and nothing is stored on disk; what is slower than this gains nothing by its
 index, and what answers otherwise in vector mode is not exact.
@@ -25,13 +25,13 @@ class Exact(BlockingSystem):
     filters = True
 
     async def prepare(self, collection: Collection) -> None:
-        """Begin with nothing."""
+        """Start empty."""
         self._words = Words(collection.language)
         self._chunks: list[Chunk] = []
         self._parts: list[NDArray[np.float32]] = []
 
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
-        """Keep what is given, and count its words."""
+        """Store chunks, and count their words."""
         self._chunks += chunks
         self._parts.append(embeddings)
         self._words.add([chunk.content for chunk in chunks])
@@ -87,7 +87,7 @@ class Exact(BlockingSystem):
     def _best(
         self, scores: NDArray[np.floating], k: int, rows: NDArray[np.int64] | None = None
     ) -> NDArray[np.int64]:
-        """Return where the k highest scores are, best first, ties by chunk id."""
+        """Return the positions of the k highest scores, best first, ties by chunk id."""
         least = np.partition(scores, -k)[-k] if len(scores) > k else -np.inf
         found = np.flatnonzero(scores >= least)
         places = self._places[found if rows is None else rows[found]]

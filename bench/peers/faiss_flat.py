@@ -1,4 +1,4 @@
-"""FAISS's flat index used directly, one thread: the fastest exact vector search there is here."""
+"""FAISS's flat index used directly with one thread: the fastest exact vector search here."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from corral.bench.system import BlockingSystem, Collection, Ranked, Search
 
 
 class FaissFlat(BlockingSystem):
-    """`IndexFlatIP`; row numbers are mapped to ids here."""
+    """`IndexFlatIP`; the adapter maps row numbers to ids."""
 
     modes = (SearchMode.VECTOR,)
     requires = ("faiss-cpu",)
     engine_of = ("inline::faiss", "inline::memory", "inline::sqlite")
 
     async def prepare(self, collection: Collection) -> None:
-        """Make an empty index."""
+        """Create an empty index."""
         import faiss
 
         self._faiss = faiss
@@ -34,7 +34,7 @@ class FaissFlat(BlockingSystem):
 
     def find(self, asked: Search) -> Ranked:
         """Compare with everything."""
-        self._faiss.omp_set_num_threads(1)  # holds for the calling thread only
+        self._faiss.omp_set_num_threads(1)  # applies to the calling thread only
         cosines, rows = self._index.search(asked.embedding[None], asked.k)
         found = zip(rows[0].tolist(), cosines[0].tolist(), strict=True)
         return [(self._ids[row], (1 + cosine) / 2) for row, cosine in found if row >= 0]

@@ -22,7 +22,7 @@ class Haystack(BlockingSystem):
     requires = ("haystack-ai",)
 
     async def prepare(self, collection: Collection) -> None:
-        """Make an empty store."""
+        """Create an empty store."""
         from haystack import Document
         from haystack.components.joiners import DocumentJoiner
         from haystack.document_stores.in_memory import InMemoryDocumentStore
@@ -44,7 +44,7 @@ class Haystack(BlockingSystem):
         self._store.write_documents(documents)
 
     def find(self, asked: Search) -> Ranked:
-        """Ask the store, once for each leg."""
+        """Query the store, once for each leg."""
         below = {"field": f"meta.{SHARE_KEY}", "operator": "<", "value": asked.below}
         passing, k = None if asked.below is None else below, asked.k
         legs = []

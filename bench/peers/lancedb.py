@@ -2,8 +2,8 @@
 
     pip install lancedb
 
-Its documents advise against a vector index for small tables; from `INDEX_FROM` on the default
-index (IVF_PQ) is built, which needs that many rows to be trained.
+Its documentation advises against a vector index for small tables; from `INDEX_FROM` chunks, the
+default index (IVF_PQ) is built, which needs that many rows for training.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LanceDB(BlockingSystem):
     requires = ("lancedb",)
 
     async def prepare(self, collection: Collection) -> None:
-        """Connect; the table is made with the first rows."""
+        """Connect; the first rows create the table."""
         import lancedb
 
         self._database = lancedb.connect(str(self.folder))
@@ -47,14 +47,14 @@ class LanceDB(BlockingSystem):
             self._table.add(rows)
 
     async def build(self) -> None:
-        """Make the full-text index, and from a size on the vector index; merge small files."""
+        """Build the full-text index and, for large tables, the vector index; merge small files."""
         self._table.create_fts_index("text", language=self._language)
         if self._table.count_rows() >= INDEX_FROM:
             self._table.create_index(metric="cosine")
         self._table.optimize()
 
     def find(self, asked: Search) -> Ranked:
-        """Run the query of the mode; filters are applied before."""
+        """Run the query of the mode, with prefiltering."""
         mode, text, embedding = asked.mode, asked.text, asked.embedding
         if mode is SearchMode.VECTOR:
             query = self._table.search(embedding).distance_type("cosine")

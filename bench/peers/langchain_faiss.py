@@ -1,4 +1,4 @@
-"""LangChain's FAISS vector store with its BM25 and ensemble retrievers, as its documents show them.
+"""LangChain's FAISS vector store with its BM25 and ensemble retrievers, as documented.
 
     pip install langchain-classic langchain-community faiss-cpu rank_bm25
 
@@ -30,7 +30,7 @@ class LangChainFaiss(BlockingSystem):
     )
 
     async def prepare(self, collection: Collection) -> None:
-        """Make an empty store."""
+        """Create an empty store."""
         import faiss
         from langchain_community.docstore.in_memory import InMemoryDocstore
         from langchain_community.vectorstores import FAISS
@@ -41,7 +41,7 @@ class LangChainFaiss(BlockingSystem):
         self._documents: list[Any] = []
 
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
-        """Add to the store; the BM25 retriever cannot grow and is made in the end."""
+        """Add to the store; the BM25 retriever cannot grow, so `build` creates it."""
         from langchain_core.documents import Document
 
         pairs = [(c.content, row.tolist()) for c, row in zip(chunks, embeddings, strict=True)]
@@ -52,7 +52,7 @@ class LangChainFaiss(BlockingSystem):
         ]
 
     async def build(self) -> None:
-        """Make the BM25 retriever."""
+        """Create the BM25 retriever."""
         from langchain_classic.retrievers import EnsembleRetriever
         from langchain_community.retrievers import BM25Retriever
 
@@ -60,7 +60,7 @@ class LangChainFaiss(BlockingSystem):
         self._words = BM25Retriever.from_documents(self._documents)
 
     def find(self, asked: Search) -> Ranked:
-        """Ask the retriever of the mode; only the vector store has scores, others get 1 / rank."""
+        """Query the retriever of the mode; hits of a retriever without scores get 1 / rank."""
         embedding, k = asked.embedding.tolist(), asked.k
         if asked.mode is SearchMode.VECTOR:
             found = self._store.similarity_search_with_score_by_vector(embedding, k)
@@ -77,10 +77,10 @@ class LangChainFaiss(BlockingSystem):
 
 
 def _given() -> Any:
-    """Return an embedder that answers what the calling thread has put into `now.embedding`."""
+    """Return an embedder that returns the calling thread's `now.embedding`."""
     from langchain_core.embeddings import Embeddings
 
-    class Given(Embeddings):  # type: ignore[misc]  # without LangChain the base is Any
+    class Given(Embeddings):  # type: ignore[misc] # without LangChain the base is Any
         now = threading.local()
 
         def embed_query(self, text: str) -> list[float]:

@@ -1,9 +1,9 @@
-"""A Llama Stack server, or any that speaks its `/v1/vector-io`, at a URL; Corral is one, too.
+"""A Llama Stack server, or any server with its `/v1/vector-io`, such as Corral.
 
     --peers llama-stack=http://127.0.0.1:8321#all-MiniLM-L6-v2
 
-The server embeds the questions, with the model after `#`; what is stored brings its embeddings, so
-the data have to come from the same model: give --data and --embedder, not seeded data.
+The server embeds the questions with the model after `#`, while chunks are stored with given
+embeddings. So both must come from the same model: use --data and --embedder, not seeded data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TIMEOUT_SECONDS = 300.0
 
 
 class LlamaStack(BlockingSystem):
-    """A vector DB of its own, unregistered in the end; a client for each thread."""
+    """A separate vector DB, unregistered at the end; one client per thread."""
 
     service = True
 
@@ -43,7 +43,7 @@ class LlamaStack(BlockingSystem):
         self._post("/v1/vector-dbs", body)
 
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
-        """Insert in one request; the chunk id travels as the document's."""
+        """Insert in one request; the chunk id is sent as the document's."""
         sent = [
             {
                 "content": chunk.content,
@@ -55,7 +55,7 @@ class LlamaStack(BlockingSystem):
         self._post("/v1/vector-io/insert", {"vector_db_id": self._id, "chunks": sent})
 
     def find(self, asked: Search) -> Ranked:
-        """Query by text; scores are as the server makes them."""
+        """Query by text; scores come from the server."""
         params = {"mode": asked.mode.value, "max_chunks": asked.k, "score_threshold": 0.0}
         body = {"vector_db_id": self._id, "query": asked.text, "params": params}
         answer = self._post("/v1/vector-io/query", body).json()

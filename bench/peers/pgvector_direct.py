@@ -1,10 +1,10 @@
-"""PostgreSQL with pgvector, as tutorials do it: HNSW, `ts_rank_cd`, RRF in one statement.
+"""PostgreSQL with pgvector, as in tutorials: HNSW, `ts_rank_cd`, RRF in one statement.
 
     pip install 'psycopg[binary]' pgvector            --peers pgvector-direct=DSN
 
-Words are joined by OR, since the usual AND finds next to nothing for a question. Everything else is
-at its default, `hnsw.ef_search` 40 among it; filters run with iterative scans switched on, without
-which a narrow one finds nothing.
+Words are joined by OR, because the usual AND finds almost nothing for a question. Other settings
+are defaults, including `hnsw.ef_search` 40, except that filters use iterative scans, without which
+a narrow filter finds nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _STATEMENTS = {
 
 
 class PgvectorDirect(BlockingSystem):
-    """A table of its own, dropped in the end; a connection for each thread."""
+    """A separate table, dropped at the end; one connection per thread."""
 
     filters = True
     requires = ("psycopg", "pgvector")
@@ -58,7 +58,7 @@ class PgvectorDirect(BlockingSystem):
     service = True
 
     async def prepare(self, collection: Collection) -> None:
-        """Make an empty table."""
+        """Create an empty table."""
         self._table = f"bench_{uuid4().hex[:12]}"
         self._language = collection.language
         self._mine = threading.local()
@@ -81,7 +81,7 @@ class PgvectorDirect(BlockingSystem):
                     copy.write_row((chunk.chunk_id, share, chunk.content, row))
 
     async def build(self) -> None:
-        """Make the indexes and gather statistics."""
+        """Build the indexes and gather statistics."""
         self._run(f"CREATE INDEX ON {self._table} USING hnsw (embedding vector_cosine_ops)")
         self._run(f"CREATE INDEX ON {self._table} USING gin (words)")
         self._run(f"ANALYZE {self._table}")

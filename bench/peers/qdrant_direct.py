@@ -1,9 +1,9 @@
-"""A Qdrant server used directly: HNSW, sparse vectors of its BM25 with its idf, its own RRF.
+"""A Qdrant server used directly: HNSW, its BM25 as sparse vectors with its idf, its own RRF.
 
     pip install qdrant-client qdrant-edge-py          --peers qdrant-direct=URL
 
-The words are those of Qdrant Edge's BM25. Everything is at its default, the client's connections
-among it, and each hit comes with its text.
+Qdrant Edge's BM25 extracts the words. All settings are defaults, including the client's
+connections, and hits include their text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMEOUT_SECONDS = 60
 
 
 class QdrantDirect(System):
-    """A collection of its own, dropped in the end; points are named by uuid5."""
+    """A separate collection, dropped at the end; points have uuid5 ids."""
 
     filters = True
     requires = ("qdrant-client", "qdrant-edge-py")
@@ -33,7 +33,7 @@ class QdrantDirect(System):
     service = True
 
     async def prepare(self, collection: Collection) -> None:
-        """Make an empty collection, with an index of the key that is filtered by."""
+        """Create an empty collection, with an index of the filtered key."""
         import qdrant_edge
         from qdrant_client import AsyncQdrantClient, models
 

@@ -2,7 +2,7 @@
 
     pip install qdrant-edge-py
 
-The index is built by `optimize`, as its documents say; everything else is at its defaults.
+`optimize` builds the index, as documented; other settings are defaults.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from corral.bench.system import SHARE_KEY, BlockingSystem, Collection, Ranked, S
 
 DENSE, WORDS = "dense", "words"
 RANK_CONSTANT = 2
-"""Qdrant's own default."""
+"""Qdrant's default."""
 
 
 class QdrantEdge(BlockingSystem):
-    """One shard; points are named by uuid5 and carry the chunk id."""
+    """One shard; points have uuid5 ids and carry the chunk id."""
 
     filters = True
     requires = ("qdrant-edge-py",)
     engine_of = ("inline::qdrant",)
 
     async def prepare(self, collection: Collection) -> None:
-        """Make an empty shard."""
+        """Create an empty shard."""
         import qdrant_edge as qdrant
 
         self._qdrant = qdrant

@@ -1,9 +1,9 @@
-"""txtai's embeddings database without its own model: FAISS as it chooses it, BM25, its own fusion.
+"""txtai's embeddings database without its model: its default FAISS index, BM25, its own fusion.
 
     pip install txtai             this brings torch and transformers, several gigabytes
 
-Its defaults take an IVF index from 5,000 rows on, which misses neighbors. There is no search by
-words alone in a hybrid index, so keyword mode has an index of its own.
+By default it uses an IVF index from 5,000 rows, which misses neighbors. A hybrid index cannot
+search by words alone, so keyword mode has a separate index.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Txtai(BlockingSystem):
     deferred = True
 
     async def prepare(self, collection: Collection) -> None:
-        """Make empty indexes."""
+        """Create empty indexes."""
         from txtai import Embeddings
 
         self._now = threading.local()
@@ -41,12 +41,12 @@ class Txtai(BlockingSystem):
         self._parts: list[NDArray[np.float32]] = []
 
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
-        """Keep rows: an index is made from all of them at once."""
+        """Collect rows: an index is built from all of them at once."""
         self._chunks += chunks
         self._parts.append(embeddings)
 
     async def build(self) -> None:
-        """Make the indexes."""
+        """Build the indexes."""
         matrix = np.concatenate(self._parts)
         self._ids = [chunk.chunk_id for chunk in self._chunks]
         rows = range(len(self._ids))
@@ -73,7 +73,7 @@ class Txtai(BlockingSystem):
 
     @property
     def _transform(self) -> Any:
-        """A function, since txtai calls anything else to make one."""
+        """A function, because txtai would try to create a transform from any other object."""
 
         def embed(texts: list[str]) -> NDArray[np.float32]:
             return np.stack([next(self._now.rows) for _ in texts])

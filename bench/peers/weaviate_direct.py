@@ -1,8 +1,8 @@
-"""A Weaviate server used directly: HNSW, its BM25 over its own words, its own hybrid.
+"""A Weaviate server used directly: HNSW, its own BM25 and tokenization, its own hybrid.
 
     pip install weaviate-client                       --peers weaviate-direct=URL#GRPC_PORT
 
-Everything is at its default, and each hit comes with its text.
+All settings are defaults, and hits include their text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TIMEOUT_SECONDS = 60
 
 
 class WeaviateDirect(System):
-    """A collection of its own, dropped in the end; objects are named by uuid5."""
+    """A separate collection, dropped at the end; objects have uuid5 ids."""
 
     filters = True
     requires = ("weaviate-client",)
@@ -31,7 +31,7 @@ class WeaviateDirect(System):
     service = True
 
     async def prepare(self, collection: Collection) -> None:
-        """Make an empty collection."""
+        """Create an empty collection."""
         import weaviate
         from weaviate.classes import config, init
 

@@ -1,4 +1,4 @@
-"""The suite's own checks: is an answer one at all, and is its order the right way round?
+"""The suite's own checks: is an answer valid, and is its order plausible?
 
 A backend that returns its worst hits first, or maps ids wrongly, would otherwise only look bad.
 """
@@ -19,20 +19,22 @@ from corral.bench.system import Ranked
 from corral.bench.truth import Truth, findable, recall
 
 SAMPLE = 50
-"""Queries that are looked at; they are the first ones."""
+"""Number of queries to check, from the first."""
 LEAST_RECALL = 0.5
-"""Minimum share of the true ten nearest. Approximate search loses some, but never half."""
+"""Minimum share of the true ten nearest neighbors. Approximate search loses some, but never half.
+"""
 LEAST_VOTES = 3
 _NEAR = 10
 _SLACK = 1e-4
-"""A chunk that is this near to the tenth counts as one of the ten: some engines store halves."""
+"""A chunk this close to the tenth counts as one of the ten, because some engines store half floats.
+"""
 
 
 def check_answer(ranked: Ranked, k: int, known: Collection[str]) -> None:
-    """Refuse what is no ranking: too many hits, an unknown or repeated id, scores that rise.
+    """Reject an invalid ranking: too many hits, unknown or repeated ids, rising scores.
 
     Raises:
-        ContractViolation: It is none; the message says which of these.
+        ContractViolation: The ranking is invalid; the message says why.
     """
     ids, scores = [one for one, _ in ranked], [score for _, score in ranked]
     if len(ids) > k:
@@ -49,11 +51,11 @@ def check_answer(ranked: Ranked, k: int, known: Collection[str]) -> None:
 
 
 class OrderChecks:
-    """Compare answers with the truth about the first `SAMPLE` queries of a set.
+    """Compares answers with the right answers to the first `SAMPLE` queries of a set.
 
     Args:
         judged: The set.
-        documents: Embeddings of its documents, in their order, shape (n, dimension), length 1.
+        documents: Embeddings of its documents, in order, shape (n, dimension), length 1.
         queries: Embeddings of its queries, likewise.
     """
 
@@ -67,15 +69,15 @@ class OrderChecks:
         self._truth = Truth(texts, documents, judged.language, questions, queries[:SAMPLE])
 
     def check_order(self, mode: SearchMode, answers: Mapping[str, Ranked]) -> None:
-        """Refuse the answers of a mode that are the wrong way round, or point to wrong chunks.
+        """Reject a mode's answers if they are in reverse order or name wrong chunks.
 
-        The hits of a query should get worse from the first half to the second, and the first ones
-        fit better than documents do in the mean: by true cosine, by BM25, or in hybrid mode by the
-        sum of both. A single query may differ; most may not. In vector mode the true
-        nearest have to be there as well.
+        The second half of a query's hits should be worse than the first half, and the first half
+        better than the average document: by true cosine, by BM25, or in hybrid mode by the sum of
+        both. Single queries may differ, but not most. In vector mode the true nearest must also be
+        found.
 
         Raises:
-            ContractViolation: They are.
+            ContractViolation: The answers fail a check.
         """
         sample = {key: answers[key] for key in self._numbers if key in answers}
         if mode is SearchMode.VECTOR:
@@ -90,11 +92,11 @@ class OrderChecks:
             )
 
     def agreement(self, mode: SearchMode, answers: Mapping[str, Ranked]) -> list[float]:
-        """Return, for each query of the sample, the share of the 10 best that the hits hold.
+        """Return, for each query of the sample, the share of the 10 best among the hits.
 
         Args:
             mode: Vector (by cosine) or keyword (by BM25); a chunk that ties with the tenth counts.
-            answers: By query id.
+            answers: Hits by query id.
         """
         everything = np.ones(len(self._rows), bool)
         shares = []
@@ -107,7 +109,7 @@ class OrderChecks:
         return shares
 
     def _vote(self, mode: SearchMode, query_id: str, ids: Sequence[str]) -> int:
-        """Return 1 where the hits are the right way round, -1 where they are not, else 0."""
+        """Return 1 for hits in the right order, -1 for the reverse order, else 0."""
         if not ids:
             return 0
         rows, number = [self._rows[one] for one in ids], self._numbers[query_id]
@@ -133,7 +135,7 @@ def _check_recall(shares: Sequence[float]) -> None:
 
 
 def _stretched(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return values from 0 to 1; all 0 where they are equal."""
+    """Scale values to 0 to 1; all 0 if they are equal."""
     wide = np.asarray(values, np.float64)
     span = float(np.ptp(wide))
     return (wide - wide.min()) / span if span > 0 else np.zeros(len(wide))

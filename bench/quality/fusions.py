@@ -1,4 +1,4 @@
-"""Fusions as they are named on the command line and in reports."""
+"""Names of fusions on the command line and in reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PARSER: TypeAdapter[AnyRanker] = TypeAdapter(Ranker)
 
 
 def label_of(ranker: AnyRanker) -> str:
-    """Return a ranker's name in reports: `rrf`, or `weighted(alpha=0.3)` if something was set."""
+    """Return a ranker's name in reports: `rrf`, or `weighted(alpha=0.3)` with its settings."""
     plain = type(ranker)().model_dump(mode="json")
     given = ranker.model_dump(mode="json")
     parts = [f"{name}={_short(value)}" for name, value in given.items() if value != plain[name]]
@@ -26,10 +26,10 @@ def label_of(ranker: AnyRanker) -> str:
 
 
 def parse_fusion(text: str) -> AnyRanker:
-    """Return the ranker of a name, or of JSON as a registration takes it for `ranker`.
+    """Return the ranker for a name, or for JSON as in a registration's `ranker`.
 
     Raises:
-        InvalidRequest: It is neither; the message names the nearest, and the valid ones.
+        InvalidRequest: The text is neither; the message has the nearest and the valid names.
     """
     given = text.strip()
     try:

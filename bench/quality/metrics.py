@@ -1,4 +1,4 @@
-"""How good is a ranking? trec_eval's measures, which the tests compare with trec_eval itself.
+"""The quality of rankings by trec_eval's measures; the tests compare them with trec_eval.
 
 * nDCG@10: linear gains, log2 discount, ideal ranking of all judged documents; Järvelin and
   Kekäläinen, "Cumulated gain-based evaluation of IR techniques", TOIS 2002, in the form of
@@ -8,7 +8,7 @@
 * AP@10 (the mean is MAP@10): mean over all relevant documents of the precision at their ranks, 0
   for those beyond 10.
 
-A judgement above 0 is relevant. What was not judged is not relevant. A query without hits counts 0.
+A judgement above 0 is relevant; unjudged documents are not. A query without hits counts 0.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from collections.abc import Mapping, Sequence
 
 NDCG = "nDCG@10"
 NAMES = (NDCG, "R@10", "R@100", "RR@10", "AP@10")
-"""As ir-measures writes them; the first one decides comparisons."""
+"""Names as in ir-measures; the first one decides comparisons."""
 DEPTH, DEEPEST = 10, 100
 AGREES = "agrees with exact"
-"""The share of the 10 best by brute force that are among the first 10 hits, beside `NAMES`."""
+"""The share of the 10 best by brute force among the first 10 hits, beside `NAMES`."""
 EXACT = 0.999
-"""Agreement from which a search counts as exact: one miss in a thousand may be rounding."""
+"""Minimum agreement of an exact search: one miss in a thousand may be rounding."""
 
 
 def measured(k: int) -> list[str]:
-    """Return the `NAMES` that k hits determine; a deeper measure would count hits that were cut."""
+    """Return the `NAMES` that k hits determine; deeper measures would need more hits."""
     return [name for name in NAMES if int(name.rpartition("@")[2]) <= k]
 
 
@@ -38,7 +38,7 @@ def measure(
 
     Args:
         qrels: Relevance by query id and document id.
-        run: Document ids by query id, best first; a query that is absent found nothing.
+        run: Document ids by query id, best first; a missing query has no hits.
     """
     found: dict[str, dict[str, float]] = {name: {} for name in NAMES}
     for query_id, judged in qrels.items():

@@ -19,11 +19,11 @@ from corral.providers.base.config import RunConfig
 
 FASTEST_DOCUMENT_SECONDS = 20e-6
 FASTEST_QUERY_SECONDS = 50e-6
-"""Nothing that was measured stores a document or answers a query in less, so a budget below these
-cannot hold one measurement."""
+"""No measured backend stores a document or answers a query in less time, so a smaller budget cannot
+fit one measurement."""
 
 OWN = "own"
-"""The fusion of a foreign system that fuses by itself."""
+"""The fusion label of a foreign system with its own fusion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """As `QualityRow.label`."""
+        """As in `QualityRow.label`."""
         parts = (self.backend.name, self.mode.value, self.fusion)
         return ":".join(part for part in parts if part)
 
     @property
     def has_truth(self) -> bool:
-        """True if one answer is right; a foreign system may weigh words by another formula."""
+        """True if there is one right answer; foreign systems may weigh words differently."""
         keyword = self.mode is SearchMode.KEYWORD and self.backend.entry is not None
         return self.mode is SearchMode.VECTOR or keyword
 
@@ -54,10 +54,10 @@ class QualityPlan(Plan):
 
     Attributes:
         sets: The judged sets to measure on.
-        fusions: Of hybrid mode.
-        model: The embedding model, one that `config` serves.
-        baseline: Label of the cell that the others are compared with; None takes the first.
-        k: Hits asked for, at least 10; R@100 is measured from 100 on.
+        fusions: Fusions for hybrid mode.
+        model: The embedding model, served by `config`.
+        baseline: Label of the cell to compare with; None for the first.
+        k: Hits per query, at least 10; R@100 needs 100.
     """
 
     sets: tuple[JudgedSet, ...]
@@ -111,10 +111,10 @@ def make_plan(
     split: str | None = None,
     **options: Any,
 ) -> QualityPlan:
-    """Return a checked plan; `options` as `planned` takes them.
+    """Return a checked plan; `options` as for `planned`.
 
     Raises:
-        InvalidRequest, ConfigError: Something cannot work; the message says what, and where.
+        InvalidRequest, ConfigError: The plan is invalid; the message says where.
         Conflict: `out` holds another run's report, and `resume` is not set.
     """
     settings = config or RunConfig()
@@ -131,7 +131,10 @@ def make_plan(
 
 
 def cell_key(plan: QualityPlan, judged: JudgedSet, cell: Cell, model: str) -> str:
-    """Return a hash of all that decides a cell's figures; `model` is the embedder's fingerprint."""
+    """Return a hash of everything that determines a cell's figures.
+
+    `model` is the embedder's fingerprint.
+    """
     ranker = cell.ranker and cell.ranker.model_dump(mode="json")
     data = (judged.fingerprint(), model)
     return key_of(data, backend_key(cell.backend), cell.mode.value, ranker, plan.k, plan.seed)

@@ -1,4 +1,4 @@
-"""Finished measurements: kept for a run that is resumed, compared with the baseline, explained."""
+"""Finished measurements: stored for resuming, compared with the baseline, explained."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corral.bench.report.rows import Failure, QualityRow, Row, ShownDocument
 from corral.bench.report.wording import clean
 
 EXCERPT = 200
-"""Characters of a document that a report shows: enough to see what it is about."""
+"""Characters of a document in a report, enough to see its subject."""
 
 NDCG_DEPTH = 10
 
@@ -22,16 +22,16 @@ _Run = Mapping[str, Sequence[str]]
 
 
 class FinishedCell(Row):
-    """A finished cell: its row, without comparison, and what the suite's checks said."""
+    """A finished cell: its row, without comparison, and the results of the suite's checks."""
 
     row: QualityRow
     failures: tuple[Failure, ...] = ()
 
 
 def with_comparisons(report: Report, seed: int) -> Report:
-    """Return a report whose rows are compared with the baseline, each data set by itself.
+    """Return the report with each row compared to the baseline on the same data set.
 
-    Rows of a data set on which the baseline was not measured have no comparison; a note says so.
+    Rows have no comparison if the baseline was not measured on their data set; a note says so.
     """
     rows: list[QualityRow] = []
     notes = list(report.notes)
@@ -53,7 +53,7 @@ def _compared(rows: Sequence[QualityRow], baseline: QualityRow, seed: int) -> li
 
 
 def with_documents(report: Report, sets: Iterable[JudgedSet], out: Path) -> Report:
-    """Return a report whose greatest wins and losses say which documents decided them.
+    """Return the report with the documents that decided the greatest wins and losses.
 
     For each of these queries, at most `2 * by_query.EXAMPLES` of a system, three documents at most:
     the first hit of the system, the first of the baseline, and the relevant one whose rank made the
@@ -61,7 +61,7 @@ def with_documents(report: Report, sets: Iterable[JudgedSet], out: Path) -> Repo
     and none of other documents. Systems with equal answers are listed once.
 
     Args:
-        report: With comparisons.
+        report: A report with comparisons.
         sets: The data of its runs.
         out: The folder of its runs.
     """
@@ -142,7 +142,7 @@ def _run_of(report: Report, data_set: str, label: str, out: Path) -> _Run:
 
 
 def _read_run(row: QualityRow, out: Path) -> _Run:
-    """Return the document ids by query id, best first, of a file that `write_run` wrote."""
+    """Return document ids by query id, best first, from a file of `write_run`."""
     run: dict[str, list[str]] = {}
     for line in (out / str(row.run_file)).read_text("utf-8").splitlines():
         query_id, _, document_id, *_ = line.split()
@@ -151,6 +151,6 @@ def _read_run(row: QualityRow, out: Path) -> _Run:
 
 
 def _excerpt(text: str) -> str:
-    """Return the beginning of a text in one line; what JSON and a page cannot hold is replaced."""
+    """Return the beginning of a text in one line, with invalid characters replaced."""
     line = " ".join(clean(text).split())
     return line if len(line) <= EXCERPT else f"{line[: EXCERPT - 1].rstrip()}…"

@@ -1,10 +1,10 @@
-"""How good is retrieval? Runs every query of judged sets on every backend, in every mode.
+"""Measures retrieval quality: runs every query of judged sets on every backend in every mode.
 
     corral bench quality --data DIR --backends sqlite,faiss --modes vector,keyword,hybrid
 
 A document is stored as one chunk through `Retrieval.store` and queries are asked through
-`Retrieval.search`, the code that the server's routes call, so what is measured is what users get.
-Foreign systems (`peers`) get the same chunks, texts and embeddings.
+`Retrieval.search`, the code that the server's routes call, so the figures apply to users. Foreign
+systems (`peers`) get the same chunks, texts and embeddings.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from corral.bench.stopwatch import clocked
 from corral.bench.system import Collection, Ranked, Search, System
 
 EMBED_WORK, ADD_WORK, QUERY_WORK = 20, 1, 2
-"""About a millisecond each, for the estimate of the time that is left."""
+"""About a millisecond per query, for the estimate of the remaining time."""
 
 
 def work_of(plan: QualityPlan) -> tuple[int, int]:
@@ -56,14 +56,14 @@ def _texts(judged: JudgedSet) -> int:
 
 
 async def run_quality(plan: QualityPlan, advance: Advance = lambda cells, work: None) -> Report:
-    """Measure everything that is planned and return the report, which `plan.out` then holds.
+    """Carry out the plan and return the report, which is also written to `plan.out`.
 
-    The report is written after every cell. A backend that fails has a row that says why, and the
-    others go on.
+    The report is written after every cell. A failed backend gets a row with the reason, and the
+    others continue.
 
     Raises:
         InvalidRequest: The budget ended before anything was measured.
-        NotFound, MissingDependency: The embedding model is not there.
+        NotFound, MissingDependency: The embedding model is missing.
         ProviderError: The embedding model failed.
     """
     async with Embedding.opened(plan.config, plan.home, plan.model) as embedding:
@@ -71,7 +71,7 @@ async def run_quality(plan: QualityPlan, advance: Advance = lambda cells, work: 
         try:
             for judged in plan.sets:
                 await run.measure_set(judged)
-        finally:  # what is finished has its comparisons after an interruption, too
+        finally:  # so that finished cells have comparisons even after an interruption
             whole = with_comparisons(run.report, plan.seed)
             run.report = with_documents(whole, plan.sets, plan.out)
             run.save()
@@ -80,7 +80,7 @@ async def run_quality(plan: QualityPlan, advance: Advance = lambda cells, work: 
 
 
 class _QualityRun(Run):
-    """A run under way, with the embedding model."""
+    """A run in progress, with the embedding model."""
 
     def __init__(self, plan: QualityPlan, embedding: Embedding, advance: Advance) -> None:
         baseline = plan.baseline or plan.all_cells()[0].label
@@ -129,7 +129,7 @@ class _QualityRun(Run):
     async def _measure_cell(
         self, system: System, cell: Cell, embedded: EmbeddedSet, checks: OrderChecks
     ) -> None:
-        """Ask all queries in one mode, and keep what was found as a row."""
+        """Ask all queries in one mode, and add a row with the result."""
         judged, mode = embedded.judged, cell.label.partition(":")[2]
         try:
             answers, seconds = await self._ask(system, cell, embedded)
@@ -154,7 +154,7 @@ class _QualityRun(Run):
     async def _ask(
         self, system: System, cell: Cell, embedded: EmbeddedSet
     ) -> tuple[dict[str, Ranked], float]:
-        """Return the checked answers by query id, and the seconds that they took."""
+        """Return the checked answers by query id, and the elapsed seconds."""
         known, k, spent = embedded.judged.documents, self.plan.k, 0.0
         answers = {}
         pairs = zip(embedded.judged.queries.items(), embedded.queries, strict=True)
@@ -202,7 +202,7 @@ class _QualityRun(Run):
         )
 
     def _unfinished(self, judged: JudgedSet, backend: Backend) -> list[Cell]:
-        """Take over finished cells of an interrupted run, and return the others."""
+        """Take over the finished cells of an interrupted run, and return the others."""
         waiting = []
         for cell in self.plan.cells(backend):
             found = self._finished.find(self._key(judged, cell))

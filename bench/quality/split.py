@@ -1,8 +1,8 @@
 """Compare judged sets in one vector DB with the same sets split over several.
 
 The parts are searched together, as every request searches (`Retrieval.search_many`). A set is split
-in two ways: in blocks of consecutive documents, and at random. The parts take turns on the
-backends, so one search can span providers.
+in two ways: in blocks of consecutive documents, and at random. The parts are distributed round
+robin over the backends, so one search can span providers.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class SplitPlan:
     """Options of a run.
 
     Attributes:
-        config: Configures the backends and the embedding model.
-        home: The data folder; its cache keeps embeddings between runs.
-        backends: Names of `find_backends`; the parts take turns on them.
-        data: Judged sets, as `read_sets` takes them.
+        config: Configuration of the backends and the embedding model.
+        home: The data folder, which caches embeddings between runs.
+        backends: Names for `find_backends`; the parts are distributed over them.
+        data: Judged sets, as for `read_sets`.
         parts: Numbers of vector DBs, >= 2.
         modes: Search modes.
         model: The embedding model.

@@ -1,4 +1,4 @@
-"""The conclusions that these queries allow: intervals, tests, or none."""
+"""Statistics for comparing systems: confidence intervals and significance tests."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from corral.bench.report.rows import Comparison, Estimate
 
 RESAMPLES = 2000
-"""Bootstrap samples: the ends of a 95 % interval then rest on 50 samples each."""
+"""Bootstrap samples, so that each end of a 95 % interval rests on 50 samples."""
 PERMUTATIONS = 10_000
-"""Sign patterns of a randomization test: p = 0.05 is then good to 0.002 (one standard error)."""
+"""Sign patterns of a randomization test; p = 0.05 then has a standard error of 0.002."""
 LEVEL = 0.05
 SAME = 0.01
-"""Smaller differences of nDCG@10 count as none: no user notices them."""
+"""Smaller differences of nDCG@10 count as none, because no user notices them."""
 _POWER_80 = 2.80
-"""z(0.975) + z(0.80): what a difference must be, in standard errors, to be found in 4 of 5 runs."""
+"""z(0.975) + z(0.80): the minimum difference, in standard errors, that 4 of 5 runs detect."""
 _BLOCK = 2_000_000
-"""Numbers that are drawn at once."""
+"""Numbers drawn per batch."""
 
 
 def bootstrap(values: ArrayLike, seed: int = 0) -> Estimate:
@@ -31,8 +31,8 @@ def bootstrap(values: ArrayLike, seed: int = 0) -> Estimate:
     of the queries with replacement. Equal values and seed give equal intervals.
 
     Args:
-        values: One finite number per query, at least one. One alone has an interval of no width,
-            which means that nothing is known.
+        values: One finite number per query, at least one. A single number has an interval of width
+            0, which means that nothing is known.
     """
     data = np.asarray(values, np.float64)
     mean = float(data.mean())
@@ -50,19 +50,19 @@ def bootstrap(values: ArrayLike, seed: int = 0) -> Estimate:
 def randomization_test(differences: ArrayLike, seed: int = 0) -> float:
     """Return the two-sided p of a paired randomization test on the mean difference.
 
-    If both systems were the same, each difference could as well have the other sign. p is the
-    share of sign patterns whose mean is at least as far from 0 as the one observed: over all
-    patterns where they are at most `PERMUTATIONS` (13 queries), otherwise over the observed one and
-    so many random ones, so that p is never 0. Smucker, Allan and Carterette, "A Comparison of
-    Statistical Significance Tests for Information Retrieval Evaluation", CIKM 2007, section 3.2.
+    If both systems were the same, each difference could as well have the other sign. p is the share
+    of sign patterns whose mean is at least as far from 0 as the one observed: over all patterns if
+    there are at most `PERMUTATIONS` (13 queries), otherwise over the observed one and
+    `PERMUTATIONS` random ones, so that p is never 0. Smucker, Allan and Carterette, "A Comparison
+    of Statistical Significance Tests for Information Retrieval Evaluation", CIKM 2007, section 3.2.
 
     Args:
         differences: One finite number per query.
-        seed: Of the random sign patterns.
+        seed: Seed of the random sign patterns.
     """
     data = np.asarray(differences, np.float64)
     data = data[data != 0]  # a zero has no sign and changes no mean
-    if data.size < 2:  # of one sign pattern or two, all are as extreme
+    if data.size < 2:  # with one or two sign patterns, all are equally extreme
         return 1.0
     least = abs(float(data.sum())) * (1 - 1e-12)  # sums in another order differ in the last digit
     if data.size <= math.log2(PERMUTATIONS):
@@ -106,15 +106,15 @@ def compare(
 ) -> dict[str, Comparison]:
     """Return each system's comparison with the baseline; Holm's correction is over all of them.
 
-    Systems that differ from the baseline in the same way, query by query, ask one question and
-    count once; those that do not differ at all ask none. So an exact backend that is measured
-    beside another one costs the rest no power.
+    Systems with the same differences to the baseline on each query count as one test, and systems
+    without differences as none. So additional exact backends do not reduce the power for the
+    others.
 
     Args:
-        systems: By label, a value by query id; the baseline itself not among them.
-        baseline: Its label.
-        baseline_values: Its values; only queries that both have count.
-        seed: Of bootstrap and test.
+        systems: Values by label and query id, without the baseline.
+        baseline: Label of the baseline.
+        baseline_values: Values of the baseline; only common queries count.
+        seed: Seed of bootstrap and test.
 
     Raises:
         ValueError: A system and the baseline have no query in common.
@@ -177,9 +177,9 @@ def _would_be(data: NDArray[np.float64]) -> str:
 
 
 def detectable(differences: NDArray[np.float64]) -> float:
-    """Return the mean difference that this many queries would find in 4 of 5 runs, at 5 %.
+    """Return the mean difference that 4 of 5 runs with this many queries would detect at 5 %.
 
-    By the normal approximation, from the spread of these differences; infinite for one query.
+    Uses the normal approximation and the spread of these differences; infinite for one query.
     """
     if differences.size < 2:
         return math.inf
@@ -187,6 +187,6 @@ def detectable(differences: NDArray[np.float64]) -> float:
 
 
 def seed_of(seed: int, *names: str) -> int:
-    """Return a seed for one thing of a run: the same for equal names, in every process."""
+    """Return a seed for a part of a run: the same for equal names, in every process."""
     digest = hashlib.sha256("\0".join([str(seed), *names]).encode()).digest()
     return int.from_bytes(digest[:4], "big")

@@ -2,9 +2,9 @@
 
     write_reports(report, folder)
 
-`views` and `by_query` pick and group rows, `sections` makes them tables and other `blocks` of data,
-once; three renderers write those: `html` by Jinja2, `markdown`, and `terminal` by rich. All are
-pure functions of the report. `wording` writes figures; `charts` draws SVG.
+`views` and `by_query` select and group rows, `sections` turns them into tables and other `blocks`
+of data, and three renderers write these: `html` with Jinja2, `markdown`, and `terminal` with rich.
+All are pure functions of the report. `wording` formats figures; `charts` draws SVG.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HTML_NAME = "report.html"
 def write_reports(report: Report, folder: Path) -> list[Path]:
     """Write report.md and report.html into an existing folder, and return their paths.
 
-    Without Jinja2, of the extra `bench`, writes and returns report.md alone.
+    Without Jinja2, from the extra `bench`, write only report.md.
     """
     texts = {MARKDOWN_NAME: render_markdown(report)}
     with suppress(MissingDependency):

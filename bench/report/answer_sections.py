@@ -25,7 +25,7 @@ MEASURES = {
     "prompt_tokens": "Prompt tokens",
     "completion_tokens": "Completion tokens",
 }
-"""The measures, in the order of a table, with their names for readers."""
+"""The measures in the order of a table, with their display names."""
 
 LEAD = (
     "Means over the questions to which a measure applies, with bootstrap 95 % intervals. A refused "
@@ -64,7 +64,7 @@ def _lines(row: AnswerRow) -> Iterable[list[Cell | str]]:
 
 
 def _mean(value: Estimate) -> Cell:
-    """Return a share to three decimals, a count to about three digits, with its interval."""
+    """Return a share to three decimals, or a count to about three digits, with its interval."""
     if value.high <= 1:
         return wording.estimate(value)
     low, high = wording.number(value.low), wording.number(value.high)

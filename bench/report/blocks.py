@@ -1,4 +1,4 @@
-"""A report as data: sections of blocks, which `html`, `markdown`, `terminal` write."""
+"""A report as data: sections of blocks, which `html`, `markdown` and `terminal` render."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Brief = Literal["all", "text", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One place of a table.
+    """One cell of a table.
 
     Attributes:
         text: A name or a figure.
@@ -45,7 +45,8 @@ class Column:
     Attributes:
         figures: True if it is right-aligned.
         wraps: True if its texts may take several lines.
-        brief: The part of its cells in a terminal: all, the text without the note, or nothing.
+        brief: The part of its cells shown in a terminal: all, the text without the note, or
+            nothing.
     """
 
     name: str
@@ -59,7 +60,7 @@ class Table:
     """Rows of cells under columns; the first column names the row.
 
     Attributes:
-        failed: Short rows, whose last cell says why there are no figures.
+        failed: Short rows with the reason for missing figures in the last cell.
     """
 
     caption: str
@@ -70,12 +71,12 @@ class Table:
 
     @property
     def cells(self) -> list[list[Cell]]:
-        """All rows, every place a `Cell`."""
+        """All rows, with every entry as a `Cell`."""
         return [[Cell(c) if isinstance(c, str) else c for c in row] for row in self.rows]
 
     @property
     def padded(self) -> list[list[Cell]]:
-        """Failed rows as long as the others; the reason stands in a column that wraps."""
+        """Failed rows padded to full length, with the reason in a column that wraps."""
         found = []
         for *names, reason in self.failed:
             row = [*names, *[Cell("")] * (len(self.columns) - len(names))]
@@ -95,7 +96,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A line of a list: what it is about, and what is said; `link` leads to a section."""
+    """An item of a list: its subject and its text; `link` leads to a section."""
 
     name: str
     text: str = ""
@@ -137,12 +138,12 @@ class Charts:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """One line that opens.
+    """A line that unfolds.
 
     Attributes:
         name: The subject of the line, in bold.
         summary: The rest of the line.
-        agrees: True if the line says it all: Markdown and the terminal leave the blocks out.
+        agrees: True if the line is sufficient, so that Markdown and the terminal omit the blocks.
     """
 
     name: str
@@ -173,5 +174,5 @@ class Section:
 
 
 def figures(*names: str, brief: Brief = "all") -> list[Column]:
-    """Return columns of figures."""
+    """Return right-aligned columns for figures."""
     return [Column(name, figures=True, brief=brief) for name in names]

@@ -10,7 +10,7 @@ from corral.bench.report.report import Report
 from corral.bench.report.rows import QualityRow, ShownDocument
 
 EXAMPLES = 5
-"""Wins, and losses, that are shown with their texts."""
+"""Maximum wins, and maximum losses, shown with their texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Change:
     """One query: nDCG@10 here minus the baseline's.
 
     Attributes:
-        documents: Those that tell why, each with the beginning of its text; none where the report
-            does not say.
+        documents: The documents that explain the change, with excerpts; empty if the report has
+            none.
     """
 
     query_id: str
@@ -30,14 +30,14 @@ class Change:
 
     @property
     def difference(self) -> float:
-        """Positive where this system is better."""
+        """Difference of nDCG@10; positive if this system is better."""
         return self.value - self.baseline
 
 
 def compared(report: Report) -> dict[str, list[tuple[str, QualityRow, list[Change]]]]:
-    """Return, by data set, the name, row and changes of each system that has a baseline.
+    """Return, by data set, the name, row and changes of each system with a baseline.
 
-    Backends of equal answers are one, named by all of them.
+    Backends with equal answers are merged under their joined names.
     """
     found: dict[str, list[tuple[str, QualityRow, list[Change]]]] = {}
     for name, rows in views.quality_by_set(report).items():
@@ -49,10 +49,7 @@ def compared(report: Report) -> dict[str, list[tuple[str, QualityRow, list[Chang
 
 
 def changes(report: Report, row: QualityRow) -> list[Change]:
-    """Return every query's change against the baseline, the greatest win first; [] without one.
-
-    Equal differences are ordered by query id.
-    """
+    """Return every query's change against the baseline, greatest win first; [] without one."""
     if row.comparison is None:
         return []
     same_set = [other for other in report.quality if other.data_set == row.data_set]
@@ -75,12 +72,12 @@ def changes(report: Report, row: QualityRow) -> list[Change]:
 
 
 def wins(found: Iterable[Change]) -> list[Change]:
-    """Return the changes for better, in their order: the greatest first."""
+    """Return the improvements, the greatest first."""
     return [change for change in found if change.difference > 0]
 
 
 def losses(found: Sequence[Change]) -> list[Change]:
-    """Return the changes for worse, the greatest first."""
+    """Return the deteriorations, the greatest first."""
     return [change for change in reversed(found) if change.difference < 0]
 
 

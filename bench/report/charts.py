@@ -24,7 +24,7 @@ from corral.bench.report.sweep import Sweep
 
 
 def front(points: Sequence[views.Point], order: Sequence[str]) -> Plotted:
-    """Return recall against throughput; the front as a line, what lies behind it hollow.
+    """Return recall against throughput, with the Pareto front as a line and other points hollow.
 
     Args:
         points: At least one.
@@ -65,7 +65,7 @@ def latency(rows: Sequence[SpeedRow], scale: Scale, mode: str) -> Strips:
 
     Args:
         rows: At least one, in the order of the strips.
-        scale: Of milliseconds, common to all modes.
+        scale: Scale of milliseconds, common to all modes.
     """
     said = (
         f"{len(rows)} systems; fastest at the median: {wording.speed_label(rows[0])}, "
@@ -76,7 +76,7 @@ def latency(rows: Sequence[SpeedRow], scale: Scale, mode: str) -> Strips:
 
 
 def latency_scale(rows: Sequence[SpeedRow]) -> Scale:
-    """Return the scale that holds the latencies of all these rows."""
+    """Return the scale that covers the latencies of all these rows."""
     values = [value for row in rows for value in (row.p50_ms, row.p99_ms)]
     lowest = [found[0] for row in rows if (found := views.spread(row)) is not None]
     return logarithmic([*values, *lowest])
@@ -85,7 +85,8 @@ def latency_scale(rows: Sequence[SpeedRow]) -> Scale:
 def sweep(found: Sweep) -> Plotted:
     """Return nDCG@10 over the weight of the vector leg, with intervals and references.
 
-    Only the line that reaches highest has its intervals, since several bands hide each other.
+    Only the line with the highest maximum shows its intervals, because several bands would hide
+    each other.
     """
     points = [point for series in found.series.values() for point in series]
     ends = [value for _, e in points for value in (e.low, e.high)]
@@ -120,7 +121,7 @@ def differences(changes: Sequence[by_query.Change]) -> Bars:
 
 
 def build(rows: Sequence[BuildRow], order: Sequence[str]) -> Plotted:
-    """Return build time against the number of chunks, both logarithmic, a line a backend."""
+    """Return build time against the number of chunks, both logarithmic, one line per backend."""
     known: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         seconds = row.total_seconds
@@ -137,7 +138,7 @@ def build(rows: Sequence[BuildRow], order: Sequence[str]) -> Plotted:
 
 
 def interval(found: Estimate, scale: Scale, level: float | None = None) -> Interval:
-    """Return a mean with its interval as a small strip for a table's cell; its text is beside.
+    """Return a mean with its interval as a small strip for a table's cell, beside its text.
 
     Args:
         found: The mean and its interval.
@@ -166,5 +167,5 @@ def _built(name: str, line: Sequence[tuple[float, float]], series: int) -> Layer
 
 
 def legend_of(names: Sequence[str], order: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the entries of a legend: each name once, with the number of its series."""
+    """Return the entries of a legend: each distinct name with the number of its series."""
     return [(name, order.index(name)) for name in sorted(set(names), key=order.index)]

@@ -1,4 +1,4 @@
-"""Several reports of one machine as one: quality and speed of a round side by side."""
+"""Combines reports of one machine, such as quality and speed."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from corral.bench.report.report import Report
 from corral.bench.report.rows import DataSet, Row
 
 ONE_OF = ("seed", "corral_version", "python", "embedding_model", "embedding_dimension")
-"""Fields that a report has once; reports that differ in one cannot be combined."""
+"""Fields that occur once in a report; reports that differ in one cannot be combined."""
 
 
 def combined(parts: Sequence[tuple[Path, Report]], folder: Path) -> Report:
-    """Return one report with the rows of all; a single report is returned as it is.
+    """Return one report with the rows of all; a single report is returned unchanged.
 
-    Data sets that have a name in common and are not the same get a number: `synthetic-1k (2)`; a
-    note says so. The paths of runs are made relative to the new folder. Where a setting of threads
-    differs, a note says which command had which.
+    Different data sets with the same name get a number: `synthetic-1k (2)`; a note says so. The
+    paths of runs are made relative to the new folder. If thread settings differ, a note lists them
+    by command.
 
     Args:
         parts: Each report with the folder that it is in.
-        folder: Where the new report will be.
+        folder: Folder of the new report.
 
     Raises:
-        InvalidRequest: They are of several machines, versions, seeds or embedding models, or a row
-            is in two of them.
+        InvalidRequest: They have different machines, versions, seeds or embedding models, or share
+            a row.
     """
     reports = [report for _, report in parts]
     if len(reports) == 1:
@@ -64,7 +64,7 @@ def combined(parts: Sequence[tuple[Path, Report]], folder: Path) -> Report:
 
 
 def _one(reports: Sequence[Report], name: str) -> Any:
-    """Return the value that those have that have one."""
+    """Return the common value of the reports that have one."""
     return next((v for r in reports if (v := getattr(r, name)) is not None), None)
 
 
@@ -96,7 +96,7 @@ def _check_rows(report: Report) -> None:
 def _joined_sets(
     known: dict[str, DataSet], found: Iterable[DataSet]
 ) -> tuple[dict[str, str], list[str]]:
-    """Add a report's data sets; return the new names of those whose name was taken, and notes."""
+    """Add a report's data sets; return new names for conflicting ones, and notes."""
     renamed, notes = {}, []
     for data in found:
         name, number = data.name, 1
@@ -115,13 +115,13 @@ def _same(one: DataSet, other: DataSet) -> bool:
 
 
 def _richer(one: DataSet, other: DataSet) -> DataSet:
-    """Return the one that a quality run made, which knows judgements, with the excerpts of both."""
+    """Return the description of a quality run, which has judgements, with both excerpts."""
     found = one if one.judgements >= other.judgements else other
     return found.model_copy(update={"excerpts": {**one.excerpts, **other.excerpts}})
 
 
 def _moved(row: Row, renamed: dict[str, str], home: Path, folder: Path) -> Row:
-    """Return a row with the new name of its data set, and its run as seen from the new folder."""
+    """Return a row with the new name of its data set and the new path of its run file."""
     update: dict[str, Any] = {}
     data_set: str | None = getattr(row, "data_set", None)
     if data_set is not None:
@@ -134,7 +134,7 @@ def _moved(row: Row, renamed: dict[str, str], home: Path, folder: Path) -> Row:
 
 
 def _threads(reports: Sequence[Report]) -> dict[str, str]:
-    """Return the settings that all reports have alike."""
+    """Return the thread settings that are equal in all reports."""
     first, *others = [report.hardware.threads for report in reports]
     return {
         name: value

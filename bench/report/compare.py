@@ -1,11 +1,11 @@
-"""Two reports of the same data: what changed from the first to the second, and whether for worse.
+"""Compares two reports on the same data: the changes, and the regressions.
 
-    found = compare_reports(read_report(Path("a")), read_report(Path("b")))
-    found.regressions   # what a CI has to fail for, in words
+    found = compare_reports(read_report(Path("a")), read_report(Path("b"))) found.regressions # the
+    reasons for a CI to fail, in words
 
-Quality is compared query by query: a paired randomization test on nDCG@10, p after Holm's
-correction for all rows together, since one decision hangs on them. Speed has no samples that could
-be paired, so its ratios are held against a tolerance, and only where both ran on like machines.
+Quality is compared query by query: a paired randomization test on nDCG@10, with Holm's correction
+over all rows, because one decision depends on them. Speed has no paired samples, so its ratios are
+compared with a tolerance, and only if both machines are alike.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from corral.bench.report.report import NamedRow, Report
 from corral.bench.report.rows import DataSet, QualityRow
 
 TOLERANCE = 0.25
-"""Slower by a quarter counts as slower: medians of two runs on a busy machine differ by less."""
+"""A slowdown of a quarter counts: medians of two runs on a busy machine differ by less."""
 
 _R = TypeVar("_R", bound=NamedRow)
 
@@ -43,13 +43,14 @@ def compare_reports(
     """Return the changes from the first report to the second.
 
     Args:
-        tolerance: Share by which a figure may be slower or larger: 0.25 allows a ratio of
-            1.25, and of 1 / 1.25 for a throughput.
-        allow_missing: True if a row that the second lacks is no regression.
-        seed: Of bootstrap and test.
+        tolerance: Share by which a figure may be slower or larger: 0.25 allows a ratio of 1.25, and
+            of 1 / 1.25 for a throughput.
+        allow_missing: True if a missing row in the second report is not a regression.
+        seed: Seed of bootstrap and test.
 
     Raises:
-        InvalidRequest: The data differ, nothing is in both, or the tolerance is below 0.
+        InvalidRequest: The data differ, the reports have no common row, or the tolerance is below
+            0.
     """
     if tolerance < 0:
         raise InvalidRequest(f"The tolerance must be >= 0 (got {tolerance:g}).")
@@ -74,7 +75,7 @@ def compare_reports(
 
 
 def _check_data(first: Sequence[DataSet], second: Sequence[DataSet]) -> None:
-    """Figures on other data say nothing about the system; refuse them."""
+    """Reject reports on different data, whose figures say nothing about the system."""
     known = {data.name: data for data in first}
     for after in second:
         before = known.get(after.name)
@@ -98,7 +99,7 @@ def _quality(first: Report, second: Report, seed: int) -> list[QualityChange]:
     if not pairs:
         return []
     differences = {name: _by_query(name, before, after) for name, (before, after) in pairs.items()}
-    # The differences are compared with nothing: each row has a baseline of its own.
+    # The differences are compared with zeros, because each row has its own baseline.
     nothing = {query_id: 0.0 for values in differences.values() for query_id in values}
     found = compare(differences, "the first report", nothing, seed)
     return [
@@ -133,7 +134,7 @@ def _by_query(name: str, before: QualityRow, after: QualityRow) -> Mapping[str, 
 
 
 def _speed(first: Report, second: Report, tolerance: float | None) -> list[SpeedChange]:
-    """A throughput is better when higher, everything else when lower."""
+    """Compare figures of speed; for throughput higher is better, for all others lower."""
     changes = []
     for name, (before, after) in _paired(first.speed, second.speed).items():
         changes.append(_change(name, "p50_ms", before.p50_ms, after.p50_ms, tolerance))
@@ -155,7 +156,7 @@ def _change(
     *,
     higher_better: bool = False,
 ) -> SpeedChange | None:
-    """None where one of them was not measured, or is 0 and has no ratio."""
+    """Return the ratio of two figures; None if one is missing or 0."""
     if not before or not after:
         return None
     ratio = after / before

@@ -46,7 +46,7 @@ class SpeedChange(Row):
 
 
 class Missing(Row):
-    """A row that only one report has, and why the other lacks it where it says so."""
+    """A row that only one report has, and the other's reason for lacking it, if known."""
 
     section: str
     system: str
@@ -55,7 +55,7 @@ class Missing(Row):
 
 
 class ReportComparison(Row):
-    """All that changed; `regressions` says in words what changed for worse."""
+    """The result of a comparison; `regressions` describes in words what became worse."""
 
     tolerance: float
     quality: tuple[QualityChange, ...]
@@ -66,7 +66,7 @@ class ReportComparison(Row):
 
 
 def compare_blocks(found: ReportComparison) -> tuple[list[Table], list[str]]:
-    """Return the tables of what changed, and the lines after them."""
+    """Return the tables of changes, and the lines after them."""
     changed = [one for one in found.quality if any(d for _, _, d in one.metrics.values())]
     faster = [one for one in found.speed if one.verdict != "same"]
     tables = [_quality(changed), _speed(faster), _missing(found.missing)]

@@ -1,8 +1,8 @@
-"""Charts as data: scales, places, marks. `charts.html.jinja` draws them as SVG.
+"""Charts as data: scales, positions, marks. `charts.html.jinja` draws them as SVG.
 
-The SVG fits any width without a viewBox: places along x are percentages of the plot and places
-along y are pixels, so letters and marks keep their size from a phone to a wide screen. Paths
-are in an inner svg of 100 units, which is stretched without stretching their strokes.
+The SVG fits any width without a viewBox: x positions are percentages of the plot and y positions
+are pixels, so letters and marks have the same size on every screen. Paths are in an inner svg of
+100 units, which is stretched without its strokes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SHAPES = (
     "M-5.5-1.9h11v3.8h-11z",
     "M-1.9-5.5h3.8v11h-3.8z",
 )
-"""Marks: circle, square, diamond, triangles, crosses, star, bars. Told apart without color."""
+"""Marks: circle, square, diamond, triangles, crosses, star, bars; distinguishable without color."""
 
 HOLE = "M-1.3 0a1.3 1.3 0 1 0 2.6 0a1.3 1.3 0 1 0-2.6 0z"
-"""The centers of the marks of the second dozen of series."""
+"""The centers of the marks of series 13 to 24."""
 
 COLORS = 8
 """Number of colors, `s0` to `s7` in the style sheet; 24 series also differ by their shapes."""
@@ -38,7 +38,7 @@ _MOST_TICKS = 6
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Maps values to shares of an axis: 0 at `low`, 1 at `high`; both on the axis.
+    """Maps values to shares of an axis: 0 at `low`, 1 at `high`.
 
     Attributes:
         log: True if equal ratios are equally far apart; needs low > 0.
@@ -51,7 +51,7 @@ class Scale:
     log: bool = False
 
     def at(self, value: float) -> float:
-        """Return a value's share of the axis, 0 to 1; values beyond an end are put at it."""
+        """Return a value's share of the axis, 0 to 1; values beyond an end are clamped."""
         low, high, given = self.low, self.high, min(max(value, self.low), self.high)
         if self.log:
             low, high, given = math.log(low), math.log(high), math.log(given)
@@ -62,7 +62,7 @@ def linear(values: Iterable[float], least: float | None = None, most: float | No
     """Return a linear scale with round ends and ticks around the values.
 
     Args:
-        values: What it has to hold; at least one.
+        values: The values to cover, at least one.
         least: The axis does not go below it, such as 0.
         most: The axis does not go above it, such as 1.
     """
@@ -72,7 +72,7 @@ def linear(values: Iterable[float], least: float | None = None, most: float | No
     low, high = low - pad, high + pad
     low = low if least is None else max(low, least)
     high = high if most is None else min(high, most)
-    if high <= low:  # every value lies at a bound
+    if high <= low:  # every value is at a limit
         low, high = (high - 0.1, high) if most is not None else (low, low + 0.1)
     step = _step(high - low)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -82,7 +82,7 @@ def linear(values: Iterable[float], least: float | None = None, most: float | No
 def logarithmic(values: Iterable[float]) -> Scale:
     """Return a logarithmic scale around positive values, with ticks at 1, 2, 5 or at powers of 10.
 
-    A value of 0 or less is taken as the smallest positive one.
+    Values of 0 or less are replaced by the smallest positive one.
     """
     given = [value for value in values if value > 0] or [1.0]
     low, high = min(given) / 1.25, max(given) * 1.25
@@ -95,7 +95,7 @@ def logarithmic(values: Iterable[float]) -> Scale:
 
 
 def outline(series: int) -> str:
-    """Return the outline of a series' marks, a path around 0."""
+    """Return the outline of a series' marks, a path around the origin."""
     turn, shape = divmod(series, len(SHAPES))
     return SHAPES[shape] + (HOLE if turn % 2 else "")
 
@@ -109,11 +109,11 @@ class Plot:
     height: float = 260
 
     def across(self, value: float) -> str:
-        """Return a value's place along x, as a percentage."""
+        """Return a value's x position, as a percentage."""
         return f"{self.x.at(value) * 100:.2f}%"
 
     def down(self, value: float) -> float:
-        """Return a value's place along y, in pixels from the top."""
+        """Return a value's y position, in pixels from the top."""
         return round(self.height * (1 - self.y.at(value)), 2)
 
     def path(self, points: Sequence[tuple[float, float]]) -> str:
@@ -159,8 +159,8 @@ class Plotted:
 
     Attributes:
         name: The first text for a screen reader.
-        said: What there is to see, in a sentence.
-        titles: Of the axes, x and y.
+        said: Description in a sentence.
+        titles: Titles of the axes, x and y.
         layers: The layers over the grid, in this order.
         references: Dashed lines at a value of y, each named at its right end.
     """
@@ -175,12 +175,12 @@ class Plotted:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """One system's latencies: its name, its figures, and their places as percentages.
+    """One system's latencies: its name, its figures, and their positions as percentages.
 
     Attributes:
-        places: Of the median, the 95th and the 99th percentile.
-        spread: Of the 5th, the 25th and the 75th; None without samples.
-        mode: Whose color it has.
+        places: Positions of the median, the 95th and the 99th percentile.
+        spread: Positions of the 5th, 25th and 75th percentile; None without samples.
+        mode: The mode that determines the color.
     """
 
     name: str
@@ -192,7 +192,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Strips:
-    """Strips of latencies under each other on one scale; `name` and `said` as of `Plotted`."""
+    """Strips of latencies below each other on one scale; `name` and `said` as in `Plotted`."""
 
     name: str
     said: str
@@ -202,14 +202,14 @@ class Strips:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Bars up and down from a line: shares from -1 to 1; `name` and `said` as of `Plotted`."""
+    """Bars above and below a line, from -1 to 1; `name` and `said` as in `Plotted`."""
 
     name: str
     said: str
     shares: Sequence[float]
 
     def path(self, sign: int) -> str:
-        """Return the bars of one sign as one path: there are as many as queries in each chart."""
+        """Return the bars of one sign as one path, because each chart has a bar per query."""
         return "".join(
             f"M{at} 50V{50 - share * 48:.1f}h1V50z"
             for at, share in enumerate(self.shares)
@@ -219,7 +219,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its interval, and the baseline's mean: places as percentages of a cell."""
+    """A mean with its interval, and the baseline's mean: positions as percentages of a cell."""
 
     low: float
     mean: float
@@ -231,7 +231,7 @@ Drawing = Plotted | Strips | Bars | Interval
 
 
 def _step(span: float) -> float:
-    """The round step (1, 2 or 5 times a power of ten) that gives at most so many ticks."""
+    """Return the round step (1, 2 or 5 times a power of ten) for at most this many ticks."""
     raw = span / (_MOST_TICKS - 1)
     power = 10.0 ** math.floor(math.log10(raw))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= raw * (1 - 1e-9))

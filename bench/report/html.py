@@ -1,4 +1,4 @@
-"""`report.html`: one file that loads nothing else, readable without its script."""
+"""`report.html`: one file that loads no other files and is readable without its script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import jinja2
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""The page's content policy: it may load nothing, whatever a text has smuggled in."""
+"""The page's content security policy: it may load nothing, whatever its texts contain."""
 
 
 def render(report: Report) -> str:
@@ -65,7 +65,7 @@ def _template() -> jinja2.Template:
 
 
 def _written(value: Any) -> Any:
-    """Return a text without what may not be shown, and a number with two decimals at most."""
+    """Return a text without forbidden characters, or a number with at most two decimals."""
     if isinstance(value, float):
         return f"{value:.2f}".rstrip("0").rstrip(".")
     return wording.clean(value) if type(value) is str else value

@@ -25,13 +25,13 @@ from corral.bench.report.wording import clean
 _MARKUP = re.compile(
     r"[\\`*_\[\]|~$]|^[-+#=]|^\d+(?=[.)](?:\s|$))|[&<>]|@(?!\d+[,;.]?(?:\s|$))|:(?=//)"
 )
-"""Characters that would begin markup, mention a person or become a link."""
+"""Characters that start markup, mention a person or become a link."""
 _FIGURE = re.compile(r"[-+\d.,%× \[\]]*")
 """A figure or an interval; needs no escape within a cell."""
 
 
 def render(report: Report) -> str:
-    """Return a report as Markdown; what agrees is one line, and drawings are their values."""
+    """Render a report as Markdown; results that agree are one line, drawings become values."""
     day = f"{report.started:%Y-%m-%d}"
     parts = [
         "# Corral benchmark: which mode, on which database?",
@@ -45,7 +45,7 @@ def render(report: Report) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text that is shown as it is, in one line, whatever it holds."""
+    """Escape a text so that Markdown shows it unchanged, in one line."""
     return _MARKUP.sub(_written, " ".join(clean(text).split()))
 
 

@@ -29,7 +29,7 @@ from corral.bench.report.rows import Failure, QualityRow, ShownDocument, TuneSec
 from corral.bench.report.sweep import Sweep, sweeps
 
 BRIEF = (NDCG, "R@10", "R@100")
-"""Metrics that a terminal has room for."""
+"""Metrics that fit a terminal."""
 NO_TEXT = "(its text is not in the report)"
 
 
@@ -61,7 +61,7 @@ def quality(report: Report) -> Section | None:
 
 
 def quality_table(report: Report, name: str) -> Table:
-    """Return the systems of one data set, the best first, and what failed on it."""
+    """Return the systems of one data set, the best first, and its failures."""
     rows = views.quality_by_set(report)[name]
     metrics = views.metric_names(rows)
     columns = [
@@ -93,7 +93,10 @@ def quality_table(report: Report, name: str) -> Table:
 
 
 def heat_map(report: Report) -> Section | None:
-    """Return nDCG@10 of every system on every data set; None for one data set: it has a table."""
+    """Return nDCG@10 of every system on every data set.
+
+    None for a single data set, which has a table.
+    """
     sets = list(dict.fromkeys(row.data_set for row in report.quality))
     if len(sets) < 2:
         return None
@@ -158,7 +161,7 @@ def tuning(report: Report) -> Section | None:
 
 
 def tune_table(found: TuneSection, trials: Iterable[TuneTrial]) -> Table:
-    """Return trials, those that were judged first, the best of the training half before others."""
+    """Return the trials, held-out ones first, then the best of the training half."""
     columns = [
         Column("Setting", wraps=True),
         *figures("Training half", "Held-out half", "All in 5"),
@@ -191,7 +194,7 @@ def mode_cell(mode: str) -> Cell:
 
 
 def _best(rows: list[QualityRow]) -> Item:
-    """Return one sentence on the best system, and whether it is known to be the best."""
+    """Return a sentence on the best system, with its significance."""
     best = rows[0]
     figure = wording.estimate(best.metrics.get(NDCG)).whole
     said = f"{views.name_of(rows, best)} has the highest nDCG@10, {figure}"
@@ -205,7 +208,7 @@ def _brief(metric: str) -> Brief:
 
 
 def _metric(row: QualityRow, metric: str, scale: Scale | None, level: float | None) -> Cell:
-    """Return a mean with its interval, which is drawn, too, for the deciding metric."""
+    """Return a mean with its interval; the deciding metric also gets a drawing."""
     found = row.metrics.get(metric)
     cell = wording.estimate(found)
     if metric != NDCG or found is None or scale is None:
@@ -265,7 +268,7 @@ def _change(change: by_query.Change) -> list[Cell | str]:
 
 
 def _document(shown: ShownDocument, text: str) -> Item:
-    """Return one document: its relevance, where each system has it, and how it begins."""
+    """Return one document: its relevance, its rank in each system, and its beginning."""
     judged = "not judged"
     if shown.relevance is not None:
         judged = f"relevance {shown.relevance}" if shown.relevance > 0 else "not relevant"

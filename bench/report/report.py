@@ -1,4 +1,4 @@
-"""`report.json`: what a benchmark run measured, on what, with what. Read by reports and `compare`.
+"""`report.json`: the results, data and environment of a benchmark run.
 
 Every figure is a row that names backend, mode and data set, so rows of several runs can be joined.
 A backend that failed has a row too (`failures`).
@@ -34,13 +34,13 @@ from corral.bench.report.rows import (
 )
 
 SCHEMA_VERSION: Final = 2
-"""Raised when an older reader would misread a report. A new optional field does not raise it."""
+"""Increased when an older reader would misread a report; not for a new optional field."""
 
 REPORT_NAME = "report.json"
 
 
 class Report(Row):
-    """One run of the suite; `with_rows` and `model_copy` make the next state of it."""
+    """One run of the suite; `with_rows` and `model_copy` return changed copies."""
 
     schema_version: Literal[2] = SCHEMA_VERSION
     command: str
@@ -84,7 +84,7 @@ class Report(Row):
 
     @property
     def named(self) -> list[tuple[str, NamedRow]]:
-        """The rows that may be in another report, too, each with the name of its section."""
+        """The rows that other reports may have too, each with the name of its section."""
         return [
             *(("quality", row) for row in self.quality),
             *(("answers", row) for row in self.answers),
@@ -111,12 +111,12 @@ _SECTIONS: dict[type[Row], str] = {
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write a report to this file, whose folder is made if it is missing."""
+    """Write a report to this file; create its folder if it is missing."""
     write_whole(path, report.model_dump_json(indent=1) + "\n")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file, and its folder, whole or not at all."""
+    """Write a file atomically; create its folder if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     scratch.write_text(text, encoding="utf-8")
@@ -124,10 +124,10 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def read_report(path: Path) -> Report:
-    """Return the report in a file, or in the folder that holds `report.json`.
+    """Return the report in a file, or in a folder's `report.json`.
 
     Raises:
-        InvalidRequest: It cannot be read, is no report, or has another schema version.
+        InvalidRequest: The file cannot be read, is not a report, or has another schema version.
     """
     source = path / REPORT_NAME if path.is_dir() else path
     try:
@@ -154,12 +154,12 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def begin_report(command: str, seed: int, packages: Iterable[str] = ()) -> Report:
-    """Return an empty report that says on what the run runs.
+    """Return an empty report with the environment of the run.
 
     Args:
         command: The command line that reproduces the run.
-        seed: What everything random in it was drawn from.
-        packages: Distributions beside Corral's own whose versions count, such as a peer's.
+        seed: The random seed.
+        packages: Further distributions to list with versions, such as a peer's.
     """
     return Report(
         command=command,
@@ -173,14 +173,14 @@ def begin_report(command: str, seed: int, packages: Iterable[str] = ()) -> Repor
 
 
 def package_versions(more: Iterable[str] = ()) -> dict[str, str]:
-    """Return the versions of what Corral can use, and of `more`, if it is installed."""
+    """Return the versions of Corral's installed dependencies and of `more`."""
     wanted = [*(metadata.requires(DISTRIBUTION) or ()), *more]
     names = {re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0] for requirement in wanted}
     ordered = sorted(names - {DISTRIBUTION}, key=str.casefold)
     return {name: version for name in ordered if (version := version_of(name))}
 
 
-@cache  # reading some fifty files takes 25 ms, for each report
+@cache  # reading some fifty files takes 25 ms per report
 def version_of(distribution: str) -> str:
     """Return the version of a distribution, empty if it is not installed."""
     try:
@@ -210,7 +210,7 @@ def _memory() -> int:
 
 
 def _cpu() -> str:
-    """Return the processor's name; Linux says it in a file, others to Python."""
+    """Return the processor's name, from a file on Linux, else from Python."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         named = re.search(r"^model name\s*:\s*(.+)$", info.read_text("utf-8"), re.MULTILINE)

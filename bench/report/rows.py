@@ -1,6 +1,6 @@
-"""The rows of a report: what was measured, one frozen record for each figure or group of figures.
+"""The rows of a report: one frozen record for each figure or group of figures.
 
-An absent figure is None: nothing that was not measured is filled in.
+A figure that was not measured is None.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Row(BaseModel):
-    """Base of all records: frozen, unknown keys refused, numbers finite."""
+    """Base of all records: frozen, unknown keys rejected, numbers finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -28,7 +28,7 @@ class Comparison(Row):
     """One system against the baseline on the same queries, by nDCG@10.
 
     Attributes:
-        baseline: Label of the baseline, as `QualityRow.label`.
+        baseline: Label of the baseline, as in `QualityRow.label`.
         difference: This system minus the baseline, mean over queries.
         p: Two-sided paired randomization test.
         p_holm: p after Holm's correction for the comparisons on this data set.
@@ -50,7 +50,7 @@ class ShownDocument(Row):
 
     Attributes:
         relevance: The human judgment; None without one.
-        rank: Its rank among this system's hits, from 1; None where it is not among them.
+        rank: Its rank among this system's hits, from 1; None if it is not among them.
         baseline_rank: The same for the baseline.
     """
 
@@ -67,13 +67,13 @@ class QualityRow(Row):
         fusion: Label of the fusion in hybrid mode (`rrf`, `weighted(alpha=0.3)`, or `own` for a
             foreign system that fuses by itself); None in the other modes.
         ranker: The fusion's settings, so that a sweep can be drawn; None without fusion.
-        k: Hits asked for.
-        metrics: By name as ir-measures writes it: nDCG@10, R@10, R@100, RR@10, AP@10; none that
-            looks deeper than k. And `AGREES`, if a mode has one right answer.
+        k: Hits per query.
+        metrics: By name as in ir-measures: nDCG@10, R@10, R@100, RR@10, AP@10, if k is large
+            enough; and `AGREES`, if the mode has one right answer.
         ndcg_by_query: nDCG@10 by query id.
         run_file: The TREC run, relative to the report's folder.
         shown: By query id, for the greatest wins and losses against the baseline: at most three
-            documents that tell why.
+            documents that explain them.
     """
 
     backend: str
@@ -109,9 +109,9 @@ class AnswerRow(Row):
     Attributes:
         backend: A provider, or the id of a registered vector DB.
         judge: The model that judged the statements; None without a judge.
-        metrics: By the keys of `answer_sections.MEASURES`, over the questions to which a measure
+        metrics: By key of `answer_sections.MEASURES`, over the questions to which a measure
             applies; `counts` has their numbers.
-        verdicts: Statements that the judge was asked about.
+        verdicts: Number of judged statements.
         unparseable: Verdicts that are neither yes nor no; no measure counts them.
         answers_file: JSON lines with the answers, relative to the report's folder.
     """
@@ -132,7 +132,7 @@ class AnswerRow(Row):
 
     @property
     def name(self) -> str:
-        """As `QualityRow.name`."""
+        """As in `QualityRow.name`."""
         return f"{self.data_set} {self.backend}:{self.mode}, answers of {self.model}"
 
 
@@ -164,7 +164,7 @@ class BuildRow(Row):
 
     @property
     def name(self) -> str:
-        """As `QualityRow.name`."""
+        """As in `QualityRow.name`."""
         return f"{self.data_set} {self.backend}, {self.size:,} chunks"
 
     @property
@@ -180,7 +180,7 @@ class SpeedRow(Row):
 
     Attributes:
         selectivity: Share of chunks that pass the filter; None without a filter.
-        concurrency: Queries under way at once; 1 is serial.
+        concurrency: Concurrent queries; 1 is serial.
         throughput_qps: Answers per second.
         samples_ms: Latencies as measured, at most 1000 of them (evenly spaced if there were more).
         recall_vs_exact: In vector mode, for recall-against-throughput fronts.
@@ -209,7 +209,7 @@ class SpeedRow(Row):
 
     @property
     def name(self) -> str:
-        """As `QualityRow.name`."""
+        """As in `QualityRow.name`."""
         what = ":".join(part for part in (self.backend, self.mode, self.fusion) if part)
         chosen = "" if self.selectivity is None else f", filter {self.selectivity:g}"
         variant = f", {self.variant}" if self.variant else ""
@@ -240,8 +240,9 @@ class TuneSection(Row):
         generated: True if the queries were made from the chunks (known-item queries).
         chosen: Label of the recommended trial.
         registered: Label of the search that was registered; empty in older reports.
-        registration: The recommended search, as `POST /v1/vector-dbs` takes it.
-        min_confidence: The recommended one; None where the questions do not tell.
+        registration: The recommended search, as for `POST /v1/vector-dbs`.
+        min_confidence: The recommended minimum confidence; None if the questions do not determine
+            it.
     """
 
     data_set: str
@@ -259,7 +260,7 @@ class TuneSection(Row):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that is recommended, as a registration takes it."""
+        """All recommended settings, as for a registration."""
         if self.min_confidence is None:
             return self.registration
         return {**self.registration, "min_confidence": self.min_confidence}
@@ -288,7 +289,7 @@ class DataSet(Row):
         sha256: By file name; of the generated texts if there is no file.
         bytes: Size of these files together.
         query_texts: By query id, for wins and losses.
-        excerpts: The beginnings of the documents that quality rows show, by id; of no others.
+        excerpts: The beginnings of only the documents that quality rows show, by id.
         cut: Number of documents that --max-docs left out; it never leaves out a judged one.
     """
 
@@ -306,7 +307,7 @@ class DataSet(Row):
 
 
 class Hardware(Row):
-    """The machine: logical cores, and its memory in MiB (None if it cannot be asked)."""
+    """The machine: logical cores, and memory in MiB (None if unknown)."""
 
     cpu: str
     cores: int

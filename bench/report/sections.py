@@ -1,4 +1,4 @@
-"""All sections of a report, in their order, as data; those on failures and the run itself."""
+"""All sections of a report as data, in order; includes the sections on failures and the run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from corral.bench.report.rows import Failure
 
 
 def sections(report: Report) -> list[Section]:
-    """Return the sections of a report, those without rows left out."""
+    """Return the sections of a report, except those without rows."""
     return [section for make in SECTIONS if (section := make(report)) is not None]
 
 

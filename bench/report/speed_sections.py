@@ -23,7 +23,7 @@ from corral.bench.report.report import Report
 from corral.bench.report.rows import BuildRow, SpeedRow
 
 WRONG = "!"
-"""Marks the recall of answers that are not exact."""
+"""Marks the recall of inexact answers."""
 
 
 def fronts(report: Report) -> Section | None:
@@ -69,7 +69,7 @@ def latencies(report: Report) -> Section | None:
 
 
 def speed_tables(report: Report) -> Iterable[tuple[tuple[str, int], Table]]:
-    """Yield a table for each data set and size: a row for each system, mode and filter."""
+    """Yield a table for each data set and size, with a row for each system, mode and filter."""
     wrong = {(f.backend, f.mode) for f in report.failures if f.stage == "check"}
     for key, rows in views.grouped(report.speed, lambda row: (row.data_set, row.size)).items():
         levels = sorted({row.concurrency for row in rows})
@@ -93,7 +93,7 @@ def speed_tables(report: Report) -> Iterable[tuple[tuple[str, int], Table]]:
 
 
 def builds(report: Report) -> Section | None:
-    """Return build time against size, and what a build takes."""
+    """Return build time against size, and the cost of building."""
     order = views.backends(report)
     drawn = []
     for data_set, rows in views.builds(report).items():
@@ -108,7 +108,7 @@ def builds(report: Report) -> Section | None:
 
 
 def build_tables(report: Report) -> Iterable[Table]:
-    """Yield what storing takes, a table for each data set and size."""
+    """Yield the cost of storing, in a table for each data set and size."""
     columns = [
         Column("Backend"),
         *figures("Dim.", brief="none"),
@@ -149,7 +149,7 @@ def _speed_cells(
     wrong: set[tuple[str, str | None]],
     baseline: str | None,
 ) -> list[Cell | str]:
-    """Return serial latencies, and the answers a second at each concurrency."""
+    """Return serial latencies, and answers per second at each concurrency."""
     by_level = {row.concurrency: row for row in rows}
     first = by_level[min(by_level)]
     share = "" if first.selectivity is None else wording.share(first.selectivity)
@@ -169,7 +169,7 @@ def _speed_cells(
 
 
 def _ratio(row: SpeedRow | BuildRow, baseline: str | None) -> Cell:
-    """Return the ratio, and to what where that is not what all others are compared with."""
+    """Return the ratio, and its baseline if it differs from the common one."""
     other = row.baseline if row.ratio is not None and row.baseline != baseline else None
     return Cell(wording.ratio(row.ratio), other or "")
 

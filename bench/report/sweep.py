@@ -1,4 +1,4 @@
-"""The fusion-weight sweep: nDCG@10 over the share of the vector leg. Pure functions."""
+"""The fusion-weight sweep: nDCG@10 over the weight of the vector leg. Pure functions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Sweep:
 
     Attributes:
         title: Data set and backend.
-        series: By what else was set, (alpha, estimate), by alpha.
-        references: What to hold against it: the single modes and rrf (the best), by name.
+        series: (alpha, estimate) by alpha, for each combination of other settings.
+        references: Values for comparison by name: the single modes and the best rrf.
     """
 
     title: str
@@ -30,9 +30,9 @@ class Sweep:
 
 
 def sweeps(report: Report) -> list[Sweep]:
-    """Return a sweep for each data set, backend and tuning that tried at least two weights.
+    """Return a sweep for each data set, backend and tuning with at least two weights.
 
-    Backends of equal figures share one.
+    Backends with equal figures share one.
     """
     groups = grouped(report.quality, lambda row: (row.data_set, row.backend))
     found: dict[str, Sweep] = {}
@@ -46,7 +46,7 @@ def sweeps(report: Report) -> list[Sweep]:
 
 
 def _sweep(title: str, trials: list[_Trial]) -> Sweep:
-    """Draw from (mode, ranker, metrics); weights without a second one are no sweep."""
+    """Build a sweep from (mode, ranker, metrics); a single weight is no sweep."""
     series: dict[str, list[tuple[float, Estimate]]] = {}
     others: dict[str, list[Estimate]] = {}
     for mode, ranker, metrics in trials:
@@ -69,7 +69,7 @@ def _sweep(title: str, trials: list[_Trial]) -> Sweep:
 def _distinct(
     series: dict[str, list[tuple[float, Estimate]]],
 ) -> dict[str, list[tuple[float, Estimate]]]:
-    """Series of at least two weights; those of equal figures are one, of both names."""
+    """Return series of at least two weights; merge series with equal figures under joined names."""
     names: dict[str, str] = {}
     found: dict[str, list[tuple[float, Estimate]]] = {}
     for name, points in series.items():
@@ -83,7 +83,7 @@ def _distinct(
 def _tuned(section: TuneSection) -> Sweep:
     trials: list[_Trial] = []
     for trial in section.trials:
-        if "rerank" in trial.settings:  # the weight is not what makes the difference there
+        if "rerank" in trial.settings:  # the weight makes no difference there
             continue
         mode, ranker = trial.settings["search_mode"], trial.settings.get("ranker")
         trials.append((mode, ranker, {NDCG: trial.train}))
@@ -91,7 +91,7 @@ def _tuned(section: TuneSection) -> Sweep:
 
 
 def _rest(ranker: Mapping[str, Any]) -> str:
-    """A name for what is set beside the weight, so that only like is joined with like."""
+    """Name the settings beside the weight, so that only equal ones are connected."""
     rest = {key: value for key, value in ranker.items() if key not in ("alpha", "type", "weights")}
     plain = [f"{key} {value}" for key, value in sorted(rest.items()) if value is not None]
     return ", ".join([str(ranker.get("type", "weighted")), *plain])

@@ -1,4 +1,4 @@
-"""The report's tables on a terminal, by rich. Nothing that a report holds is read as markup."""
+"""The report's tables on a terminal, with rich. Text of a report is never interpreted as markup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from corral.server.cli import display
 
 
 def show(blocks: Iterable[Block]) -> None:
-    """Print tables, each followed by an empty line, and what is folded as its line."""
+    """Print tables, each followed by an empty line; of folded blocks, print only the line."""
     for block in blocks:
         if isinstance(block, Table):
             display.show(grid(block), "")
@@ -23,13 +23,13 @@ def show(blocks: Iterable[Block]) -> None:
 
 
 def line(*texts: str) -> None:
-    """Print lines as they are."""
+    """Print lines unchanged."""
     for text in texts:
         display.show(Line(display.clean(text)))
 
 
 def grid(table: Table) -> Grid:
-    """Return a table without the columns that are of the page only; empty ones are left out."""
+    """Return a table without page-only columns and empty columns."""
     shown = [
         at
         for at, column in enumerate(table.columns)
@@ -42,7 +42,7 @@ def grid(table: Table) -> Grid:
         column = table.columns[at]
         texts = [row[place].plain for row in rows]
         parts = [part for text in texts for part in (text.split() if column.wraps else [text])]
-        found.add_column(  # a name may take several lines; no figure and no word is cut
+        found.add_column(  # a name may take several lines; figures and words are never truncated
             display.clean(column.name),
             overflow="fold",
             justify="right" if column.figures else "left",

@@ -1,4 +1,4 @@
-"""The rows of a report's sections: picked, grouped and ordered. Pure functions."""
+"""Selects, groups and orders the rows of a report's sections. Pure functions."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 def backends(report: Report) -> list[str]:
-    """Return every backend in the order of its first appearance; a chart's colors follow it."""
+    """Return every backend in order of first appearance, which determines chart colors."""
     sections = (report.quality, report.answers, report.speed, report.builds, report.failures)
     return list(dict.fromkeys(row.backend for rows in sections for row in rows))
 
 
 def mode_order(mode: str) -> int:
-    """Return a mode's place: vector, keyword, hybrid, then others."""
+    """Return a mode's sort position: vector, keyword, hybrid, then others."""
     return MODES.index(mode) if mode in MODES else len(MODES)
 
 
 def metric_names(rows: Iterable[QualityRow]) -> list[str]:
-    """Return the metrics that these rows have, the suite's own in its order first."""
+    """Return the metrics of these rows, the suite's own first."""
     found = {name for row in rows for name in row.metrics}
     return [*(n for n in NAMES if n in found), *sorted(found.difference(NAMES))]
 
 
 def quality_by_set(report: Report) -> dict[str, list[QualityRow]]:
-    """Return the quality rows by data set, the best nDCG@10 first; equal ones as in the report."""
+    """Return the quality rows by data set, by descending nDCG@10; ties in report order."""
     groups = grouped(report.quality, lambda row: row.data_set)
     return {name: sorted(rows, key=lambda row: -ndcg(row)) for name, rows in groups.items()}
 
@@ -57,12 +57,12 @@ def ndcg(row: QualityRow) -> float:
 
 
 def answers_of(row: QualityRow) -> Hashable:
-    """Return mode, fusion and every query's value; backends for which they are equal are one."""
+    """Return mode, fusion and every query's value, which are equal for backends that agree."""
     return row.mode, row.fusion, frozenset(row.ndcg_by_query.items())
 
 
 def agreement(report: Report) -> dict[str, str]:
-    """Return, by data set, which backends miss hits of exact search, in a sentence."""
+    """Return, by data set, a sentence naming the backends that miss hits of exact search."""
     said = {}
     for name, rows in quality_by_set(report).items():
         known = [(row, row.metrics[AGREES].mean) for row in rows if AGREES in row.metrics]
@@ -80,10 +80,10 @@ def agreement(report: Report) -> dict[str, str]:
 
 
 def fastest(report: Report) -> dict[str, str]:
-    """Return, by data set and size, which backend answers fastest in each mode, in a sentence.
+    """Return, by data set and size, a sentence naming the fastest backend in each mode.
 
-    One query at a time, no filter; a system that the others are measured against counts only where
-    there is no other.
+    It considers serial queries without a filter; reference systems count only if there are no
+    others.
     """
     said = {}
     for (name, size), modes in latencies(report).items():
@@ -102,14 +102,14 @@ def fastest(report: Report) -> dict[str, str]:
 
 
 def name_of(rows: Iterable[QualityRow], one: QualityRow) -> str:
-    """Return `hybrid:rrf on sqlite and faiss`: a row by what it is, with all backends alike."""
+    """Return `hybrid:rrf on sqlite and faiss`: a row's label with all backends that agree."""
     what = ":".join(part for part in (one.mode, one.fusion) if part)
     alike = [row.backend for row in rows if answers_of(row) == answers_of(one)]
     return f"{what} on {wording.listed(alike)}"
 
 
 def failures_of(report: Report, data_set: str) -> list[Failure]:
-    """Return the failures on a data set, and those that concern all data sets."""
+    """Return the failures on a data set, including those of all data sets."""
     return [row for row in report.failures if row.data_set in (None, data_set)]
 
 
@@ -143,8 +143,8 @@ class Point:
 def fronts(report: Report) -> dict[tuple[str, int, int], list[Point]]:
     """Return vector mode's points without a filter, by (data set, size, concurrency).
 
-    A point is on the front where no other has both more recall and more throughput (no less of
-    either, and more of one).
+    A point is on the front if no other point is at least as good in both recall and throughput, and
+    better in one.
     """
     groups = grouped(
         [row for row in report.speed if row.mode == "vector" and row.selectivity is None],
@@ -182,8 +182,8 @@ def spread(row: SpeedRow) -> tuple[float, float, float] | None:
 def builds(report: Report) -> dict[str, list[BuildRow]]:
     """Return the build rows by data set, then by backend and size.
 
-    A set that was measured at several sizes has names that end with them (`synthetic-20k`); it is
-    one here, by the name without the size.
+    Data sets of several sizes have names that end with the size (`synthetic-20k`); they are grouped
+    under the name without it.
     """
     order = backends(report)
     rows = sorted(report.builds, key=lambda row: (order.index(row.backend), row.size))
@@ -200,7 +200,7 @@ def _on_front(throughput: float, recall: float, known: list[tuple[SpeedRow, floa
 
 
 def grouped(rows: Iterable[_Row], key: Callable[[_Row], _Key]) -> dict[_Key, list[_Row]]:
-    """Return the rows by key, keys and rows in the order of their first appearance."""
+    """Return the rows by key, keys and rows in order of first appearance."""
     groups: dict[_Key, list[_Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)

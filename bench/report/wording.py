@@ -1,4 +1,4 @@
-"""The format of figures and names in all reports."""
+"""Formats of figures and names in all reports."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ NONE = "–"
 """Text of a cell without a measurement."""
 
 SIGNS = {"better": "▲", "worse": "▼", "same": "=", "not resolvable": "?"}
-"""Verdicts by a sign that needs no color."""
+"""Verdicts with a sign that needs no color."""
 
-# What HTML does not allow in a text, and the marks that turn the direction of what follows them.
+# Characters that HTML does not allow in text, and the marks that change its direction.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def clean(text: str) -> str:
-    """Return a text with each character that may not or should not be shown as U+FFFD."""
+    """Replace each character that must not or should not be shown with U+FFFD."""
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
@@ -55,7 +55,7 @@ def verdict(found: Comparison | None) -> Cell:
 
 
 def p_value(p: float) -> str:
-    """Return `p 0.031`, or `p < 0.001`."""
+    """Return a p value as `p 0.031` or `p < 0.001`."""
     return "p < 0.001" if p < 0.001 else f"p {p:.2g}"
 
 
@@ -79,17 +79,17 @@ def short(value: float) -> str:
 
 
 def ratio(value: float | None) -> str:
-    """Return `1.25 x`."""
+    """Return a ratio as `1.25 x`."""
     return NONE if value is None else f"{value:.2f} ×"
 
 
 def count(n: int, one: str, many: str = "") -> str:
-    """Return `1 query`, `300 queries`."""
+    """Return a count with its noun: `1 query`, `300 queries`."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 def listed(names: list[str]) -> str:
-    """Return `a`, `a and b`, `a, b and c`."""
+    """Join names: `a`, `a and b`, `a, b and c`."""
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 

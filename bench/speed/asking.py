@@ -1,8 +1,8 @@
-"""Clients of a server that ask without rest, or whenever a question arrives.
+"""Load generators for a server, with a closed or an open loop.
 
-Clients in a closed loop ask again when they have their answer, so that a slow server is asked less.
-Arrivals in an open loop come at their rate whether the server keeps up or not, and each is timed
-from the moment that it was due, so that waiting for a turn counts.
+In a closed loop, each client asks again when it has its answer, so a slow server gets fewer
+questions. In an open loop, questions arrive at a fixed rate whether or not the server keeps up, and
+each is timed from the moment it was due, so that queueing counts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 import numpy as np
 
 Ask = tuple[str, dict[str, Any]]
-"""A path and the body that is sent there."""
+"""A path and the request body for it."""
 
 Asks = Iterator[Sequence[Ask]]
-"""Questions, each as the requests that it takes, which are sent at once."""
+"""Questions, each as requests that are sent concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class Answered:
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return len(self.latencies) / self.seconds
 
     def ms(self, share: float) -> float:
-        """Return the latency in milliseconds that a share of the answers kept."""
+        """Return the latency, in milliseconds, that a share of the answers did not exceed."""
         return float(np.quantile(self.latencies, share)) * 1000
 
 
 class Connection:
-    """A connection that stays open. Bare, since a client library takes as long as some answers."""
+    """A persistent connection. A client library would take as long as some answers."""
 
     def __init__(self, url: str) -> None:
         self._host, self._port = urlsplit(url).hostname, urlsplit(url).port
@@ -60,7 +60,7 @@ class Connection:
         """Send JSON and return the answer's body.
 
         Raises:
-            RuntimeError: The answer is a refusal.
+            RuntimeError: The response is an error.
         """
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._port)
@@ -84,7 +84,7 @@ class Connection:
 
 
 async def closed_loop(url: str, asks: Asks, clients: int, seconds: float) -> Answered:
-    """Ask from so many clients, each without rest, until the time is up."""
+    """Ask from several clients, each without pauses, until the time is up."""
     pool = _Pool(url)
     began = time.perf_counter()
 
@@ -100,7 +100,7 @@ async def closed_loop(url: str, asks: Asks, clients: int, seconds: float) -> Ans
 
 
 async def open_loop(url: str, asks: Asks, rate: float, seconds: float) -> Answered:
-    """Ask so many questions a second, evenly, until the time is up, and wait for all answers."""
+    """Ask at a fixed rate until the time is up, and wait for all answers."""
     pool = _Pool(url)
     began = time.perf_counter()
 
@@ -127,7 +127,10 @@ class _Pool:
         self._all: list[Connection] = []
 
     async def ask(self, requests: Sequence[Ask], due: float) -> None:
-        """Send the requests of a question at once, and note how long after it was due each took."""
+        """Send the requests of a question concurrently.
+
+        Record each latency from the time it was due.
+        """
         await asyncio.gather(*(self._send(path, body, due) for path, body in requests))
         self._questions += 1
 

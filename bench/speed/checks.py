@@ -1,13 +1,13 @@
-"""Is a fast answer a right one? The share of the relevant chunks in an answer, from 0 to 1.
+"""Checks that fast answers are right: the share of the relevant chunks in an answer, 0 to 1.
 
 * vector: recall_vs_exact@k. A chunk that ties with the k-th nearest counts as one of them.
-* keyword: the BM25 scores of the hits, added up, over the highest sum that k hits can have.
+* keyword: the sum of the hits' BM25 scores over the highest sum of k hits.
 * hybrid: the share of hits that are among the best `LEG` of an exact leg, the vector leg or the
   BM25 leg; fusions may differ.
 
 Hits that do not pass the filter, or were never stored, count 0. An approximate index loses a little
-and another formula for keywords somewhat more; what is below `LEAST` is another answer, and its
-speed does not compare.
+and another formula for keywords somewhat more; below `LEAST` the answer is a different one, and its
+speed is not comparable.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from corral.bench.truth import among_best, findable
 LEAST = 0.9
 LEG = 100
 CHECKED = 50
-"""Questions that are looked at; they are the first ones."""
+"""Number of questions to check, from the first."""
 
 
 class SpeedChecks:
-    """The truth about the first questions of some corpus.
+    """The right answers to the first questions of a corpus.
 
     Args:
         corpus: The stored chunks, and the questions.
-        k: Hits asked for.
+        k: Hits per query.
     """
 
     def __init__(self, corpus: Corpus, k: int) -> None:
@@ -47,8 +47,8 @@ class SpeedChecks:
         """Return the mean over the questions; 1.0 if nothing can be found.
 
         Args:
-            mode: In which they were asked.
-            selectivity: Of the filter.
+            mode: The mode of the queries.
+            selectivity: The filter's selectivity.
             answers: Chunk ids for each of the first questions.
         """
         passing = self._corpus.passing(selectivity)

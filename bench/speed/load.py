@@ -1,7 +1,7 @@
-"""Questions under way at once, each timed: what a system does under load.
+"""Concurrent questions, each timed: the behavior of a system under load.
 
-Corral's backends are asked by so many tasks of one event loop, as the server does it. A foreign
-system whose calls block is asked by so many threads, which is what its user would need.
+Corral's backends are asked by tasks of one event loop, as in the server. Foreign systems with
+blocking calls are asked by threads, as their users would.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from corral.api.vector_dbs import SearchMode
 from corral.bench.system import BlockingSystem, Search, System
 
 LEAST = 3
-"""Questions that are asked of a system however slow it is; fewer have no median."""
+"""Minimum questions per round, however slow the system, because fewer have no median."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Load:
     """One round of questions: mode, filter and concurrency.
 
     Attributes:
-        mode: In which they are asked.
-        k: Hits asked for.
-        below: As `Search.below`.
-        concurrency: Questions under way at once.
-        most: Questions of the round.
-        seconds: No question is begun after so many; at least `LEAST` are asked all the same.
+        mode: The mode of the queries.
+        k: Hits per query.
+        below: As in `Search.below`.
+        concurrency: Concurrent questions.
+        most: Maximum questions of the round.
+        seconds: Time after which no question starts, except the first `LEAST`.
     """
 
     mode: SearchMode
@@ -59,7 +59,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """The latencies of a round in seconds, in the order of their ends, and its whole duration."""
+    """The latencies of a round in seconds, in order of completion, and its total duration."""
 
     latencies: tuple[float, ...]
     seconds: float
@@ -69,13 +69,13 @@ async def run_load(system: System, questions: Sequence[Question], load: Load, fi
     """Ask questions until there are enough, or time is up.
 
     Args:
-        system: Filled and warm.
-        questions: Round one after the other, from number `first` on, over and over.
-        load: How.
-        first: Rounds begin at different questions, so that none is asked in every round only.
+        system: A filled, warm system.
+        questions: Asked cyclically, starting with number `first`.
+        load: Parameters of the round.
+        first: Differs between rounds, so that they do not all ask the same questions.
 
     Raises:
-        Exception: Whatever the system raises; nothing is asked after that.
+        Exception: An exception of the system, which ends the round.
     """
     number = len(questions)
     wanted = (questions[(first + n) % number] for n in itertools.count())
@@ -89,7 +89,7 @@ async def run_load(system: System, questions: Sequence[Question], load: Load, fi
 
 
 class _Budget:
-    """Hand out questions, from any thread, until there are enough or time is up."""
+    """Hands out questions to all threads until there are enough or time is up."""
 
     def __init__(self, questions: Iterator[Question], load: Load) -> None:
         self._questions: Iterator[Question] = itertools.islice(questions, load.most)
@@ -143,7 +143,7 @@ async def _in_threads(system: BlockingSystem, budget: _Budget, load: Load) -> li
 
 
 async def _all_or_stop(budget: _Budget, tasks: Sequence[Awaitable[None]]) -> None:
-    """Wait for all; after the first failure no more questions are handed out."""
+    """Wait for all; after the first failure, hand out no more questions."""
     try:
         await asyncio.gather(*tasks)
     finally:

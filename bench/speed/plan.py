@@ -16,17 +16,17 @@ BASELINE = "exact"
 LEAST_SECONDS = 2.0
 """Minimum seconds to start a worker process."""
 PARTS = 10
-"""Number of parts in which the data are stored, one system after another."""
+"""Number of parts in which the data are stored, alternating between systems."""
 MOST_CONCURRENCY = 256
 K = 10
-"""Hits asked for."""
+"""Hits per query."""
 CELL_SECONDS = 1.0
-"""Maximum time of a cell, all rounds together."""
+"""Maximum time of a cell, over all rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One measurement of a system: a mode, a filter, and how many questions are under way."""
+    """One measurement of a system: mode, filter and concurrency."""
 
     mode: SearchMode
     selectivity: float | None
@@ -40,11 +40,11 @@ class SpeedPlan(Plan):
     Attributes:
         sources: The data to measure on; each source is measured in full, or not at all.
         selectivities: Shares of the chunks that pass a filter; None is no filter.
-        concurrencies: Questions under way at once.
-        baseline: Name of the backend that ratios are made to.
-        rounds: In which every cell is measured on every system in turn; ratios are medians of
-            theirs.
-        queries: Maximum number of questions of a cell, all rounds together.
+        concurrencies: Numbers of concurrent questions.
+        baseline: Name of the backend for ratios.
+        rounds: In each round, every cell is measured on every system; ratios are medians over the
+            rounds.
+        queries: Maximum questions of a cell, over all rounds.
     """
 
     sources: tuple[Source, ...]
@@ -109,16 +109,16 @@ def make_speed_plan(
     max_documents: int | None = None,
     **options: Any,
 ) -> SpeedPlan:
-    """Return a checked plan; further `options` as `planned` takes them.
+    """Return a checked plan; further `options` as for `planned`.
 
     Args:
-        backends: As `find_backends` takes them; the baseline is measured too.
-        data: Judged sets, as `read_sets` takes them; none for seeded data.
+        backends: As for `find_backends`; the baseline is measured too.
+        data: Judged sets, as for `read_sets`; none for seeded data.
         sizes: Such as 1k; needed for seeded data.
-        filters: Shares of the chunks that pass, such as 1%; asking without a filter comes first.
+        filters: Shares of the chunks that pass, such as 1%; unfiltered queries are always included.
 
     Raises:
-        InvalidRequest, ConfigError: Something cannot work; the message says what.
+        InvalidRequest, ConfigError: The plan is invalid; the message says why.
         Conflict: `out` holds another run's report, and `resume` is not set.
     """
     wanted = [parse_size(size) for size in sizes]

@@ -1,4 +1,4 @@
-"""Rows of a report from what the rounds brought."""
+"""Converts measurements to rows of a report."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Measured:
 
     Attributes:
         inserts: (chunks, seconds) of each tenth.
-        right: By mode and selectivity, how much of what can be found its answers hold.
-        failed: Modes and selectivities that failed, and are not asked again.
-        rounds: By cell, what each round brought.
+        right: Quality of the answers by mode and selectivity, 0 to 1.
+        failed: Failed modes and selectivities, which are not measured again.
+        rounds: Results of each round, by cell.
     """
 
     backend: Backend
@@ -39,7 +39,7 @@ class Measured:
 
     @property
     def deferred(self) -> bool:
-        """Return True if it stores inserts only when it is built."""
+        """Return True if inserts are only stored by `build`."""
         kind = self.backend.kind
         return issubclass(kind, BlockingSystem) and kind.deferred
 
@@ -52,7 +52,7 @@ class Measured:
 
     @property
     def rate(self) -> float | None:
-        """Chunks per second over all inserts; with the build, where inserting is left to it."""
+        """Chunks per second over all inserts; includes the build if that stores the inserts."""
         seconds = sum(spent for _, spent in self.inserts)
         if self.deferred and self.ready is not None:
             seconds += self.ready.build_seconds
@@ -60,7 +60,7 @@ class Measured:
 
 
 def build_row(one: Measured, base: Measured | None, corpus: Corpus) -> BuildRow:
-    """Return the time and space of storing."""
+    """Return the time and space for storing."""
     rates = [count / seconds for count, seconds in one.inserts if seconds and not one.deferred]
     footprint = None if one.remote else one.footprint
     ratio = one.rate / base.rate if base and base.rate and one.rate else None
@@ -82,7 +82,7 @@ def build_row(one: Measured, base: Measured | None, corpus: Corpus) -> BuildRow:
 
 
 def speed_rows(one: Measured, base: Measured | None, corpus: Corpus, k: int) -> list[SpeedRow]:
-    """Return a row for every cell that was measured, with its ratio to `base`."""
+    """Return a row for every measured cell, with its ratio to `base`."""
     rows = []
     for cell, rounds in one.rounds.items():
         ratio = _ratio(rounds, base.rounds.get(cell, []) if base else [])
@@ -113,7 +113,7 @@ def speed_rows(one: Measured, base: Measured | None, corpus: Corpus, k: int) -> 
 
 
 def _ratio(ours: Sequence[Timed], theirs: Sequence[Timed]) -> float | None:
-    """Return the median over the rounds of p50 over p50; they were measured next to each other."""
+    """Return the median over the rounds of the ratio of p50s, which were measured side by side."""
     pairs = [
         float(np.median(a.latencies) / np.median(b.latencies))
         for a, b in zip(ours, theirs, strict=False)
@@ -123,7 +123,7 @@ def _ratio(ours: Sequence[Timed], theirs: Sequence[Timed]) -> float | None:
 
 
 def _samples(latencies: list[float]) -> tuple[float, ...]:
-    """Return at most `MOST_SAMPLES` of sorted latencies, evenly spaced, the longest among them."""
+    """Return at most `MOST_SAMPLES` sorted latencies, evenly spaced, including the longest."""
     if len(latencies) > MOST_SAMPLES:
         places = np.linspace(0, len(latencies) - 1, MOST_SAMPLES).round().astype(int)
         latencies = [latencies[place] for place in places]

@@ -1,11 +1,11 @@
-"""How fast is it? Every backend on the same data, in turn, each in a process of its own.
+"""Measures speed: every backend on the same data, interleaved, each in a separate process.
 
     corral bench speed --backends all-inline --sizes 1k,10k --concurrency 1,4,16 --filters 1%,50%
 
 All systems are filled first, a tenth at a time in turn, then asked in rounds: every cell (mode,
 filter, concurrency) on every system, one after the other, before the next round begins. A machine's
 speed drifts, so ratios to the baseline are made within a round, and their median is shown. Warm-up
-questions come first and do not count; their answers say whether the system answers rightly at all.
+questions come first and do not count; their answers show whether the system works correctly.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ async def run_speed(plan: SpeedPlan, advance: Advance = lambda sizes, work: None
 
 
 class Workload:
-    """One corpus on all systems at once: they are filled, then checked, then asked in rounds.
+    """One corpus on all systems: they are filled, checked, then asked in rounds.
 
     Args:
-        plan: The run that this is a part of.
+        plan: The plan of the run.
         corpus: The data to measure on.
-        ends: On the clock of `time.monotonic`; nothing is begun after it.
-        advance: For the work that is done, `plan.work` in all.
+        ends: On the clock of `time.monotonic`; nothing starts after it.
+        advance: Called with finished work, `plan.work` in total.
     """
 
     def __init__(self, plan: SpeedPlan, corpus: Corpus, ends: float, advance: Advance) -> None:
@@ -81,7 +81,7 @@ class Workload:
         self._random = np.random.default_rng(plan.seed)
 
     async def measure(self) -> list[Row]:
-        """Return its rows."""
+        """Measure all systems and return the rows."""
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             try:
                 await self._start(Path(folder))
@@ -107,7 +107,7 @@ class Workload:
             await self._call(backend, "start", "prepare", corpus.collection)
 
     async def _fill(self) -> None:
-        """Store a tenth on each in turn, until all is stored; then have it made searchable."""
+        """Store a tenth on each system in turn, until all is stored; then build the indexes."""
         for start, end in spread(len(self._corpus.texts), PARTS):
             for backend in self._in_turn():
                 await self._store(backend, start, end)
@@ -130,7 +130,7 @@ class Workload:
         self._measured[backend.name].inserts.append((end - start, spent))
 
     async def _check(self) -> None:
-        """Warm everything up, see whether the answers are right, and measure the footprint."""
+        """Warm up every system, check its answers, and measure its footprint."""
         checks = SpeedChecks(self._corpus, K)
         kinds = dict.fromkeys((cell.mode, cell.selectivity) for cell in self._plan.cells())
         for backend in self._in_turn():
@@ -158,7 +158,7 @@ class Workload:
             )
 
     async def _ask(self) -> None:
-        """Ask in rounds: each cell on each backend in turn."""
+        """Ask in rounds, each cell on each backend in turn."""
         plan = self._plan
         most = max(1, plan.queries // plan.rounds)
         for number in range(plan.rounds):
@@ -179,7 +179,7 @@ class Workload:
         one, kind = self._measured[backend.name], (cell.mode.value, cell.selectivity)
         spent = sum(timed.seconds for timed in one.rounds.get(cell, ()))
         if kind not in one.right or kind in one.failed or spent >= CELL_SECONDS:
-            return  # it cannot, or could not, or is so slow that one round took all the time
+            return  # it does not support this, has failed, or needed all the time for one round
         timed = await self._call(backend, "search", "load", load, first, mode=cell.mode)
         if timed is None:
             one.failed.add(kind)
@@ -189,7 +189,7 @@ class Workload:
     async def _call(
         self, backend: Backend, stage: str, what: str, *arguments: Any, mode: str | None = None
     ) -> Any:
-        """Return the worker's answer; None where it failed, which its row then says."""
+        """Return the worker's result; if it fails, add a row with the failure and return None."""
         worker = self._workers.get(backend.name)
         if worker is None:
             return None

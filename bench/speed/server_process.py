@@ -1,4 +1,4 @@
-"""A real server in a process of its own, and the bodies of requests to it."""
+"""A real server in a separate process, and request bodies for it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ START_TIMEOUT_SECONDS = 60.0
 
 @contextmanager
 def running_server(home: Path, workers: int = 1) -> Iterator[str]:
-    """Run `corral serve` on a free port of this machine, and yield its URL when it answers.
+    """Run `corral serve` on a free local port, and yield its URL when it responds.
 
     Raises:
-        RuntimeError: It ended, or did not answer for a minute; with its last words.
+        RuntimeError: The server ended, or did not respond for a minute; the message has its last
+            output.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -56,7 +57,8 @@ def running_server(home: Path, workers: int = 1) -> Iterator[str]:
 
 def _answers(process: subprocess.Popen[bytes], url: str) -> bool:
     deadline = time.monotonic() + START_TIMEOUT_SECONDS
-    with httpx.Client(base_url=url, trust_env=False) as client:  # a new one each time costs 20 ms
+    # creating a client for each attempt costs 20 ms
+    with httpx.Client(base_url=url, trust_env=False) as client:
         while time.monotonic() < deadline and process.poll() is None:
             with suppress(httpx.TransportError):
                 if client.get("/v1/health").status_code == 200:
@@ -77,7 +79,7 @@ def query_body(vector_db_id: str, text: str, mode: str, k: int = 10) -> dict[str
 def insert_body(
     vector_db_id: str, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]
 ) -> dict[str, Any]:
-    """Return the body of a vector-io insert; each embedding travels with its chunk."""
+    """Return the body of a vector-io insert, with each embedding in its chunk."""
     sent = [
         {**chunk.model_dump(mode="json", exclude_none=True), "embedding": row.tolist()}
         for chunk, row in zip(chunks, embeddings, strict=True)

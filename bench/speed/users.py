@@ -1,9 +1,8 @@
 """Latency for many users of one server, with embedding: `corral bench users`.
 
-A server process is asked over HTTP by a client in this one, on the same machine. No question is
-asked twice, so nothing is remembered from another. Servers with different numbers of worker
-processes run side by side on one data folder and take turns, round by round, since a machine's
-speed drifts.
+This process is an HTTP client of a server process on the same machine. No question is asked twice,
+so caches do not help. Servers with different numbers of worker processes share one data folder and
+are measured in alternating rounds, because a machine's speed drifts.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ PAGE_USERS = 16
 PAGE = f"the page, {PAGE_USERS} users, a question a second each"
 PAGE_MS = 100
 SHARES = (0.5, 0.8)
-"""Rates of the open loop, as shares of the best that the closed ones got."""
+"""Rates of the open loop, as shares of the best rate in closed loops."""
 WORDS = 6
 
 
 @dataclass(slots=True)
 class UsersPlan:
-    """The options of `corral bench users`; one server for each number of `workers`."""
+    """The options of `corral bench users`, with a server for each number of `workers`."""
 
     count: int
     clients: Sequence[int]
@@ -64,42 +63,42 @@ class Cell:
 
     @property
     def rate(self) -> float:
-        """Answers a second, the median of the rounds."""
+        """Answers per second, the median of the rounds."""
         return float(np.median([one.rate for one in self._rounds]))
 
     @property
     def asked(self) -> float:
-        """Questions a second, which may take several answers each, the median of the rounds."""
+        """Questions per second, which may need several answers each; the median of the rounds."""
         return float(np.median([one.questions / one.seconds for one in self._rounds]))
 
     async def take(self, url: str, work: Awaitable[Answered]) -> None:
-        """Do one round, and note how much of the processors each answer took."""
+        """Run one round, and record the processor time per answer."""
         before = _processor_seconds(url)
         self._rounds.append(await work)
         spent = _processor_seconds(url) - before
         self._spent.append(spent / len(self._rounds[-1].latencies))
 
     def all(self) -> Answered:
-        """Return the answers of all rounds together."""
+        """Return the answers of all rounds combined."""
         latencies = tuple(t for one in self._rounds for t in one.latencies)
         seconds = sum(one.seconds for one in self._rounds)
         return Answered(latencies, seconds, sum(one.questions for one in self._rounds))
 
     def row(self) -> list[str]:
-        """Return its figures: medians of the rounds, and latencies of all answers."""
+        """Return the figures: medians of the rounds, and latencies of all answers."""
         latencies = [f"{self.all().ms(share):.0f}" for share in (0.5, 0.95, 0.99)]
         return [f"{self.rate:.1f}", *latencies, f"{np.median(self._spent) * 1000:.1f}"]
 
 
 def questions(seed: int) -> Iterator[str]:
-    """Yield questions whose words follow Zipf's law as those of the chunks do."""
+    """Yield questions with words distributed by Zipf's law, like the chunks' words."""
     rng = np.random.default_rng(seed)
     while True:
         yield from map(sentence, zipf(rng, 100, WORDS).tolist())
 
 
 def asks_of(mode: str, seed: int) -> Asks:
-    """Yield questions in a mode; `page` asks in three modes and for a context, as the page does."""
+    """Yield questions in a mode; `page` asks in three modes and for a context, like the page."""
     for text in questions(seed):
         if mode != "page":
             yield [_query(text, mode)]
@@ -115,7 +114,7 @@ def _query(text: str, mode: str) -> Ask:
 
 
 def run_users(plan: UsersPlan) -> bool:
-    """Measure and print; return whether the page's requests keep their bound on each server."""
+    """Measure and print; return True if the page's requests meet their bound on each server."""
     console = Console(width=140)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         config, urls = load_config(home=Path(folder)), dict[int, str]()
@@ -153,7 +152,8 @@ async def _measure(plan: UsersPlan, urls: Mapping[int, str]) -> Cells:
     """Return the measurements of each server under each load."""
     seeds = itertools.count(1)
     cells: Cells = defaultdict(Cell)
-    for url in urls.values():  # every process has its models, and postings of common words
+    # warms up the models and the postings of common words in every process
+    for url in urls.values():
         for mode in ("page", plan.mode):
             await closed_loop(url, asks_of(mode, next(seeds)), PAGE_USERS, WARM_UP_SECONDS)
     closed = {clients: count(clients, "client") for clients in plan.clients}
@@ -192,7 +192,7 @@ def _page_bound(cells: Cells, workers: int) -> Bound:
 
 
 def _processor_seconds(url: str) -> float:
-    """Return the time that a server's processes have spent computing."""
+    """Return the processor time of a server's processes."""
     port = str(urlsplit(url).port)
     mine = psutil.Process().children()
     (server,) = (each for each in mine if port in each.cmdline())

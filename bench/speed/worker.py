@@ -1,4 +1,4 @@
-"""A process of its own for each system, so that memory, crashes and threads are the system's own.
+"""A separate process for each system, to isolate memory, crashes and threads.
 
     worker = Worker(backend, scratch_folder, questions)
     await worker.call("prepare", collection)
@@ -38,7 +38,7 @@ from corral.bench.stopwatch import clocked
 from corral.bench.system import Collection, Search, System
 
 SEARCHABLE_SECONDS = 30.0
-"""Maximum seconds to ask for a chunk that does not appear."""
+"""Maximum seconds to wait until a chunk can be found."""
 ANSWERS_SECONDS = 5.0
 LEAST_ANSWERS = 10
 _NEAR = 10
@@ -46,11 +46,11 @@ _NEAR = 10
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The events after the last insert has returned, in seconds since then.
+    """Times of the events after the last insert, in seconds.
 
     Attributes:
         build_seconds: Until `build` returned.
-        searchable_seconds: Until a query found the last chunk; None where none did.
+        searchable_seconds: Until a query found the last chunk; None if none did.
     """
 
     build_seconds: float
@@ -59,18 +59,18 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Growth of this process with its children since before the start, and the folder, in MiB."""
+    """Growth of this process and its children since the start, and the folder's size, in MiB."""
 
     memory_mib: float
     disk_mib: float
 
 
 class Session:
-    """A system from its start to its end.
+    """The lifetime of a system.
 
     Args:
-        system: Not yet prepared.
-        questions: Their texts, and their embeddings, shape (n, dimension).
+        system: A system that is not yet prepared.
+        questions: Texts of the questions, and their embeddings, shape (n, dimension).
         searchable_seconds: Maximum time until a query finds the last chunk.
     """
 
@@ -90,19 +90,19 @@ class Session:
         await self._system.prepare(collection)
 
     async def add(self, chunks: Sequence[Chunk], rows: NDArray[np.float32]) -> float:
-        """Store chunks, and return the seconds that it took."""
+        """Store chunks, and return the elapsed seconds."""
         seconds, _ = await clocked(self._system.add, chunks, rows)
         return seconds
 
     async def ready(self, chunk: Chunk, row: NDArray[np.float32]) -> Ready:
-        """Build what is to be built, and ask until the last chunk is found."""
+        """Build the indexes, and ask until the last chunk is found."""
         begin = time.perf_counter()
         await self._system.build()
         built = time.perf_counter() - begin
         mode = SearchMode.VECTOR
         if mode not in self._system.modes:
             mode = SearchMode.KEYWORD
-        while True:  # at least once, however long the building took
+        while True:  # at least once, however long the build took
             found = await self._system.search(Search(mode, chunk.content, row, _NEAR))
             passed = time.perf_counter() - begin
             if chunk.chunk_id in [one for one, _ in found]:
@@ -116,7 +116,7 @@ class Session:
     ) -> list[list[str]]:
         """Return the chunk ids found for the first questions; this also warms everything up.
 
-        A slow system is asked fewer: none is begun after `ANSWERS_SECONDS`.
+        A slow system gets fewer questions: none starts after `ANSWERS_SECONDS`.
         """
         load = Load(mode, k, share_limit(selectivity))
         found: list[list[str]] = []
@@ -147,18 +147,18 @@ def memory_mib() -> float:
     family = [psutil.Process(), *psutil.Process().children(recursive=True)]
     total = 0
     for process in family:
-        with suppress(psutil.NoSuchProcess):  # it has ended since
+        with suppress(psutil.NoSuchProcess):  # the process has ended since
             total += process.memory_info().rss
     return total / 2**20
 
 
 def folder_mib(folder: Path) -> float:
-    """Return the disk space of a folder: blocks in use, not the length of sparse files."""
+    """Return the disk usage of a folder: allocated blocks, not the length of sparse files."""
     total = 0
     for path in folder.rglob("*"):
         try:
             status = path.lstat()
-        except FileNotFoundError:  # it was removed since
+        except FileNotFoundError:  # the file was removed since
             continue
         blocks = getattr(status, "st_blocks", None)
         total += status.st_size if blocks is None else blocks * 512
@@ -166,7 +166,7 @@ def folder_mib(folder: Path) -> float:
 
 
 def spread(rows: int, parts: int) -> Sequence[tuple[int, int]]:
-    """Return the bounds of so many parts of about the same size, none of them empty."""
+    """Return the bounds of this many non-empty parts of nearly equal size."""
     number = min(rows, parts)
     return [(n * rows // number, (n + 1) * rows // number) for n in range(number)]
 
@@ -180,13 +180,13 @@ class WorkerFailed(Exception):
 
 
 class Worker:
-    """A worker process; ended at the latest with the process that made it.
+    """A worker process, which ends at the latest with its parent.
 
     Args:
-        backend: What it measures.
+        backend: The measured backend.
         scratch: Empty folder for the system, removed by the caller.
-        questions: As `Session` takes them.
-        call_seconds: A system that takes longer for one step hangs, and is ended.
+        questions: As for `Session`.
+        call_seconds: Time limit of one step, after which the process is killed.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class Worker:
 
     @property
     def exit_code(self) -> int | None:
-        """That of the process; None while it runs, negative where a signal ended it."""
+        """The process's exit code; None while it runs, negative after a signal."""
         return self._process.exitcode
 
     async def call(self, what: str, *arguments: Any, ends: float = float("inf")) -> Any:
@@ -221,12 +221,13 @@ class Worker:
         Args:
             what: Name of a method of `Session`.
             arguments: Its arguments.
-            ends: On the clock of `time.monotonic`; the worker is not asked, or killed, after it.
+            ends: On the clock of `time.monotonic`; after it, the worker is not called, or is
+                killed.
 
         Raises:
-            OutOfTime: The answer did not come until then.
-            WorkerFailed: The method failed, the process ended, or it was killed because the answer
-                did not come within `call_seconds`.
+            OutOfTime: The result did not arrive in time.
+            WorkerFailed: The method failed, the process ended, or it was killed because the call
+                exceeded `call_seconds`.
         """
         hangs = time.monotonic() + self._call_seconds
         if time.monotonic() > ends:
@@ -263,22 +264,23 @@ class Worker:
         self.kill()
 
     def kill(self) -> None:
-        """End the process whatever it does."""
+        """Kill the process."""
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
 
 
 def _work(pipe: Connection, backend: Backend, scratch: Path, questions: Any) -> None:
-    """Answer questions until the pipe is closed."""
-    os.dup2(2, 1)  # what engines print belongs to no report
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends this in order
+    """Serve calls until the pipe is closed."""
+    os.dup2(2, 1)  # engines' output does not belong in a report
+    # the parent gets the signal too, and ends this process in order
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     session: Session | None = None
     with asyncio.Runner() as runner:
         while True:
             try:
                 what, arguments = pipe.recv()
-            except (EOFError, OSError):  # the parent is gone, or has no more questions
+            except (EOFError, OSError):  # the parent has ended, or has no more questions
                 return
             try:
                 if session is None:

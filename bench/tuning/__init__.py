@@ -1,5 +1,5 @@
 """Choose search mode, fusion and re-ranker on one half of the data, judge on the other half.
 
-`questions` says what is asked and what is right, `legs` searches once, `space` names what is tried,
+`questions` has questions with relevant chunks, `legs` searches once, `space` lists the trials,
 `tune` chooses and reports.
 """

@@ -1,4 +1,4 @@
-"""The confidence of questions, and of the same questions once nothing stored answers them."""
+"""The confidence of questions, with and without the chunks that answer them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ REFUSED = 0.05
 async def of_questions(
     stack: Stack, vector_db_id: str, questions: Questions, keys: Sequence[str], mode: SearchMode
 ) -> tuple[list[float], list[float]]:
-    """Return the confidence of questions, and with a filter that hides what answers them.
+    """Return the confidence of questions, as is and with the relevant documents hidden.
 
-    Hidden are whole documents: those that are relevant, or whose chunks are.
+    A document is also hidden if one of its chunks is relevant.
 
     Raises:
         InvalidRequest: The search has no confidence.
@@ -51,7 +51,7 @@ async def asked(
     mode: SearchMode,
     filters: Mapping[str, object] | None = None,
 ) -> float:
-    """Return the confidence of one question, whatever the registration says.
+    """Return the confidence of one question, regardless of the registration's minimum.
 
     Raises:
         InvalidRequest: The search has no confidence.
@@ -71,7 +71,7 @@ def least(answered: Sequence[float]) -> float:
 
 
 def proposal(answered: Sequence[float], removed: Sequence[float]) -> str:
-    """Return the `min_confidence` that refuses few of the answered questions, and what it does."""
+    """Return the `min_confidence` that refuses few of the answered questions, and its effect."""
     bound = least(answered)
     if not bound:
         return "No min_confidence above 0 accepts 95% of these questions."

@@ -1,4 +1,4 @@
-"""Both legs of every question, searched once; every fusion of them is then arithmetic."""
+"""Searches both legs of every question once; every fusion of them is then arithmetic."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from corral.providers.rerank import reranker_for
 from corral.providers.rerank.rescoring import blended
 
 DEPTH = 200
-"""Candidates of each leg: the most that a trial uses."""
+"""Candidates of each leg: the maximum that a trial uses."""
 K = 100
 """Hits of a trial, as R@100 needs."""
 
@@ -111,7 +111,7 @@ async def search_legs(
     advance: Callable[[int, int], None],
     models: Iterable[str] = (),
 ) -> Answers:
-    """Ask every question of both legs, as the server would.
+    """Search both legs for every question, like the server.
 
     Args:
         retrieval: Searches the vector DB.
@@ -137,7 +137,7 @@ async def search_legs(
                 mode=SearchMode(name),
                 rerank={"type": "none"},
                 cutoff="none",
-                min_confidence=0.0,  # a registered one would leave a leg empty
+                min_confidence=0.0,  # a registered minimum would leave a leg empty
             )
             said = [(hit.chunk.chunk_id, hit.explanation.legs[name]) for hit in found.hits]
             legs[name] = [(chunk_id, hit.score, hit.raw_score) for chunk_id, hit in said]

@@ -16,11 +16,11 @@ from corral.bench.data.judged import read_json_lines
 from corral.providers.text.analyzer import analyzer
 
 LEAST = 10
-"""Minimum number of questions: five choose and five judge, which hardly proves anything."""
+"""Minimum number of questions: five to choose and five to judge, which proves little."""
 WORDS = (8, 16)
 """Minimum and maximum number of words of a chunk from which a question is generated."""
 FEWEST_WORDS = 20
-"""Chunks with fewer words are headings and the like; no question is made of them."""
+"""Chunks with fewer words are headings and the like; no questions are generated from them."""
 
 CHARACTERS = 12
 """Length of a generated question in a script without spaces."""
@@ -87,10 +87,10 @@ def _relevant(row: Mapping[str, Any], where: str) -> dict[str, int]:
 
 
 def checked(questions: Questions, source: str) -> Questions:
-    """Return the questions if they are enough.
+    """Return the questions.
 
     Raises:
-        InvalidRequest: They are fewer than 10.
+        InvalidRequest: There are fewer than 10.
     """
     if len(questions.texts) < LEAST:
         raise InvalidRequest(
@@ -102,12 +102,12 @@ def checked(questions: Questions, source: str) -> Questions:
 
 
 async def known(index: EmbeddingIndex, questions: Questions) -> Questions:
-    """Return the questions without the ids that a vector DB does not hold, and a note on those.
+    """Return the questions without unknown ids, and a note on these.
 
-    A question that names no other id is left out.
+    A question with only unknown ids is dropped.
 
     Raises:
-        InvalidRequest: None of the ids is known, or fewer than 10 questions are left.
+        InvalidRequest: All ids are unknown, or fewer than 10 questions are left.
     """
     wanted = list(dict.fromkeys(name for found in questions.relevant.values() for name in found))
     held = {chunk.chunk_id for chunk in await index.get_chunks(wanted)}
@@ -136,15 +136,15 @@ async def known(index: EmbeddingIndex, questions: Questions) -> Questions:
 
 
 async def generate(index: EmbeddingIndex, count: int, seed: int) -> Questions:
-    """Make known-item questions: some words of a chunk, which is what has to be found.
+    """Generate known-item questions: words of a chunk, which is the item to find.
 
-    The words stand next to each other in the chunk, a third of them left out, stop words first:
-    what somebody remembers of a text.
+    The words are consecutive in the chunk, with a third of them omitted, stop words first, as if
+    remembered from the text.
 
     Args:
-        index: Where the chunks are.
+        index: The index with the chunks.
         count: Number of questions to generate.
-        seed: Decides the chunks and the words.
+        seed: Seed for the chunks and the words.
 
     Raises:
         InvalidRequest: Too few chunks have enough words.
@@ -185,7 +185,7 @@ def _question(chunk: Chunk, language: str, rng: random.Random) -> str:
 
 
 def _characters(text: str, rng: random.Random) -> str:
-    """Return some characters of a text in a script without spaces, "" of a text too short."""
+    """Return consecutive characters of a text without spaces; "" if it is too short."""
     plain = "".join(text.split())
     if len(plain) < FEWEST_CHARACTERS or len(text.split()) > len(plain) // 8:
         return ""
@@ -194,7 +194,7 @@ def _characters(text: str, rng: random.Random) -> str:
 
 
 def halves(keys: Sequence[str], seed: int) -> tuple[list[str], list[str]]:
-    """Return the questions that choose and those that judge, drawn by the seed."""
+    """Return the questions for choosing and those for judging, split at random by the seed."""
     shuffled = sorted(keys)
     random.Random(seed).shuffle(shuffled)
     middle = len(shuffled) // 2

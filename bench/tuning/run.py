@@ -1,4 +1,4 @@
-"""A whole tuning: of a vector DB that is registered, or of a judged set that is stored for it."""
+"""A whole tuning, of a registered vector DB or of a judged set that is stored for it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TunePlan:
     """The options of `corral bench tune`, the configuration and the data folder.
 
     Attributes:
-        article: So many texts of `data` that follow each other are one document.
+        article: Number of consecutive texts of `data` per document.
     """
 
     config: RunConfig
@@ -70,11 +70,11 @@ class TunePlan:
     article: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself.
+        """Check the options for contradictions.
 
         Raises:
-            InvalidRequest: Not exactly one thing to tune, or one kind of questions, is named, or
-                something that would do nothing.
+            InvalidRequest: There is not exactly one thing to tune or one kind of questions, or an
+                option would have no effect.
         """
         if (self.db is None) == (self.data is None):
             raise InvalidRequest(
@@ -114,16 +114,15 @@ class Tuned(NamedTuple):
 
 
 async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> Tuned:
-    """Tune, and change the registration where the plan says so.
+    """Tune, and change the registration if the plan says so.
 
     Args:
-        plan: What and how.
-        watch: Told how many questions there are, and called for each.
+        plan: The options.
+        watch: Called with the number of questions; returns a function that is called for each.
 
     Raises:
-        NotFound: There is no such vector DB.
-        InvalidRequest: Questions are malformed or too few, or the vector DB holds none of what
-            they name.
+        NotFound: The vector DB does not exist.
+        InvalidRequest: Questions are malformed or too few, or name only unknown ids.
         CorralError: The embedder or the backend failed.
     """
     async with opened(plan) as (stack, vector_db, questions, data):
@@ -140,9 +139,10 @@ async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> Tuned:
 
 
 async def _with_confidence(section: TuneSection, stack: Stack, questions: Questions) -> TuneSection:
-    """Return a report with a least confidence for the recommended search.
+    """Return a report with a minimum confidence for the recommended search.
 
-    It is 0 where the search has none. Made questions propose one, and do not recommend it.
+    It is 0 if the search has no confidence. Generated questions only lead to a proposal, not to a
+    recommendation.
     """
     mode = SearchMode(section.registration["search_mode"])
     keys = list(questions.texts)[:MOST_ASKED]
@@ -158,7 +158,7 @@ async def _with_confidence(section: TuneSection, stack: Stack, questions: Questi
 
 @asynccontextmanager
 async def opened(plan: TunePlan) -> AsyncIterator[Opened]:
-    """Open what a plan names."""
+    """Open the subject of a plan."""
     if plan.data is not None:
         async with _stored(plan, plan.data) as found:
             yield found
@@ -180,7 +180,7 @@ async def opened(plan: TunePlan) -> AsyncIterator[Opened]:
 def _data_set(
     vector_db: VectorDB, ids: list[str], questions: Questions, path: Path | None
 ) -> DataSet:
-    """Return the tuned data for the report: with hashes, and without texts."""
+    """Return the tuned data for the report: with digests, without texts."""
     made = json.dumps([questions.texts, questions.relevant]).encode()
     name, asked = ("questions", made) if path is None else (path.name, path.read_bytes())
     parts = {"chunk ids": json.dumps(ids).encode(), name: asked}
@@ -198,7 +198,7 @@ def _data_set(
 
 @asynccontextmanager
 async def _stored(plan: TunePlan, data: str) -> AsyncIterator[Opened]:
-    """Store a judged set in a scratch stack, with embeddings that are kept between runs."""
+    """Store a judged set in a scratch stack, with embeddings cached between runs."""
     languages = {"": plan.language} if plan.language else {}
     judged = read_sets([data], languages=languages)[0]
     grades = {key: {i: v for i, v in found.items() if v > 0} for key, found in judged.qrels.items()}
@@ -236,6 +236,6 @@ async def _stored(plan: TunePlan, data: str) -> AsyncIterator[Opened]:
 
 
 def _articles(judged: JudgedSet, plan: TunePlan) -> list[str]:
-    """Return the document id of each text: its own name, or its article's first text's name."""
+    """Return the document id of each text: its own, or that of its article's first text."""
     names = list(judged.documents)
     return [names[n - n % plan.article] for n in range(len(names))]

@@ -29,8 +29,8 @@ class Trial:
 
     Attributes:
         mode: The search mode.
-        ranker: In hybrid mode, the fusion.
-        rerank: What comes after it; `NoRerank` for nothing.
+        ranker: The fusion in hybrid mode.
+        rerank: The re-ranker; `NoRerank` for none.
     """
 
     mode: SearchMode
@@ -39,7 +39,7 @@ class Trial:
 
     @property
     def label(self) -> str:
-        """The trial as a report names it."""
+        """The trial's label in a report."""
         fused = f" {label_of(self.ranker)}" if self.mode is SearchMode.HYBRID else ""
         after = "" if isinstance(self.rerank, NoRerank) else f" + {_short(self.rerank)}"
         return f"{self.mode}{fused}{after}"
@@ -64,19 +64,19 @@ class Trial:
 
 
 def registered(vector_db: VectorDB) -> Trial:
-    """Return the search that a vector DB is registered with."""
+    """Return the registered search of a vector DB."""
     is_hybrid = vector_db.search_mode is SearchMode.HYBRID
     ranker = vector_db.ranker if is_hybrid else DEFAULT_RANKER
     return Trial(vector_db.search_mode, ranker, vector_db.rerank or NO_RERANK)
 
 
 def single_modes() -> list[Trial]:
-    """Return vector and keyword search alone, against which a hybrid has to show its worth."""
+    """Return vector and keyword search alone, as the references for hybrid trials."""
     return [Trial(SearchMode.VECTOR), Trial(SearchMode.KEYWORD)]
 
 
 def fusions() -> list[Trial]:
-    """Return every fusion that is tried: 40 convex combinations, 9 by rank, 3 by maximum."""
+    """Return all fusions to try: 40 convex combinations, 9 by rank, 3 by maximum."""
     rankers: list[AnyRanker] = [DEFAULT_RANKER]
     rankers += [
         WeightedRanker(alpha=alpha, normalization="z_score", candidates=size)

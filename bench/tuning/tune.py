@@ -1,4 +1,4 @@
-"""Choose a registration on one half of the questions, and say what it is worth on the other."""
+"""Chooses a registration on one half of the questions, and evaluates it on the other."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from corral.bench.tuning.space import (
 )
 
 REPORTED = 10
-"""Best trials of the training half that the report shows, beside the single modes."""
+"""Best trials of the training half in the report, beside the single modes."""
 ENOUGH = 0.95
-"""Share of what 20 chunks find that the recommended number of chunks still finds."""
+"""Minimum share of the relevant chunks among 20 that the recommended number of chunks still finds.
+"""
 
 FEW = 100
-"""Below so many judging questions the report says that small differences cannot be seen."""
+"""With fewer judging questions, the report warns that small differences are not detectable."""
 
 Values = dict[str, float]
 """nDCG@10 by question id."""
@@ -52,7 +53,7 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
     Args:
         answers: The legs of every question.
         questions: The relevant chunks of each question.
-        seed: Of halves, intervals and tests.
+        seed: Seed of halves, intervals and tests.
     """
     train, held_out = halves(list(questions.texts), seed)
     trials, current = _with_registered([*single_modes(), *fusions()], answers.vector_db)
@@ -129,7 +130,7 @@ async def _values(
 def _judged_ids(
     ranked: Sequence[str], answers: Answers, questions: Questions, key: str
 ) -> list[str]:
-    """Return chunk ids, or document ids for chunks whose document was judged, each once."""
+    """Return distinct chunk ids, or document ids for chunks of judged documents."""
     relevant = questions.relevant[key]
     found: dict[str, None] = {}
     for chunk_id in ranked:
@@ -181,7 +182,10 @@ def _row(
 def _compared(
     rows: Sequence[TuneTrial], judged: Mapping[Trial, Values], seed: int
 ) -> tuple[TuneTrial, ...]:
-    """Compare what was held out with the better single mode, Holm's correction over all of it."""
+    """Compare the held-out results with the better single mode.
+
+    Holm's correction is over all tests.
+    """
     values = {trial.label: found for trial, found in judged.items()}
     single = max(single_modes(), key=lambda trial: _mean(values[trial.label])).label
     others = {label: found for label, found in values.items() if label != single}

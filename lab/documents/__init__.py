@@ -1,1 +1,1 @@
-"""Documents with known layouts, tables and scans, and how well readers read them."""
+"""Documents with known layouts, tables and scans, to measure how well readers read them."""

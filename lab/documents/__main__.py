@@ -1,4 +1,4 @@
-"""How well documents with known contents are read, beside other readers.
+"""Measures how well Corral and other readers read documents with known contents.
 
 python -m lab.documents             layouts and tables of 40 PDFs, questions about them, 30 scans
 python -m lab.documents layouts     one part: layouts, questions, sections, scans or speed
@@ -25,7 +25,7 @@ PARTS = ("layouts", "questions", "sections", "speed", "scans")
 
 
 def layouts(pdfs: Sequence[MadePdf], details: bool = False) -> dict[str, dict[str, float]]:
-    """Return for each reader its figures over all PDFs, each from 0 to 1."""
+    """Return each reader's figures over all PDFs, each from 0 to 1."""
     return {name: _figures(name, pdfs, details) for name in READERS}
 
 
@@ -58,7 +58,7 @@ def _shown(figures: dict[str, float] | dict[str, float | None]) -> str:
 
 
 def scan_errors(made: Sequence[Scan]) -> Iterator[tuple[Scan, float, float]]:
-    """Yield scans, each with its character error rate and the seconds of the processor."""
+    """Yield scans, each with its character error rate and processor time in seconds."""
     for scan in made:
         started = time.process_time()
         text = parse(scan.data, PDF).text
@@ -66,7 +66,7 @@ def scan_errors(made: Sequence[Scan]) -> Iterator[tuple[Scan, float, float]]:
 
 
 def speed(pdfs: Sequence[MadePdf], rounds: int = 3) -> dict[str, float]:
-    """Return for each reader its least milliseconds of the processor a page, taken in turn."""
+    """Return each reader's minimum processor time per page in milliseconds, interleaved."""
     least: dict[str, float] = {}
     pages = sum(len(parse(made.data, PDF).page_starts) for made in pdfs)
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""Contents of the made documents: sentences that can be told apart, and tables."""
+"""Contents of the generated documents: distinguishable sentences, and tables."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class MadePdf:
-    """A PDF and what is right to read in it.
+    """A PDF and its expected content.
 
     Attributes:
-        kind: Its layout.
+        kind: The layout.
         library: The library that wrote it.
         data: The file.
-        marks: Words that occur once each, in the order in which a person reads them.
-        grids: Its tables.
-        once: Texts of running lines, which are read at most once.
-        words: Words that line ends divide.
+        marks: Words that occur once each, in reading order.
+        grids: The tables.
+        once: Texts of running lines, which should be read at most once.
+        words: Words divided at line ends.
     """
 
     kind: str
@@ -59,11 +59,11 @@ class MadePdf:
 
 
 class Writer:
-    """Makes sentences and tables of one document.
+    """Generates sentences and tables of one document.
 
     Args:
-        rng: Chooses the words.
-        prefix: Begins the words that occur once.
+        rng: Random generator for the words.
+        prefix: Prefix of the words that occur once.
     """
 
     def __init__(self, rng: random.Random, prefix: str) -> None:
@@ -77,7 +77,7 @@ class Writer:
         return self.marks[-1]
 
     def words(self, count: int) -> str:
-        """Return words, a mark the first of them."""
+        """Return words, the first of which is a mark."""
         return " ".join([self.mark(), *(self.rng.choice(_WORDS) for _ in range(count - 1))])
 
     def paragraph(self, sentences: int = 4) -> str:
@@ -107,7 +107,7 @@ class Writer:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines of at most so many letters."""
+    """Return a text in lines of limited length."""
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
@@ -117,7 +117,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def broken(words: Sequence[str], width: int, rng: random.Random) -> list[str]:
-    """Return words in lines; where one does not fit, it is divided by a hyphen."""
+    """Return words in lines, hyphenating words that do not fit."""
     lines = [""]
     for word in words:
         line = f"{lines[-1]} {word}".strip()

@@ -1,4 +1,4 @@
-"""PDFs that fpdf2 writes, by their layouts."""
+"""PDFs written by fpdf2, by layout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VERA = Path(reportlab.__file__).parent / "fonts" / "Vera.ttf"
 
 
 class _Running(FPDF):
-    """A PDF with a running title and numbers of pages."""
+    """A PDF with a running title and page numbers."""
 
     title_line = ""
 
@@ -55,7 +55,7 @@ def columns(rng: random.Random, count: int, title: str = "") -> MadePdf:
 
 
 def running(rng: random.Random) -> MadePdf:
-    """Return pages with a running title and numbers."""
+    """Return pages with a running title and page numbers."""
     title = f"Handbook of the valley, edition {rng.randint(2, 9)}"
     writer = Writer(rng, "m")
     pdf = _pdf(11, title=title)
@@ -71,7 +71,7 @@ def table(
     rows: int = 10,
     prose: bool = False,
 ) -> MadePdf:
-    """Return a table between paragraphs, with the lines of one of fpdf2's layouts."""
+    """Return a table between paragraphs, with the rules of one of fpdf2's layouts."""
     writer = Writer(rng, "m")
     ruled = layout in {"ALL", "INTERNAL"}
     pdf = _pdf(rng.choice([9, 10, 11]), rng.choice(["Times", "Helvetica"]))
@@ -132,7 +132,7 @@ def labels(rng: random.Random) -> MadePdf:
 
 
 def table_in_columns(rng: random.Random) -> MadePdf:
-    """Return columns above a bare table that is as wide as the page."""
+    """Return columns above an unruled table as wide as the page."""
     writer = Writer(rng, "m")
     pdf = _pdf(9)
     text = "\n\n".join(writer.paragraph() for _ in range(8))

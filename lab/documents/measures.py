@@ -1,4 +1,4 @@
-"""How well a document was read: the order of its text, the cells of its tables, its words."""
+"""Measures of reading quality: order of the text, cells of tables, words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARK = re.compile(r"\bm\d{3}\b")
 
 
 def order(made: MadePdf, reading: Reading) -> float | None:
-    """Return the share of marks that the right one follows; None if there are fewer than two."""
+    """Return the share of marks that are followed by the right one; None for fewer than two."""
     if len(made.marks) < 2:
         return None
     seen = _MARK.findall(reading.text)
@@ -26,10 +26,10 @@ def order(made: MadePdf, reading: Reading) -> float | None:
 
 
 def cells(grid: Grid, tables: Sequence[Rows]) -> tuple[int, int]:
-    """Return the number of right cells below the header, and of all.
+    """Return the number of correct cells below the header, and of all cells.
 
-    A cell is right if a row of a table that begins as its own row has its text in the column that
-    has its column's header.
+    A cell is correct if its text is in a row with the same first cell and in a column with the same
+    header.
     """
     header, *rows = grid.rows
     right = 0
@@ -53,7 +53,7 @@ def _folded(text: str) -> str:
 
 
 def words(made: MadePdf, reading: Reading) -> float | None:
-    """Return the share of words that are whole wherever they stand; None if there are none."""
+    """Return the share of words that are whole in the text; None if there are none."""
     if not made.words:
         return None
     return sum(word in reading.text for word in made.words) / len(made.words) - _pieces(
@@ -62,7 +62,7 @@ def words(made: MadePdf, reading: Reading) -> float | None:
 
 
 def _pieces(made: MadePdf, reading: Reading) -> float:
-    """Return the share of lines that end inside a word by a hyphen."""
+    """Return the share of lines that end inside a hyphenated word."""
     lines = reading.text.replace("\x02", "-\n").replace("\ufffe", "-\n").split("\n")
     return sum(bool(re.search(r"[a-z]-$", line)) for line in lines) / max(len(lines), 1)
 
@@ -75,6 +75,6 @@ def running(made: MadePdf, reading: Reading) -> float | None:
 
 
 def character_errors(right: str, read: str) -> float:
-    """Return edits to make one text the other, for each letter of the right one."""
+    """Return the number of edits between two texts per character of the correct one."""
     right, read = _folded(right), _folded(read)
     return Levenshtein.distance(right, read) / max(len(right), 1)

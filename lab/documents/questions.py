@@ -1,4 +1,4 @@
-"""Questions about the made PDFs, each with what its answer holds, asked before and after."""
+"""Questions about the generated PDFs with their answers, to compare plain text and Corral."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Question:
     """A question.
 
     Attributes:
-        text: It.
-        answer: Texts that a chunk holds that answers it; all of them.
+        text: The question.
+        answer: Texts that must all be in a chunk that answers it.
     """
 
     text: str
@@ -35,7 +35,10 @@ class Question:
 
 
 def questions(pdfs: Sequence[MadePdf], seed: int = 4, each: int = 4) -> list[Question]:
-    """Return questions about cells, and about sentences over the ends of lines.
+    """Return questions about cells, and about sentences across line ends.
+
+    A chunk answers a question about a cell if it has the row's name, the column's name and the
+    value.
 
     A cell is answered by a chunk with the row's name, the column's name and the value.
     """
@@ -54,7 +57,7 @@ def questions(pdfs: Sequence[MadePdf], seed: int = 4, each: int = 4) -> list[Que
 
 
 async def answered(pdfs: Sequence[MadePdf], asked: Sequence[Question]) -> dict[str, float]:
-    """Return the share of questions that one of three chunks answers: plain text, then Corral."""
+    """Return the share of questions that one of three chunks answers: plain text, Corral."""
     shares: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         paths = _written(pdfs, Path(folder) / "files")
@@ -113,7 +116,7 @@ def _written(pdfs: Sequence[MadePdf], folder: Path) -> list[Path]:
 
 
 def _answers(text: str, question: Question) -> bool:
-    """Return True if a chunk has the row, the column and the value, the value in its column."""
+    """Return True if a chunk has the row, the column, and the value in that column."""
     folded = " ".join(text.split())
     row, column, value = question.answer
     if not all(each in folded for each in question.answer):

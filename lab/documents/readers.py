@@ -1,4 +1,4 @@
-"""Readers of PDFs that are compared: each gives a text, and the tables that it knows."""
+"""The compared PDF readers: each returns a text, and tables if it detects them."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ Rows = list[list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A PDF as one reader reads it."""
+    """A PDF's content according to one reader."""
 
     text: str
     tables: list[Rows]
 
 
 def corral(data: bytes) -> Reading:
-    """Return the text and tables that Corral reads."""
+    """Read with Corral: text and tables."""
     text = parse(data, PDF).text
     return Reading(text, markdown_tables(text))
 
 
 def plain(data: bytes) -> Reading:
-    """Return PDFium's plain text, which is what Corral read before."""
+    """Read PDFium's plain text, which Corral used before."""
     document = pypdfium2.PdfDocument(data)
     pages = [page.get_textpage().get_text_bounded() for page in document]
     return Reading("\n\n".join(pages).replace("\r\n", "\n"), [])
 
 
 def plumber(data: bytes) -> Reading:
-    """Return pdfplumber's text and tables; by the places of words where it sees no lines."""
+    """Read text and tables with pdfplumber, by word positions if there are no rules."""
     texts, tables = [], []
     with pdfplumber.open(io.BytesIO(data)) as document:
         for page in document.pages:

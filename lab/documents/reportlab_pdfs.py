@@ -1,4 +1,4 @@
-"""PDFs that reportlab writes, by their layouts."""
+"""PDFs written by reportlab, by layout."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _style(size: float = 10) -> ParagraphStyle:
 def _built(
     story: list[Any], columns: int = 1, page: tuple[float, float] = A4, running: str = ""
 ) -> bytes:
-    """Return a PDF of so many columns, perhaps with a running title and the page's number."""
+    """Return a PDF with this many columns, optionally with a running title and page numbers."""
     out = io.BytesIO()
     width = (page[0] - 120 - 20 * (columns - 1)) / columns
     frames = [
@@ -87,7 +87,7 @@ def columns(rng: random.Random, count: int) -> MadePdf:
 
 
 def across(rng: random.Random, count: int) -> MadePdf:
-    """Return columns below a title, each line drawn across all of them."""
+    """Return columns below a title, with the lines drawn across all columns."""
     writer = Writer(rng, "m")
     out = io.BytesIO()
     canvas = Canvas(out, pagesize=A4)
@@ -107,7 +107,7 @@ def across(rng: random.Random, count: int) -> MadePdf:
 
 
 def running(rng: random.Random) -> MadePdf:
-    """Return pages with a running title and numbers."""
+    """Return pages with a running title and page numbers."""
     title = f"Annual report {rng.randint(1990, 2030)} of the valley"
     return _kind(
         lambda writer: _built(
@@ -118,7 +118,7 @@ def running(rng: random.Random) -> MadePdf:
 
 
 def hyphens(rng: random.Random) -> MadePdf:
-    """Return lines that divide words."""
+    """Return lines with hyphenated words."""
     writer = Writer(rng, "m")
     out = io.BytesIO()
     canvas = Canvas(out, pagesize=A4)
@@ -134,7 +134,7 @@ def hyphens(rng: random.Random) -> MadePdf:
 
 
 def table(rng: random.Random, form: str) -> MadePdf:
-    """Return a table between paragraphs: ruled, with rules above and below, zebra or bare."""
+    """Return a table between paragraphs: ruled, with top and bottom rules, zebra or unruled."""
     writer = Writer(rng, "m")
     grid_style: dict[str, list[Any]] = {
         "ruled": [("GRID", (0, 0), (-1, -1), 0.5, black)],
@@ -172,7 +172,7 @@ def table_in_columns(rng: random.Random) -> MadePdf:
 
 
 def rotated(rng: random.Random) -> MadePdf:
-    """Return a page that is shown turned, with a table on it."""
+    """Return a rotated page with a table."""
     writer = Writer(rng, "m")
     out = io.BytesIO()
     canvas = Canvas(out, pagesize=A4)
@@ -192,7 +192,7 @@ def rotated(rng: random.Random) -> MadePdf:
 
 
 def wide(rng: random.Random) -> MadePdf:
-    """Return a bare table on a page that is wider than high."""
+    """Return an unruled table on a landscape page."""
     writer = Writer(rng, "m")
     grid = writer.grid(12, 7, False)
     story = [Paragraph(writer.paragraph(), _style()), Spacer(1, 9), _table(grid, [])]
@@ -201,7 +201,7 @@ def wide(rng: random.Random) -> MadePdf:
 
 
 def chinese(rng: random.Random) -> MadePdf:
-    """Return Chinese lines that break inside of words."""
+    """Return Chinese text with line breaks inside words."""
     pdfmetrics.registerFont(UnicodeCIDFont("STSong-Light"))
     words = ["年度报告", "主要股东", "持股比例", "羊毛市场", "价格变动", "春季牧场"]
     text = "".join(f"{rng.choice(words)}说明了第{number}项的情况，" for number in range(40, 90))

@@ -1,4 +1,4 @@
-"""Scans: pages of known text, drawn and then spoiled as scanners and cameras do."""
+"""Scans: pages of known text, rendered and degraded as by scanners and cameras."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Scan:
 
 
 def scan(rng: random.Random, dpi: int, lines: int = 24) -> Scan:
-    """Return a page with noise, slightly turned, with the artefacts of JPEG."""
+    """Return a page with noise, a slight rotation and JPEG artifacts."""
     text = " ".join(
         rng.choice(_SENTENCES).format(n=rng.randint(100, 900), d=rng.randint(10, 28))
         for _ in range(lines)

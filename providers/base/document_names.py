@@ -1,4 +1,4 @@
-"""Names of documents. Every answer that names a document takes the first of these that it has:
+"""Names of documents. Every answer names a document by the first of these that exists:
 
 1. its title, followed by its file in parentheses, because readers rarely know a first heading that
    serves as the title; a title that only repeats the file's name without the suffix is passed over;

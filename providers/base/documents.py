@@ -167,7 +167,7 @@ def _others(document_ids: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
-    """Delete a document and those in it in one write; return the number of its own chunks.
+    """Delete a document and the documents in it in one write; return the number of its own chunks.
 
     It is 0 if the document is unknown; then nothing is deleted.
     """
@@ -179,7 +179,9 @@ async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
 
 
 async def change_acl(index: EmbeddingIndex, document_id: str, acl: Sequence[str] | None) -> int:
-    """Give a document and those in it another acl in one write; return the number of chunks.
+    """Change the acl of a document and the documents in it in one write.
+
+    Return the number of chunks.
 
     It is 0 if the document is unknown.
 

@@ -1,4 +1,4 @@
-"""The part of the configuration that is about uploaded files."""
+"""The configuration of uploaded files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_OBJECT_MIB = 5 * 1024
 
 
 class FileSettings(Section):
-    """Uploaded files: how large they are, and where their contents are."""
+    """Settings of uploaded files: maximum size, and location of the contents."""
 
     max_mib: float = Field(default=512, gt=0, description="Largest file.")
     url: str | None = Field(

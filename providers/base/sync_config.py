@@ -1,4 +1,4 @@
-"""The part of the configuration that names sources, and the vector DBs that they fill."""
+"""The part of the configuration that names sources and the vector DBs they fill."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.providers.base.server_config import Section
 
 
 class SyncEntry(Section):
-    """A source, and the vector DB that is kept in step with it."""
+    """A source, and the vector DB that is kept in sync with it."""
 
     name: str = Field(min_length=1, max_length=255)
     vector_db_id: str = Field(min_length=1, max_length=255)

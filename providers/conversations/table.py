@@ -1,7 +1,7 @@
 """Stored responses and conversations: JSON objects and their items.
 
-Each belongs to one caller: to the tenant and the API key that made it, or to the tenant and the
-user of a token. For every other caller it does not exist.
+Each belongs to one caller: the tenant and API key that created it, or the tenant and user of a
+token. It is hidden from all other callers.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from corral.providers.state.state import State, upsert
 from corral.providers.state.tables import CONVERSATIONS, ITEMS, RESPONSES
 
 LOCK_SECONDS = 900.0
-"""Time after which a conversation is free again if the process that answers in it was killed."""
+"""Time after which a conversation is unlocked if the answering process was killed."""
 MAX_CHAIN = 1000
-"""Maximum number of responses that a response can continue, one after the other."""
+"""Maximum length of a chain of responses that continue each other."""
 
 _RESPONSES, _CONVERSATIONS, _ITEMS = RESPONSES.c, CONVERSATIONS.c, ITEMS.c
 
 Item: TypeAlias = dict[str, Any]
-"""An item of a conversation, as OpenAI's Responses have them, with an `id`."""
+"""An item of a conversation as in OpenAI's Responses API, with an `id`."""
 
 Part: TypeAlias = Literal["input", "output"]
 
@@ -76,7 +76,7 @@ class ConversationTable:
         return Conversations(self, principal.tenant, owner)
 
     async def expire(self, seconds: float) -> None:
-        """Delete responses that are older, and conversations that have not changed for as long."""
+        """Delete responses older than a time, and conversations unchanged since then."""
         due = int(self.clock() - seconds)
         old = {
             RESPONSES: _RESPONSES.created_at < due,
@@ -98,7 +98,7 @@ class Conversations:
     """The responses and conversations of one caller.
 
     Args:
-        table: Where they are.
+        table: The table of all callers.
         tenant, owner: The caller.
     """
 
@@ -119,9 +119,9 @@ class Conversations:
         """Store a response with its items, and add the items to its conversation; all or nothing.
 
         Args:
-            response: As it is shown, with its `output`.
-            inputs: Its own input, without the items of earlier responses.
-            conversation_id: The conversation; it is unlocked.
+            response: The response as returned to clients, with its `output`.
+            inputs: The response's own input, without the items of earlier responses.
+            conversation_id: The conversation, which is unlocked; None for none.
             is_stored: False to add to the conversation only.
 
         Raises:
@@ -154,7 +154,7 @@ class Conversations:
         """Return a stored response, with its output.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The response does not exist.
         """
         query = select(_RESPONSES.body).where(_RESPONSES.id == response_id, self._mine(RESPONSES))
         rows = await self._area.read(query)
@@ -171,15 +171,15 @@ class Conversations:
         order: Literal["asc", "desc"] = "desc",
         model: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Return stored responses by the time they were made, each with its input and output.
+        """Return stored responses by creation time, each with its input and output.
 
         Args:
-            after: The response before the first one.
-            limit: Maximum number.
+            after: The response to start after.
+            limit: Maximum number of responses.
             model: Only responses of this model; None for all models.
 
         Raises:
-            NotFound: There is no response `after`.
+            NotFound: The response `after` does not exist.
         """
         query = select(_RESPONSES.id, _RESPONSES.body).where(self._mine(RESPONSES))
         if model is not None:
@@ -206,7 +206,7 @@ class Conversations:
         """Return the input of a stored response.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The response does not exist.
         """
         await self.response(response_id)
         return await self._items(response_id, "input")
@@ -215,7 +215,7 @@ class Conversations:
         """Delete a response.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The response does not exist.
         """
 
         removed = delete(RESPONSES).where(_RESPONSES.id == response_id, self._mine(RESPONSES))
@@ -228,7 +228,7 @@ class Conversations:
         await self._area.write(write)
 
     async def context(self, response_id: str) -> list[Item]:
-        """Return the items of a response and of all that it continues, the oldest first.
+        """Return the items of a response and of all responses that it continues, oldest first.
 
         Raises:
             NotFound: The response, or one that it continues, does not exist.
@@ -251,7 +251,7 @@ class Conversations:
         """Return an item of a stored response.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The response or the item does not exist.
         """
         query = select(_ITEMS.body).join_from(ITEMS, RESPONSES, _RESPONSES.id == _ITEMS.holder)
         query = query.where(_ITEMS.id == item_id, self._mine(RESPONSES)).limit(1)
@@ -288,7 +288,7 @@ class Conversations:
         """Return a conversation.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The conversation does not exist.
         """
         columns = _CONVERSATIONS.id, _CONVERSATIONS.created_at, _CONVERSATIONS.metadata
         query = select(*columns).where(_CONVERSATIONS.id == conversation_id)
@@ -302,7 +302,7 @@ class Conversations:
         """Replace the metadata of a conversation.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The conversation does not exist.
         """
         text = json.dumps({**metadata})
         await self._area.write(lambda table: self._change(table, conversation_id, metadata=text))
@@ -312,7 +312,7 @@ class Conversations:
         """Delete a conversation with its items.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The conversation does not exist.
         """
 
         here = _CONVERSATIONS.id == conversation_id
@@ -326,10 +326,10 @@ class Conversations:
         await self._area.write(write)
 
     async def items(self, conversation_id: str) -> list[Item]:
-        """Return the items of a conversation, the oldest first.
+        """Return the items of a conversation, oldest first.
 
         Raises:
-            NotFound: There is no such conversation.
+            NotFound: The conversation does not exist.
         """
         await self.get(conversation_id)
         return await self._items(conversation_id, "input")
@@ -338,7 +338,7 @@ class Conversations:
         """Add items to a conversation.
 
         Raises:
-            NotFound: There is no such conversation.
+            NotFound: The conversation does not exist.
         """
 
         def write(table: Connection) -> None:
@@ -351,7 +351,7 @@ class Conversations:
         """Delete an item of a conversation.
 
         Raises:
-            NotFound: There is no such conversation or item.
+            NotFound: The conversation or the item does not exist.
         """
 
         here = _ITEMS.holder == conversation_id, _ITEMS.part == "input"
@@ -371,7 +371,7 @@ class Conversations:
             newest: The id of its last item when it was read; None if it had none.
 
         Raises:
-            NotFound: There is no such conversation.
+            NotFound: The conversation does not exist.
             Conflict: Another answer is being written, or was added since the items were read.
         """
         await self.get(conversation_id)
@@ -394,7 +394,7 @@ class Conversations:
         await self._area.write(write)
 
     async def unlock(self, conversation_id: str) -> None:
-        """Free a conversation; it may have been deleted."""
+        """Unlock a conversation; it may have been deleted."""
         freed = update(CONVERSATIONS).where(_CONVERSATIONS.id == conversation_id)
         await self._area.write(lambda table: table.execute(freed.values(locked_until=0.0)))
 

@@ -1,14 +1,13 @@
 """Copying a vector DB to another backend: chunks, embeddings, settings; nothing is embedded again.
 
-A copy goes through the source's ids in order. Of each batch it reads both sides, and writes to the
-target what is missing there or differs. So a step may be repeated, and a copy that was interrupted
-is simply started again: it passes over what is done.
-
-While others write to the source, a chunk that they add or change ahead of the copy comes along,
-since ids are listed again when the number of chunks has changed; added where as many were deleted
-between two steps, it may not. One added behind the copy does not come along, and one that they
-delete behind it stays in the target. `verify_copy` tells, and the same copy again brings the rest.
-It never deletes: what only the target holds is named instead.
+A copy goes through the source's ids in order. For each batch it reads both sides, and writes the
+chunks that the target lacks or has in another form. So a step may be repeated, and an interrupted
+copy is simply started again; it skips finished chunks. Concurrent writes to the source are included
+if their ids are ahead of the copy: ids are listed again when the number of chunks changes (it may
+not change if as many chunks are deleted between two steps). A chunk added behind the copy is
+missing, and a chunk deleted behind it stays in the target. `verify_copy` reports both, and copying
+again adds the missing chunks. A copy never deletes; `verify_copy` names the chunks that only the
+target has.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from corral.providers.stack.stack import Stack
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """A finished copy: chunks gone through, chunks written, seconds, and its verification."""
+    """A finished copy: numbers of checked and written chunks, seconds, and its verification."""
 
     seen: int
     copied: int
@@ -53,17 +52,17 @@ async def copy_vector_db(
     provider_id: str | None = None,
     batch: int | None = None,
 ) -> CopyReport:
-    """Copy a vector DB step by step, verify the copy, and return what was done.
+    """Copy a vector DB step by step, verify the copy, and return a report.
 
     Args:
-        stack: Where both are.
+        stack: The stack with both vector DBs.
         source_id: The vector DB to copy.
         target_id: The copy; registered if it does not exist.
-        provider_id: Where to register it; None for the source's own provider.
-        batch: Chunks of a step, 1 to 10,000; None as `batch_size` says.
+        provider_id: Provider of the copy; None for the source's provider.
+        batch: Chunks per step, 1 to 10,000; None for `batch_size`.
 
     Raises:
-        NotFound, InvalidRequest, Conflict, ProviderError: As `copy_batch` and `verify_copy` say.
+        NotFound, InvalidRequest, Conflict, ProviderError: See `copy_batch` and `verify_copy`.
     """
     started = time.monotonic()
     if batch is None:
@@ -89,22 +88,24 @@ async def copy_batch(
     after: str = "",
     limit: int = WRITTEN_AT_ONCE,
 ) -> CopyStep:
-    """Copy the next chunks by id and say where to go on; the first step makes the target.
+    """Copy the next chunks by id; the first step creates the target.
 
-    Nobody sees the target before its first step is done.
+    The target becomes visible after its first step.
 
     Args:
-        stack, source_id, target_id, provider_id: As `copy_vector_db` takes them.
-        after: The id after which to begin; "" for the first step.
-        limit: Chunks to go through, 1 to 10,000.
+        stack, source_id, target_id, provider_id: As for `copy_vector_db`.
+        after: The id to start after; "" for the first step.
+        limit: Number of chunks in the step, 1 to 10,000.
 
     Raises:
-        NotFound: No such source; or, after the first step, no such target.
-        InvalidRequest: Both are the same, a bad limit, or the provider cannot hold the target.
-        UnknownProvider: There is no such provider.
-        Forbidden: An acl holds tokens that the principal does not.
+        NotFound: The source or, after the first step, the target does not exist.
+        InvalidRequest: Source and target are the same, the limit is invalid, or the provider does
+            not support the target's settings.
+        UnknownProvider: The provider is not configured.
+        Forbidden: An acl has tokens that the principal does not hold.
         Conflict: The target has other settings; the message names them.
-        ProviderError: A backend failed. The step can be repeated; of a first one nothing is left.
+        ProviderError: A backend failed. The step can be repeated; a failed first step leaves
+            nothing behind.
     """
     if not 1 <= limit <= MAX_BATCH:
         raise InvalidRequest(f"limit must be from 1 to {MAX_BATCH} (got {limit}).", field="limit")
@@ -126,7 +127,7 @@ async def copy_batch(
         except Conflict:
             if not await stack.registered([target_id]):
                 raise
-            steps.clear()  # another process was faster, and the filled index is gone
+            steps.clear()  # another process was faster, and its index is used
     if not steps:
         _check_settings(source.vector_db, await stack.vector_db(target_id), provider_id)
         await step(await stack.index(target_id))
@@ -134,17 +135,17 @@ async def copy_batch(
 
 
 async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyChecks:
-    """Compare a copy with its source and return what was compared.
+    """Compare a copy with its source and return the result.
 
-    Compared are the settings, the numbers of chunks and all their ids; and for a sample of chunks
-    all that is stored of them, the answers to a vector query by their own embedding, and those to a
-    keyword query by words of their text: the same ids in the same order, except for hits whose
-    scores differ by rounding. Where one side searches vectors approximately, the share of common
-    hits is measured instead.
+    It compares the settings, the numbers of chunks and all ids. For a sample of chunks it also
+    compares the stored data, and the answers to a vector query by the chunk's embedding and a
+    keyword query by words of its text: the same ids in the same order, except for hits whose scores
+    differ by rounding. If one side searches vectors approximately, it measures the share of common
+    hits instead.
 
     Raises:
-        NotFound: One of them does not exist.
-        Conflict: They differ; the message says in what.
+        NotFound: One of the vector DBs does not exist.
+        Conflict: They differ; the message lists the differences.
         ProviderError: A backend failed.
     """
     vector_dbs = await stack.vector_db(source_id), await stack.vector_db(target_id)
@@ -155,7 +156,7 @@ async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyCheck
     checks = await compare(
         source,
         target,
-        # Of a source that is seen in part, words are as rare as in the whole of it.
+        # In a partially visible source, word frequencies still count hidden chunks.
         modes=modes if stack.principal.reads_all else modes - {"keyword"},
         exact=all(one.exact for one in able),
     )

@@ -1,16 +1,14 @@
 """Snapshots: a vector DB as one file, from any backend to any other.
 
-A snapshot is a zip file that nothing compresses, so that what it takes is what it says:
+A snapshot is an uncompressed zip file, so its members' sizes are their true sizes:
 
-* `chunks/000000.jsonl`, ...: a chunk a line, ascending by id, without its embedding.
-* `embeddings/000000.npy`, ...: theirs, float32, shape (n, dimension), in the same order.
+* `chunks/000000.jsonl`, ...: one chunk per line, ascending by id, without its embedding.
+* `embeddings/000000.npy`, ...: their embeddings, float32, shape (n, dimension), in the same order.
 * `manifest.json`, last: format, version, registration, and each member with size and SHA-256.
 
-Any zip tool, a JSON parser and `numpy.load` read it. It is written front to back and needs no
-second look, so it can be streamed; memory holds one batch.
-
-The digests find what a disk or a transfer did to a file. They are no signature: who can write the
-file can write them, too.
+Any zip tool, a JSON parser and `numpy.load` read it. It is written sequentially, so it can be
+streamed with one batch in memory. The digests detect damage by a disk or a transfer. They are not a
+signature: anyone who can change the file can change them too.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ FORMAT = "corral-snapshot"
 VERSION = 1
 
 MOST_MEMBER_BYTES = 256 << 20
-"""Largest member that is read."""
+"""Maximum size of a member, in bytes."""
 
 MANIFEST = "manifest.json"
 SETTINGS = (*SearchSettings.model_fields, "embedding_model", "embedding_dimension")
@@ -53,7 +51,7 @@ class Member(BaseModel):
 
 
 class Details(BaseModel):
-    """Fields of a vector store beside its vector DB."""
+    """Fields of a vector store that its vector DB does not have."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -89,14 +87,14 @@ def names_of(number: int) -> tuple[str, str]:
 
 
 class Snapshot:
-    """A snapshot that is whole: its manifest, and its chunks.
+    """A verified snapshot: its manifest and its chunks.
 
     Args:
-        file: Open for reading, seekable. Read through once, now.
+        file: Open for reading, seekable. The constructor reads all of it.
 
     Raises:
-        InvalidRequest: It is no snapshot, of a newer version, cut off or damaged; the message says
-            what is wrong.
+        InvalidRequest: The file is not a snapshot, has a newer version, or is truncated or damaged;
+            the message says which.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -135,7 +133,7 @@ class Snapshot:
             raise _damaged(f"it has {count} chunks and says {self.manifest.chunks}")
 
     def _check_members(self) -> None:
-        """Compare every member with what the manifest says of it."""
+        """Check every member's size and digest against the manifest."""
         members = self.manifest.members
         expected = [name for n in range((len(members) + 1) // 2) for name in names_of(n)]
         if [member.name for member in members] != expected:
@@ -158,14 +156,15 @@ class Snapshot:
             raise _damaged(f"it has no {name}")
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > MOST_MEMBER_BYTES:
             raise _damaged(f"{name} is compressed, or larger than {MOST_MEMBER_BYTES >> 20} MiB")
-        try:  # zipfile raises RuntimeError for encryption, NotImplementedError for its kinds
+        # zipfile raises RuntimeError for encrypted files, NotImplementedError for unknown formats
+        try:
             return self._zip.read(info)
         except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError):
             raise _damaged(f"{name} cannot be read") from None
 
 
 def _parsed(raw: bytes) -> Manifest:
-    """Return a manifest, after a look at its version."""
+    """Parse a manifest, after checking its version."""
     try:
         told = json.loads(raw)
         version = told["version"] if told["format"] == FORMAT else None

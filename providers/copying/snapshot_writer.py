@@ -1,4 +1,4 @@
-"""Writes snapshots, in the form of `snapshot_file.py`."""
+"""Writes snapshots in the format of `snapshot_file.py`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BYTES_AT_ONCE = 16 << 20
 
 
 class _Sink(io.RawIOBase):
-    """A sink for a zip file: buffers the bytes until they are taken, and cannot seek."""
+    """A write-only buffer for a zip file; it cannot seek."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -43,7 +43,7 @@ class _Sink(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Hold some bytes."""
+        """Append bytes to the buffer."""
         self._held += data
         return len(data)
 
@@ -56,7 +56,7 @@ class _Sink(io.RawIOBase):
 
 @dataclass(slots=True)
 class _Writer:
-    """Writes the members of a snapshot and remembers them."""
+    """Writes the members of a snapshot and records them for the manifest."""
 
     sink: _Sink = field(default_factory=_Sink)
     members: list[Member] = field(default_factory=list)
@@ -88,17 +88,17 @@ class _Writer:
 async def snapshot_of(
     index: EmbeddingIndex, details: Details, *, batch_bytes: int = BYTES_AT_ONCE
 ) -> AsyncIterator[bytes]:
-    """Yield a snapshot of an index and what else its vector store has, piece by piece.
+    """Yield a snapshot of an index and its vector store's fields, piece by piece.
 
-    It may be written to meanwhile: a chunk that is there all the while is in the snapshot. Whether
-    chunks were added or removed is said in the manifest.
+    Concurrent writes are allowed: a chunk that exists throughout is in the snapshot. The manifest
+    records whether chunks were added or removed.
 
     Args:
         batch_bytes: Maximum size of a batch; one chunk may be larger.
 
     Raises:
         InvalidRequest: A chunk has no embedding.
-        ProviderError: The backend failed; what was yielded is no snapshot.
+        ProviderError: The backend failed; the yielded pieces are not a valid snapshot.
     """
     writer = _Writer()
     seen = hashlib.sha256()
@@ -147,7 +147,7 @@ def _count_ids(digest: Any, ids: Sequence[str]) -> None:
 
 
 def _batches(chunks: Sequence[Chunk], batch_bytes: int) -> Iterator[list[Chunk]]:
-    """Yield chunks in batches of bounded size; about four bytes a character at most."""
+    """Yield chunks in batches of bounded size, counting at most four bytes per character."""
     batch: list[Chunk] = []
     size = 0
     for chunk in chunks:

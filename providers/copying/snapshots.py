@@ -1,4 +1,4 @@
-"""Export and import of vector DBs as snapshots; the file's form is in `snapshot_file.py`."""
+"""Export and import of vector DBs as snapshots; `snapshot_file.py` has the file format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from corral.providers.stack.stack import Stack
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A vector DB that was made of a snapshot.
+    """A vector DB imported from a snapshot.
 
     Attributes:
         chunks: Number of chunks.
@@ -38,8 +38,8 @@ async def export(stack: Stack, vector_db_id: str) -> AsyncIterator[bytes]:
     """Yield a snapshot of a vector DB, piece by piece; see `snapshot_of`.
 
     Raises:
-        NotFound: There is no such vector DB.
-        InvalidRequest, ProviderError: As `snapshot_of` says.
+        NotFound: The vector DB does not exist.
+        InvalidRequest, ProviderError: See `snapshot_of`.
     """
     index = await stack.index(vector_db_id)
     store = await stack.stores.store(index.vector_db)
@@ -58,23 +58,22 @@ async def restore(
 ) -> Imported:
     """Register a vector DB and fill it from a snapshot, all or nothing.
 
-    The whole file is checked before anything is made, and the vector DB is visible once it holds
-    every chunk.
+    The whole file is checked first, and the vector DB becomes visible once it has every chunk.
 
     Args:
-        stack: Where to.
+        stack: The stack to import into.
         file: The snapshot, open for reading.
-        vector_db_id: What to call it; None: as it was called.
-        provider_id: Where its chunks go; None: where they were, if that provider is configured
-            here, and else to the first one.
-        progress: Called with the chunks that are stored so far, and how many there are.
+        vector_db_id: Id of the new vector DB; None for the id in the snapshot.
+        provider_id: Provider of the new vector DB; None for the provider in the snapshot if it is
+            configured here, else the first one.
+        progress: Called with the number of stored chunks and the total.
 
     Raises:
-        InvalidRequest: The file is no snapshot or damaged, or the provider or the model cannot
-            hold it.
-        Conflict: A vector DB of that id exists.
+        InvalidRequest: The file is not a snapshot or is damaged, or the provider or the model does
+            not support its settings.
+        Conflict: A vector DB with this id exists.
         NotFound, UnknownProvider: The embedding model or the provider is not configured here.
-        ProviderError: The backend failed; nothing is left.
+        ProviderError: The backend failed; nothing was imported.
     """
     snapshot = await asyncio.to_thread(Snapshot, file)
     manifest = snapshot.manifest
@@ -98,7 +97,7 @@ async def _fill(
     progress: Callable[[int, int], object] | None,
     files: set[str],
 ) -> None:
-    """Store the chunks of a snapshot, and check that they are there; add to `files` whose."""
+    """Store the chunks of a snapshot and verify their number; add their file ids to `files`."""
     batches, stored, total = snapshot.batches(), 0, snapshot.manifest.chunks
     while batch := await asyncio.to_thread(next, batches, None):
         await schedule(stack, index.vector_db, batch[0])
@@ -114,7 +113,7 @@ async def _fill(
 
 
 async def _describe(stack: Stack, vector_db: VectorDB, details: Details) -> None:
-    """Keep what only the view of a vector store has; where that fails, nothing is left."""
+    """Store the fields of the vector store; if that fails, delete the vector DB."""
     try:
         store = await stack.stores.store(vector_db)
         now = int(stack.stores.clock())

@@ -28,7 +28,7 @@ from corral.providers.base.disk import sync_folder
 
 MIB = 1 << 20
 PIECE_BYTES = MIB
-"""Size of the pieces that are written and read at once."""
+"""Size of the pieces that are read and written."""
 
 STALE_SECONDS = 3600
 """Age of the last write after which an upload, or a blob without a file, is taken for dead."""
@@ -37,7 +37,7 @@ ID_LENGTH = 12
 """Length of the random end of a blob's name."""
 
 UPLOADS = "uploads"
-"""The folder of what is still arriving."""
+"""The folder of incomplete uploads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Upload:
 
 
 class Incoming:
-    """The bytes of a file as they arrive, in pieces of `PIECE_BYTES`, counted and hashed.
+    """The bytes of an incoming file, in pieces of `PIECE_BYTES`, counted and hashed.
 
     Args:
         content: The bytes, in pieces of any size.
-        max_bytes: Largest file.
+        max_bytes: Maximum size of the file.
     """
 
     def __init__(self, content: AsyncIterator[bytes], max_bytes: int) -> None:
@@ -65,8 +65,8 @@ class Incoming:
         """Yield the bytes.
 
         Raises:
-            TooLarge: There are more than `max_bytes`; the rest is not read.
-            InvalidRequest: There are none.
+            TooLarge: The file exceeds `max_bytes`; the rest is not read.
+            InvalidRequest: The file is empty.
         """
         async for data in _gathered(self._content):
             self._bytes += len(data)
@@ -88,7 +88,7 @@ class Incoming:
 
 
 class Blobs(ABC):
-    """Where blobs are: a folder or a bucket. An object that is away raises `Unavailable`."""
+    """A store of blobs: a folder or a bucket. An unreachable store raises `Unavailable`."""
 
     @abstractmethod
     async def check(self) -> None:
@@ -100,7 +100,7 @@ class Blobs(ABC):
 
         Raises:
             TooLarge, InvalidRequest: As `Incoming`.
-            ProviderError: They cannot be stored.
+            ProviderError: The bytes cannot be stored.
         """
 
     @abstractmethod
@@ -124,8 +124,8 @@ class Blobs(ABC):
         """Open a blob, and return its bytes, compared with its SHA-256 by `verified`.
 
         Raises:
-            FileNotFoundError: There is no such blob.
-            ProviderError: It cannot be read.
+            FileNotFoundError: The blob does not exist.
+            ProviderError: The blob cannot be read.
         """
 
     @abstractmethod
@@ -142,7 +142,7 @@ class BlobFolder(Blobs):
 
     Args:
         folder: Created with the first blob.
-        max_bytes: Largest blob.
+        max_bytes: Maximum size of a blob.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
@@ -226,7 +226,7 @@ class BlobFolder(Blobs):
 
 
 async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the same bytes in pieces of at least `PIECE_BYTES`, except for the last one."""
+    """Yield the same bytes in pieces of at least `PIECE_BYTES`, except the last."""
     held = bytearray()
     async for piece in content:
         held += piece
@@ -238,12 +238,12 @@ async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def verified(pieces: AsyncGenerator[bytes, None], sha256: str) -> AsyncGenerator[bytes, None]:
-    """Yield the bytes of a blob, the last piece only if all of them have the SHA-256.
+    """Yield the bytes of a blob; yield the last piece only if the SHA-256 is right.
 
-    A reader that was told the length thus misses the end of damaged content, and knows it.
+    So a reader that knows the length notices damaged content by its missing end.
 
     Raises:
-        ProviderError: The bytes are not those that were stored.
+        ProviderError: The stored bytes are damaged.
     """
     digest, last = hashlib.sha256(), b""
     async with aclosing(pieces):

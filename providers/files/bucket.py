@@ -1,4 +1,4 @@
-"""The bytes of files in object storage: S3 and what speaks its protocol, GCS or Azure."""
+"""The bytes of files in object storage: S3 and compatible services, GCS or Azure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COMMAND = "pip install 'corral-rag[object-storage]'"
 PART_BYTES = 8 * MIB
 """Size of one part of an upload. S3 accepts 10,000 parts."""
 PART_CONCURRENCY = 2
-"""Parts of an upload that are sent, and held in memory, at once."""
+"""Parts of an upload that are sent concurrently, and held in memory."""
 RETRIES = 2
 FIRST_PAUSE_SECONDS = 0.2
 
@@ -46,15 +46,15 @@ FIRST_PAUSE_SECONDS = 0.2
 class Bucket(Blobs):
     """Blobs in object storage: `<prefix>/<installation>/<aa>/<name>`, and `uploads/` beside them.
 
-    Every installation has a folder of its own, so several can share a bucket and a prefix.
+    Every installation has its own folder, so several can share a bucket and a prefix.
 
     Args:
-        settings: With a `url`.
+        settings: Settings with a `url`.
         installation: Returns the id of the installation.
 
     Raises:
         MissingDependency: obstore is not installed.
-        ConfigError: The URL or an option cannot work.
+        ConfigError: The URL or an option is invalid.
     """
 
     def __init__(self, settings: FileSettings, installation: Callable[[], Awaitable[str]]) -> None:
@@ -65,7 +65,7 @@ class Bucket(Blobs):
         self._store = _open_store(settings)
 
     async def check(self) -> None:
-        """Ask the service for a blob that does not exist."""
+        """Request a blob that does not exist, to check the service."""
         import obstore  # noqa: PLC0415 - an extra
 
         path = await self._path("0" * 64)
@@ -73,13 +73,13 @@ class Bucket(Blobs):
             await obstore.head_async(self._store, path)
 
     async def receive(self, content: AsyncIterator[bytes]) -> Upload:
-        """Send bytes as they arrive, in parts; see the contract."""
+        """Send incoming bytes in parts; see the contract."""
         import obstore  # noqa: PLC0415 - an extra
 
         name, incoming = uuid4().hex[:ID_LENGTH], Incoming(content, self._max_bytes)
         path = f"{await self._folder()}/{UPLOADS}/{name}"
         with _translated(writing=True):
-            # If the context ends with an error, the parts that were sent are deleted.
+            # If the context ends with an error, the sent parts are deleted.
             async with obstore.open_writer_async(
                 self._store,
                 path,
@@ -176,7 +176,7 @@ def _open_store(settings: FileSettings) -> ObjectStore:
         "allow_http": (settings.endpoint or "").startswith("http://"),
         "connect_timeout": patience,
         "read_timeout": patience,
-        "timeout": timedelta(hours=1),  # of a whole blob, however large
+        "timeout": timedelta(hours=1),  # timeout for a whole blob, however large
     }
     pauses: RetryConfig = {
         "max_retries": RETRIES,
@@ -191,7 +191,8 @@ def _open_store(settings: FileSettings) -> ObjectStore:
         store: ObjectStore = from_url(
             str(settings.url), config=options, client_options=requests, retry_config=pauses
         )
-    except (BaseError, ValueError) as error:  # its first line quotes a key, never a value
+    # the first line of the error quotes a key, never a value
+    except (BaseError, ValueError) as error:
         raise ConfigError(
             f"files.url: the object storage cannot be configured ({type(error).__name__}).",
             hint="Check files.url and the names in files.options.",
@@ -202,10 +203,10 @@ def _open_store(settings: FileSettings) -> ObjectStore:
 
 @contextmanager
 def _translated(*, writing: bool = False) -> Iterator[None]:
-    """Translate the errors of obstore. Their texts quote addresses and answers: dropped.
+    """Translate obstore's errors, without their texts, which quote addresses and responses.
 
     Args:
-        writing: A missing object is then a missing bucket.
+        writing: True for a write, in which a missing object means a missing bucket.
     """
     from obstore import exceptions  # noqa: PLC0415 - an extra
 

@@ -43,13 +43,13 @@ class StoredFile:
 
     Attributes:
         file_id: "file-" and 24 hex digits.
-        filename: As its sender gave it; never used as a path.
-        bytes: Its size.
-        sha256: Of its content, 64 hex digits.
-        purpose: What its sender wants it for, such as "assistants".
+        filename: The name from the upload; never used as a path.
+        bytes: Size in bytes.
+        sha256: Digest of the content, 64 hex digits.
+        purpose: Purpose from the upload, such as "assistants".
         created_at: Unix seconds.
-        expires_at: Unix seconds, from which on it is gone; None: never.
-        tenant: Whose it is; "" is the default tenant.
+        expires_at: Time of expiry in Unix seconds; None: never.
+        tenant: The owning tenant; "" is the default tenant.
         owner: The user who uploaded it.
         charset: Of its text, as its sender named it; "" if not.
         blob: Name of the blob with its content.
@@ -108,16 +108,16 @@ class FileStore:
         """Return all files of a data folder.
 
         The bytes are in `blobs/`, which the first call creates, or in object storage. A blob is
-        deleted with the last file of its content.
+        deleted with the last file that has its content.
 
         Args:
             home: The data folder.
             state: The tables.
-            settings: Maximum size of a file, and where the bytes are.
+            settings: Maximum size of a file, and the location of the bytes.
             clock: Returns the time in Unix seconds.
 
         Raises:
-            MissingDependency, ConfigError: As `Bucket`.
+            MissingDependency, ConfigError: As for `Bucket`.
         """
         if settings.url is None:
             blobs: Blobs = BlobFolder(home / "blobs", int(settings.max_mib * MIB))
@@ -128,8 +128,8 @@ class FileStore:
     def of(self, principal: Principal) -> FileStore:
         """Return the files of a principal: its user's uploads, or for an admin its tenant's.
 
-        Other files do not exist for it, because a file has all parts of a document, also parts that
-        the principal may not read.
+        Other files are hidden, because a file has all parts of a document, including parts that the
+        principal may not read.
         """
         return FileStore(self._table, self._blobs, self._places, self._clock, principal)
 
@@ -143,20 +143,21 @@ class FileStore:
         tenant: str = "",
         charset: str = "",
     ) -> StoredFile:
-        """Store a file durably, and return what was stored.
+        """Store a file durably, and return its record.
 
         Args:
-            content: Its bytes, in pieces of any size; read as they are written.
+            content: Bytes in pieces of any size, read during the write.
             filename: 1 to 255 characters.
-            purpose: What it is for.
-            expires_after_seconds: How long it is kept, >= 1; None: until it is deleted.
-            tenant: Whose it is; in the files of a principal, always its own.
-            charset: Of its text; "" for what its bytes say.
+            purpose: Purpose of the file.
+            expires_after_seconds: Lifetime in seconds, >= 1; None: until it is deleted.
+            tenant: The owning tenant; ignored in the files of a principal, which belong to its
+                tenant.
+            charset: Charset of a text; "" to detect it.
 
         Raises:
-            TooLarge: It has more than `max_bytes`; nothing was stored, as with the others.
-            InvalidRequest: It is empty, or its name is empty or too long.
-            ProviderError: It cannot be written.
+            TooLarge: The file exceeds `max_bytes`; nothing was stored.
+            InvalidRequest: The file is empty, or its name is empty or too long.
+            ProviderError: The file cannot be written.
         """
         name = _checked(filename)
         arrived = self._clock()
@@ -181,7 +182,7 @@ class FileStore:
         """Return a file.
 
         Raises:
-            NotFound: There is none of that id, or it has expired.
+            NotFound: The file does not exist or has expired.
         """
         query = select(*_COLUMNS).where(_FILES.file_id == file_id, self._visible)
         rows = await self._table.read(query)
@@ -199,17 +200,17 @@ class FileStore:
         order: Literal["asc", "desc"] = "desc",
         tenant: str | None = None,
     ) -> tuple[list[StoredFile], bool]:
-        """Return files in the order of their upload, and whether more follow.
+        """Return files in the order of their upload, and True if more follow.
 
         Args:
-            purpose: Only those of this purpose.
-            after: Only those that follow this file.
-            limit: Most files of the page, 1 to 10,000.
-            order: "desc" has the newest first.
-            tenant: Only those of this tenant; None: of all.
+            purpose: Only files with this purpose.
+            after: Only files after this one.
+            limit: Maximum files in the page, 1 to 10,000.
+            order: "desc" for newest first, "asc" for oldest first.
+            tenant: Only files of this tenant; None: of all.
 
         Raises:
-            InvalidRequest: There is no file `after`.
+            InvalidRequest: The file `after` does not exist.
         """
         newest_first = order == "desc"
         alive = or_(_FILES.expires_at.is_(None), _FILES.expires_at > int(self._clock()))
@@ -234,19 +235,19 @@ class FileStore:
         If the storage of the bytes is away, the sweep deletes them later.
 
         Raises:
-            NotFound: There is none of that id, or it has expired.
+            NotFound: The file does not exist or has expired.
         """
         file = await self.get(file_id)
         if not await self._delete([file]):
             raise NotFound(f"There is no file {file_id!r}.", field="file_id")
 
     async def read(self, file: StoredFile) -> AsyncGenerator[bytes, None]:
-        """Open a file, and return its bytes in pieces; the end of a damaged one is missing.
+        """Open a file, and return its bytes in pieces; the end of a damaged file is missing.
 
         Raises:
-            NotFound: It was deleted in the meantime.
-            ProviderError: Its bytes are gone or cannot be read now; later, while they are
-                iterated, if they are damaged.
+            NotFound: The file was deleted in the meantime.
+            ProviderError: The bytes are missing or cannot be read; damage is raised during
+                iteration.
         """
         while True:
             try:
@@ -256,10 +257,10 @@ class FileStore:
 
     @asynccontextmanager
     async def local(self, file: StoredFile) -> AsyncIterator[Path]:
-        """Yield the path of a file of this machine with a file's bytes, for reading.
+        """Yield the path of a local copy of a file, for reading.
 
         Raises:
-            NotFound, ProviderError: As `read`; also if the bytes are damaged.
+            NotFound, ProviderError: As for `read`; also if the bytes are damaged.
         """
         async with AsyncExitStack() as opened:
             path = None
@@ -276,7 +277,7 @@ class FileStore:
         await self._blobs.check()
 
     async def expire(self) -> int:
-        """Delete what has expired, and what killed processes have left; return how many files."""
+        """Delete expired files and leftovers of killed processes; return the number of files."""
         query = select(*_COLUMNS).where(_FILES.expires_at <= int(self._clock()))
         rows = await self._table.read(query)
         count = await self._delete([StoredFile(*row) for row in rows])
@@ -294,13 +295,13 @@ class FileStore:
 
     @property
     def _whose(self) -> tuple[str | None, str | None]:
-        """The tenant and the owner of the files that the principal sees; None: any."""
+        """The tenant and the owner of the principal's visible files; None: any."""
         who = self._principal
         return (None, None) if who is None else (who.tenant, None if who.reads_all else who.user)
 
     @property
     def _visible(self) -> ColumnElement[bool]:
-        """The condition for the files that the principal sees."""
+        """SQL condition for the principal's visible files."""
         tenant, owner = self._whose
         of_tenant = true() if tenant is None else _FILES.tenant == tenant
         return of_tenant if owner is None else of_tenant & (_FILES.owner == owner)
@@ -353,7 +354,7 @@ class FileStore:
         )
 
     async def _number(self, file_id: str, tenant: str | None) -> int:
-        """Return where a file stands, or stood when it was the end of a page."""
+        """Return the position of a file, or its cached position as the end of a page."""
         query = select(_FILES.number).where(_FILES.file_id == file_id, self._visible)
         if tenant is not None:
             query = query.where(_FILES.tenant == tenant)

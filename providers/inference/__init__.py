@@ -1,1 +1,1 @@
-"""Language models: a prompt in, a text out; one folder each."""
+"""Language models: prompt in, text out; one folder each."""

@@ -58,27 +58,27 @@ def open(home: str | Path | None = None, config: RunConfig | None = None) -> Cor
     """Open a data folder for use with `async with`.
 
     Args:
-        home: The folder, made where absent; None takes `$CORRAL_HOME`, else `~/.corral`.
-        config: What runs; None takes the folder's `run.yaml`, else the defaults.
+        home: The folder, created if missing; None for `$CORRAL_HOME`, or else `~/.corral`.
+        config: The configuration; None for the folder's `run.yaml`, or else the defaults.
 
     Raises:
-        UnknownProvider, ConfigError: The configuration cannot work.
+        UnknownProvider, ConfigError: The configuration is invalid.
     """
     folder = Path(home) if home is not None else data_home()
     return Corral(config or load_config(home=folder), folder)
 
 
 def open_sync(home: str | Path | None = None, config: RunConfig | None = None) -> SyncCorral:
-    """Open a data folder for use with `with`, in notebooks and scripts; else as `open`."""
+    """Open a data folder for use with `with`, in notebooks and scripts; otherwise like `open`."""
     return SyncCorral(open(home, config))
 
 
 class Corral:
     """The vector DBs of one data folder. Opened by `open`; safe for concurrent tasks of one loop.
 
-    Every method raises what `corral.api.errors` draws: InvalidRequest for what cannot be asked, and
-    for every call after `close`, NotFound for an unknown vector DB, ProviderError where a backend
-    or a model fails.
+    Every method raises errors of `corral.api.errors`: InvalidRequest for invalid arguments and for
+    calls after `close`, NotFound for an unknown vector DB, ProviderError if a backend or a model
+    fails.
     """
 
     def __init__(self, config: RunConfig, home: Path) -> None:
@@ -115,11 +115,11 @@ class Corral:
     async def register(
         self, vector_db_id: str, embedding_model: str | None = None, **settings: Any
     ) -> VectorDB:
-        """Register a vector DB and return what is stored; the same again returns the stored one.
+        """Register a vector DB and return its registration; registering the same again is allowed.
 
         Args:
             vector_db_id: Its name, 1 to 255 characters.
-            embedding_model: None takes the configuration's default.
+            embedding_model: None for the configuration's default.
             settings: Other fields of `VectorDBRegistration`, such as `search_mode`, `language`,
                 `provider_id` or `ranker`.
         """
@@ -137,17 +137,17 @@ class Corral:
         return await self._stack.vector_dbs()
 
     async def insert(self, vector_db_id: str, documents: Documents, **options: Any) -> InsertReport:
-        """Parse, split, embed and store documents, all or none; return what was stored.
+        """Parse, split, embed and store documents, all or none; return a report.
 
-        A document whose id is stored already is replaced.
+        A stored document with the same id is replaced.
 
         Args:
-            vector_db_id: Where to.
+            vector_db_id: The vector DB to insert into.
             documents: Texts by document id, or whole documents.
-            options: `chunk_size_in_tokens` (1 to 8192) and `overlap_in_tokens` (at most half of
-                it) and `split_on` (a text at which chunks end), by default as registered;
-                `skip_unchanged` (default False) leaves documents
-                alone that are stored as they would be now.
+            options: `chunk_size_in_tokens` (1 to 8192) and `overlap_in_tokens` (at most half of it)
+                and `split_on` (a text at which chunks end), by default as registered;
+                `skip_unchanged` (default False) skips documents that are already stored in the same
+                form.
         """
         chosen = checked(InsertSettings, options)
         return await self._stack.ingestion.insert(
@@ -167,13 +167,13 @@ class Corral:
         title: str | None = None,
         **options: Any,
     ) -> InsertReport:
-        """Store files of this machine as documents, each under its name, all or none.
+        """Store local files as documents, each under its name, all or none.
 
         Args:
-            vector_db_id: Where to.
-            paths: Files of any format that Corral reads; no folders.
+            vector_db_id: The vector DB to insert into.
+            paths: Files of any supported format; no folders.
             metadata: Metadata of each document.
-            title: Title of a single file; None takes the title in it, else its name.
+            title: Title of a single file; None for the title in the file, or else its name.
             options: As for `insert`.
         """
         if title is not None and len(paths) != 1:
@@ -203,7 +203,7 @@ class Corral:
         return deleted
 
     async def add_file(self, path: str | Path, *, purpose: str = "assistants") -> StoredFile:
-        """Store a file of this machine among the uploaded files, and return its record.
+        """Store a local file among the uploaded files, and return its record.
 
         To search in a file, use `insert_files`, or attach it to a vector store of the server.
         """
@@ -244,9 +244,10 @@ class Corral:
         """Return the k best chunks, best first.
 
         Args:
-            question: In words; it is embedded where the mode needs that. Empty, with `filters` or
-                `order_by`: the chunks that pass, in that order, each with the score 1.
-            vector_db_id: Where to look.
+            question: The question in words, embedded if the mode needs it. If empty, `filters` or
+                `order_by` are required, and all passing chunks are returned in that order with
+                score 1.
+            vector_db_id: The vector DB to search.
             k: Maximum number of hits, 1 to 1000.
             options: Fields of `RetrievalOptions`, such as `mode`, `filters` or `score_threshold`.
         """
@@ -259,8 +260,8 @@ class Corral:
         """Return the context that answers a question; its `text` costs at most `max_tokens`.
 
         Args:
-            question: In words; or empty, as in `query`.
-            vector_db_ids: Where to look; hits of several are ranked together.
+            question: The question in words; may be empty as in `query`.
+            vector_db_ids: The vector DBs to search; their hits are ranked together.
             max_tokens: Budget of the whole text, frame included.
             options: Fields of `RAGQueryConfig`, such as `max_chunks`, `citations` or `mode`.
         """
@@ -280,10 +281,10 @@ class Corral:
         """Return an answer to a question, with the sources that it cites.
 
         Args:
-            question: In words.
-            vector_db_ids: Where to look.
-            model: A language model of the configuration; None takes `answers.model`, else the
-                first. Without a configuration it is `extractive`, which quotes the sources.
+            question: The question in words.
+            vector_db_ids: The vector DBs to search.
+            model: A configured language model; None for `answers.model`, or else the first one.
+                Without configured models this is `extractive`, which quotes the sources.
             max_tokens: Budget of the context that the model reads.
             options: Fields of `RAGQueryConfig`, such as `max_chunks` or `mode`.
         """
@@ -298,9 +299,9 @@ class Corral:
 
 
 class SyncCorral:
-    """`Corral` for code without an event loop: one runs in a thread of its own. See `open_sync`.
+    """`Corral` for code without an event loop, which runs in a separate thread.
 
-    A script that ends without `close` ends: what was acknowledged is stored.
+    See `open_sync`. A script may exit without `close`; acknowledged writes are stored.
     """
 
     def __init__(self, herd: Corral) -> None:

@@ -1,6 +1,6 @@
 """Check the arguments of the Python library, and convert them for the stack.
 
-Every function raises InvalidRequest for an argument that the library does not take.
+Every function raises InvalidRequest for an invalid argument.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class InsertSettings(NullsAreDefaults):
 
 
 def content_of(path: Path) -> bytes:
-    """Return the content of a file of this machine."""
+    """Return the content of a local file."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -39,11 +39,12 @@ def content_of(path: Path) -> bytes:
 
 
 def document_of_file(path: Path, metadata: Mapping[str, Any]) -> RAGDocument:
-    """Return a file as a document whose id is the file's name; reads it.
+    """Read a file as a document with the file's name as its id.
 
     Args:
-        path: A file of this machine.
-        metadata: The document's; without a title, formats that have none take the file's name.
+        path: A local file.
+        metadata: The document's metadata; without a title, formats that have none use the file's
+            name.
     """
     kind = type_of(path.name) or ""
     data = base64.b64encode(content_of(path)).decode("ascii")
@@ -62,7 +63,7 @@ def question_of(question: object) -> str:
 
 
 def context_options(max_tokens: int, options: Mapping[str, Any]) -> RAGQueryConfig:
-    """Return the options of a question; an error names its budget `max_tokens`."""
+    """Return the options of a question; errors call the budget `max_tokens`."""
     try:
         return checked(RAGQueryConfig, {"max_tokens_in_context": max_tokens, **options})
     except InvalidRequest as error:
@@ -89,7 +90,7 @@ def documents_of(documents: object) -> list[RAGDocument]:
     """Return texts by document id, or an iterable of documents, as documents."""
     if isinstance(documents, Mapping):
         return [_document(name, text) for name, text in documents.items()]
-    # Both can be iterated over, and hold no documents.
+    # Both can be iterated over, but are not documents.
     if isinstance(documents, str | RAGDocument) or not isinstance(documents, Iterable):
         raise _no_documents("documents", "a mapping of texts by id, or a list", documents)
     listed = list(documents)

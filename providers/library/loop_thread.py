@@ -1,4 +1,4 @@
-"""An event loop in a thread, for code that has none."""
+"""An event loop in a thread, for code without an event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop in a thread of its own, for which no interpreter waits when it ends."""
+    """An event loop in a daemon thread, which does not delay the interpreter's exit."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -26,11 +26,11 @@ class LoopThread:
 
     @property
     def closed(self) -> bool:
-        """True once it is closed, or being closed."""
+        """True once it is closed or closing."""
         return self._closed
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and return its result; who stops waiting cancels it.
+        """Run a coroutine in the loop and return its result; an interrupted wait cancels it.
 
         Raises:
             InvalidRequest: The loop is closed, or was closed during the call.
@@ -45,7 +45,7 @@ class LoopThread:
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin a coroutine there.
+        """Start a coroutine in the loop.
 
         Raises:
             InvalidRequest: The loop is closed.
@@ -75,7 +75,7 @@ class LoopThread:
 
 
 async def _end(last: Coroutine[Any, Any, None] | None) -> None:
-    """Run `last`, then end what a loop still holds, as `asyncio.run` does."""
+    """Run `last`, then shut the loop down as `asyncio.run` does."""
     try:
         if last is not None:
             await last
@@ -88,5 +88,5 @@ async def _end(last: Coroutine[Any, Any, None] | None) -> None:
 
 
 def closed() -> InvalidRequest:
-    """Return the refusal of a call that comes too late."""
+    """Return the error for a call after closing."""
     return InvalidRequest("This Corral is closed.", hint="Open its folder again.")

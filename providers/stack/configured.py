@@ -206,7 +206,7 @@ class ConfiguredProviders:
         """Return (provider_id, model) for every language model, as `models` does.
 
         Args:
-            that_quote: Include the models that write no word of their own.
+            that_quote: Include the models that only quote.
         """
         providers = self._buildable(Api.INFERENCE)[0]
         return [
@@ -264,7 +264,7 @@ class ConfiguredProviders:
         """Return the configured readers in their order; none of them is built yet.
 
         Raises:
-            ConfigError: The config of one is no `ReaderConfig`: its plugin is broken.
+            ConfigError: A reader's config is not a `ReaderConfig`: its plugin is broken.
         """
         readers = []
         for (api, provider_id), entry in self._entries.items():

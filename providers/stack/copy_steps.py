@@ -199,7 +199,7 @@ class _Ids:
         return self.ids[start : start + limit]
 
     def serves(self, after: str, limit: int) -> bool:
-        """Return True if it has all ids of a step."""
+        """Return True if these ids cover a step."""
         return after >= self.after and (self.is_last or len(self.next(after, limit)) == limit)
 
 

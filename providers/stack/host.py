@@ -93,7 +93,7 @@ def check_shared(config: RunConfig) -> None:
     """Check that each provider works with shared registrations, if they are shared.
 
     Raises:
-        ConfigError: A provider does not.
+        ConfigError: A provider does not work with shared registrations.
     """
     for entry in config.providers.vector_io:
         spec = find_spec(Api.VECTOR_IO, entry.provider_type)

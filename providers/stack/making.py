@@ -81,7 +81,7 @@ class Making:
         renewed = renewed.values(renewed_at=bindparam("at"))
         while True:
             await asyncio.sleep(RENEW_SECONDS)
-            with suppress(CorralError):  # the next renewal comes before others give it up
+            with suppress(CorralError):  # renew again before other processes consider it dead
                 await self._area.write(lambda table: table.execute(renewed, {"at": self._clock()}))
 
     async def _end(self, owner: Owner) -> None:

@@ -150,7 +150,7 @@ class OpenIndexes:
                 self._in_background(self._check(key))
 
     def notice_changes(self) -> None:
-        """Start to close, in the background, vector DBs that other processes have deleted."""
+        """Close, in the background, vector DBs that other processes have deleted."""
         generation, looked = self._looked
         due = time.monotonic() >= looked + LOOK_EVERY_SECONDS
         if self._registry.generation != generation and due:

@@ -29,9 +29,9 @@ class SyncState:
     """The newest run of a sync in this process.
 
     Attributes:
-        status: "failed" means that the source could not be listed, or that the run broke off.
+        status: "failed" means that the source could not be listed, or that the run was aborted.
         started_at: Unix seconds.
-        report: What has happened so far.
+        report: The changes so far.
         error: The reason for a failure; "" for none.
     """
 
@@ -137,7 +137,7 @@ class Syncs:
             task.cancel()
 
     async def close(self) -> None:
-        """Break off all runs; what is stored stays, and the next run continues."""
+        """Abort all runs; stored data remains, and the next run continues."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -54,7 +54,7 @@ class VectorStores:
         """Return a store, expired or not.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The store does not exist.
         """
         try:
             return await self._table.store(await self._stack.vector_db(identifier))
@@ -72,8 +72,8 @@ class VectorStores:
         """Return a store that has not expired.
 
         Raises:
-            NotFound: There is none.
-            Expired: Its time is over.
+            NotFound: The store does not exist.
+            Expired: The store has expired.
         """
         store = await self.get(identifier)
         store.check(self._table.clock(), "vector_store_id")
@@ -96,7 +96,7 @@ class VectorStores:
             order: "desc" for newest first, "asc" for oldest first.
 
         Raises:
-            InvalidRequest: `after` or `before` is none of them.
+            InvalidRequest: `after` or `before` is not a store.
         """
         stores = await self._table.stores(self._tenant, await self._stack.vector_dbs())
         stores.sort(key=_place, reverse=order == "desc")
@@ -105,7 +105,7 @@ class VectorStores:
             if given is not None:
                 end = self._end(stores, given, field)
                 stores = [store for store in stores if fits(_place(store), end)]
-        # What stands right before a store is found by walking away from it.
+        # The stores before a position are read in reverse order.
         away = before is not None and after is None
         found = stores[-limit:] if away else stores[:limit]
         for store in (*found[:1], *found[-1:]):
@@ -131,9 +131,9 @@ class VectorStores:
             changes: Fields of `VectorStore`: name, description, metadata, expires_after_days.
 
         Raises:
-            NotFound: There is none.
-            Expired: Its time is over.
-            Forbidden: It would expire otherwise, and the principal is no admin.
+            NotFound: The store does not exist.
+            Expired: The store has expired.
+            Forbidden: The change affects the expiry, and the principal is not an admin.
             Conflict: Another process changed its name at the same time.
         """
         store = await self.usable(identifier)
@@ -160,8 +160,8 @@ class VectorStores:
         """Delete a store with its vector DB, or the row of an expired store.
 
         Raises:
-            NotFound: There is none.
-            ProviderError: The backend failed; the store is still there.
+            NotFound: The store does not exist.
+            ProviderError: The backend failed; the store still exists.
         """
         store = await self.get(identifier)
         if await self._stack.registered([identifier]):

@@ -56,7 +56,7 @@ T = TypeVar("T", bound=Sized)
 
 __all__ = ["ANALYZER_VERSION", "MAX_TERM_LENGTH", "Analyzer", "analyzer", "clean_text"]
 
-_RULES = 2  # Raise it with every change of a term: here, in words.py or in stop_words.py.
+_RULES = 2  # Increase it with every change of a term: here, in words.py or in stop_words.py.
 
 ANALYZER_VERSION: int = _RULES * 10**6 + int("".join(re.findall(r"\d+", Stemmer.version())[:3]))
 """Changes when the terms of a text may change: with our rules, and with the release of the
@@ -217,7 +217,7 @@ class Analyzer:
 
     Args:
         language: One of the values of `LANGUAGES`.
-        max_cached_words: Of each of its caches.
+        max_cached_words: Maximum words in each of its caches.
 
     Raises:
         ValueError: The language is unknown.
@@ -237,7 +237,7 @@ class Analyzer:
         self._joined = _Cache(partial(rules.positions, joined=True), words)
         self._rules_beside = beside = Rules(
             self._of_name,
-            rules.terms,  # The beginnings of codes would fill a cache.
+            rules.terms,  # Prefixes of codes would fill a cache.
             partial(folded, turkish=language == "turkish"),
             language,
         )
@@ -292,8 +292,8 @@ class Analyzer:
     def _words_of(self, text: str) -> list[str]:
         if text.isascii():
             return list(self._folded(text))
-        # Folding costs most for other texts. No rule of words looks beyond white space, so a string
-        # without it has the same words in every text (tested).
+        # Folding is the largest cost for other texts. No word rule looks beyond white space, so a
+        # string without it has the same words in every text (tested).
         return list(chain.from_iterable(map(self._spelled.__getitem__, text.split())))
 
     def _beside_of(self, text: str) -> list[Beside]:
@@ -313,7 +313,7 @@ class Analyzer:
         """Return the terms of letters and digits."""
         if (
             name.isascii() and self.language != "turkish"
-        ):  # The lower case of I is another letter there.
+        ):  # In this language, the lower case of I is another letter.
             return self._terms[name.lower()]
         return list(self._folded(name))
 
@@ -355,8 +355,8 @@ class Analyzer:
         return [word] if is_match else []
 
     def sequence(self, text: str) -> tuple[str, str]:
-        """Return a text's positions, a space around each, for phrases: a part of the text is a
-        part of this string.
+        """Return a text's positions, with spaces around each, for phrase search: a phrase of the
+        text is a substring of this string.
 
         A position is a stem, or a stop word after an apostrophe; in scripts without spaces it is
         a character. A hyphenated compound is in parts in the first string (` e 4711 `), and one

@@ -1,8 +1,7 @@
 """Terms beside the words: symbols, numbers, identifiers, codes and emoji as a whole.
 
 Words (`words.py`) are letters, marks and numbers; other characters separate them. That loses the
-difference of C++ and C#, and splits identifiers and numbers. So a text has its words, and also
-terms for
+difference between C++ and C#, and splits identifiers and numbers. So a text also has terms for
 
 * *symbols that belong to a word*: `C++`, `C#`, `.NET`, `R&D`, `I/O`, `#tag`, `@name`, `-40`;
 * *numbers*, in one form for all their spellings: `1,102,900`, `1.102.900`, `1 102 900` and
@@ -13,9 +12,9 @@ terms for
 * *emoji and other symbols*, each by itself; of a sequence (a flag, a skin tone, a family) also the
   whole.
 
-In a term an ASCII symbol is its full-width twin, `c＋＋`: so no term holds a character that a query
-language reads. All rules except the two for groups of digits with spaces read a text part by part,
-between white space; one scan (`_HINTS`) skips most parts.
+In a term, ASCII symbols are replaced by their full-width forms (`c＋＋`), so no term contains a
+character with a meaning in a query language. All rules except the two for groups of digits with
+spaces read a text part by part, between white space; one scan (`_HINTS`) skips most parts.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _MAX_PARTS = 8  # Of a dotted name.
 MIN_PREFIX = 7
 """Shortest prefix of a code that is a term, in characters: as long as the hashes of `git log`."""
 
-_EVERY_PREFIX = 16  # up to here beginnings of every length are terms, then of every fourth length
+_EVERY_PREFIX = 16  # up to this length, all prefixes are terms; beyond it, every fourth
 
 POINT_LANGUAGES = frozenset(
     {"arabic", "burmese", "chinese", "english", "hindi", "irish", "japanese", "khmer", "korean"}
@@ -61,7 +60,7 @@ class Beside(NamedTuple):
 
 _SPACES = " \u00a0\u2007\u2009\u202f"  # These separate groups of digits.
 _HIDDEN = f"{CONTROLS}{UNSEEN}{JOINERS}{STYLES}\ud800-\udfff"
-# Symbols beyond ASCII, and forms that NFKC makes ASCII symbols of. Too many do no harm.
+# Symbols beyond ASCII, and characters that NFKC maps to ASCII symbols. Extra ones do no harm.
 _HIGH = (
     "\u00a2-\u00a9\u00ac-\u00b1\u00b4\u00b6\u00d7\u00f7\u02d8-\u02dd\u03f6\u058d-\u058f"
     "\u0606-\u0608\u060b\u060e\u060f\u066a-\u066c\u06de\u06e9\u07f6\u07fe\u07ff\u09f2-\u09fb"
@@ -75,14 +74,14 @@ _OTHER_DIGITS = "\u0660-\u0669\u06f0-\u06f9\u0966-\u096f\u09e6-\u09ef"
 
 
 def _hints(spaces: str, beyond: str) -> re.Pattern[str]:
-    """Return a pattern for the places at which a rule can apply, and the rest of the part.
+    """Return a pattern for the positions at which a rule can apply, up to the end of the part.
 
-    It can match at more places. It begins with a class of characters, for a fast scan, and looks
-    around only there.
+    It may match at more positions. It starts with a character class, for a fast scan, and looks
+    around only at matches.
     """
     return re.compile(
         f"[A-Z0-9+#&@$%./<=>^~|*{beyond}](?:"
-        # a number, looked at from its first digit
+        # a number, matched at its first digit
         "(?<=[0-9])(?<![0-9].)(?:"
         f"[0-9]*+(?=[.,'\u2019][0-9]|[{spaces}][0-9]{{3}})"
         "|(?=[0-9A-Za-z_\\-\u2010\u2011]{5})"
@@ -292,7 +291,7 @@ class Rules:
                 yield from _fraction(number, groups[-1], written)
 
     def _dotted(self, plain: str) -> Iterator[Beside]:
-        """Yield versions and addresses by their beginnings, and names as one word."""
+        """Yield versions and addresses by their prefixes, and names as one word."""
         for match in _DOTTED.finditer(plain):
             parts = match[0].split(".")[:_MAX_PARTS]
             first = parts[0][1:] if re.fullmatch("[vV][0-9]+", parts[0]) else parts[0]
@@ -310,7 +309,7 @@ class Rules:
                         yield Beside(term, match[0])
 
     def _parts(self, plain: str) -> Iterator[Beside]:
-        """Yield the words that capitals tell apart in an identifier."""
+        """Yield the words of an identifier that capitals separate."""
         for match in _NAME.finditer(plain):
             name = match[0]
             parts = [
@@ -324,7 +323,7 @@ class Rules:
                     yield Beside(term, name)
 
     def _codes(self, plain: str) -> Iterator[Beside]:
-        """Yield the beginnings of codes."""
+        """Yield the prefixes of codes."""
         for match in _CODE.finditer(plain.translate(_LOWER)):
             parts = match[0].split("-")
             codes = ["".join(parts)] if len(parts) > 1 and _is_compound(parts) else []
@@ -367,7 +366,7 @@ def is_marked(term: str) -> bool:
 
 
 def _plain(char: str) -> str:
-    """Return a digit of any script as the ASCII one, any hyphen as `-`, an apostrophe as `'`."""
+    """Return a digit of any script as ASCII, any hyphen as `-`, any apostrophe as `'`."""
     if char in "\u2010\u2011\u2212":
         return "-"
     if char in "\u2018\u2019\u201b\u02bc":
@@ -377,13 +376,13 @@ def _plain(char: str) -> str:
 
 
 def _fraction(whole: str, fraction: str, written: str = "") -> Iterator[Beside]:
-    """Yield a number with a fraction, and without the zeros at its end; by default as written."""
+    """Yield a decimal number, with and without trailing zeros; by default as written."""
     for shown in dict.fromkeys((fraction, fraction.rstrip("0") or "0")):
         yield Beside(f"{whole}．{shown}"[:64], written or f"{whole}.{fraction}")
 
 
 def _grouped(groups: list[str], signs: str) -> str:
-    """Return the digits if all separators join groups of digits: of three, or as in India."""
+    """Return the digits if all separators join groups of three digits, or Indian groups."""
     first, *others = groups
     if len(set(signs)) != 1 or not 1 <= len(first) <= 3 or first[0] == "0" or len(groups) > 6:
         return ""
@@ -409,7 +408,7 @@ def _is_compound(parts: list[str]) -> bool:
 
 
 def _is_part(symbol: str) -> bool:
-    """Return True for a symbol that has a meaning in a sequence only."""
+    """Return True for a symbol that is only meaningful in a sequence."""
     return bool(re.match(f"[{_SKIN}\U0001f1e6-\U0001f1ff0-9#*\u20e3]", symbol))
 
 

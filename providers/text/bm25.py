@@ -8,8 +8,8 @@ Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and
 documents. Lucene has dropped the constant factor (k1 + 1), which changes no order; Corral has it,
 like the paper and SQLite's `bm25()`, since the score of a hit depends on it.
 
-The sum splits into a part of the document and a part of the query. An engine that knows no BM25
-but sparse inner products therefore stores `term_weight` and queries with `idf`.
+The sum splits into a part of the document and a part of the query. So an engine without BM25 but
+with sparse inner products stores `term_weight` and queries with `idf`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def idf(document_frequency: int | Numbers, count: int) -> float | FloatArray:
     """Return the weight of a term: ln(1 + (N - n + 0.5) / (n + 0.5)), > 0 and falling in n.
 
     Args:
-        document_frequency: n, the number of documents that hold the term, in [0, count]; a number
-            or an array of any shape.
+        document_frequency: n, the number of documents that contain the term, in [0, count]; a
+            number or an array of any shape.
         count: N, the number of documents, >= 0.
 
     Returns:
@@ -86,14 +86,14 @@ def term_weight(
     of average length, and stays below k1 + 1 (2.2 by default).
 
     Args:
-        frequency: f, how often the term occurs in the document, >= 0; a number, or an array of any
-            shape.
+        frequency: f, the number of occurrences of the term in the document, >= 0; a number, or an
+            array of any shape.
         length: Number of terms in the document, >= 0; a number, or, if `frequency` is an array, an
             array that broadcasts with it.
         average_length: Mean number of terms of a document of the vector DB, > 0.
-        k1: From a re-ranker; every index takes the constant. With k1 = 0 only the presence of a
-            term counts, and frequencies must be above 0.
-        b: From a re-ranker; every index takes the constant.
+        k1: Only a re-ranker changes it; indexes use the constant. With k1 = 0 only the presence of
+            a term counts, and frequencies must be above 0.
+        b: Only a re-ranker changes it; indexes use the constant.
 
     Returns:
         A float, or float64 of the broadcast shape.
@@ -112,18 +112,17 @@ def term_weight(
 def greatest(terms: Iterable[tuple[int, int]], count: int) -> float:
     """Return the score that a query's terms cannot exceed: (k1 + 1) * sum of times * idf.
 
-    A term that no document holds counts, too, with the largest idf: a document that answers the
-    query would hold it. Callers leave such a term out if it is a term beside the words of the query
-    (`Analyzer.analyze`), as the words have the same meaning.
+    A term in no document counts too, with the largest idf, because a document that answers the
+    query would contain it. Callers leave such a term out if it is a term beside the words of the
+    query (`Analyzer.analyze`), as the words have the same meaning.
 
     Examples:
         >>> round(greatest([(1, 0), (2, 3)], 10), 3)  # 2.2 * (ln 22 + 2 ln(1 + 7.5 / 3.5))
         11.839
 
     Args:
-        terms: Of each term of the query, how often the query has it, and the number of documents
-            that hold it; a number above `count`, which a write between two counts can leave, counts
-            as this.
+        terms: For each term, its number in the query and the number of documents that contain it; a
+            number above `count`, which a write between two counts can cause, counts as `count`.
         count: N, the number of documents, >= 0.
 
     Returns:

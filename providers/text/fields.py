@@ -31,7 +31,7 @@ def field_texts(chunk: Chunk, fields: Iterable[str]) -> Iterator[str]:
     """Yield the text of each field: `content`, or the metadata under that key, "" for none.
 
     The elements of a list are joined by line breaks. Numbers count as text; booleans, null and
-    objects do not. `title` has the headings that the chunk is under, too, each once.
+    objects do not. `title` also has the chunk's heading path, each heading once.
     """
     for field in fields:
         value = chunk.content if field == "content" else chunk.metadata.get(field)
@@ -50,7 +50,7 @@ def chunk_terms(chunk: Chunk, weights: Mapping[str, float], analyzer: Analyzer) 
     """Return the terms of a chunk's fields with their weighted frequencies.
 
     Args:
-        chunk: It is not changed.
+        chunk: Not mutated.
         weights: Weight by field, above 0: a registration's `field_weights`.
         analyzer: The analyzer of its language.
     """

@@ -11,15 +11,15 @@ _NO_END = re.compile(
     r"(?:^|[\s(\"'\[])(?:(?:\w\.)+|\d{1,2}\.|(?:approx|bzw|ca|Co|Dr|e\.g|etc|Fig|i\.e|Inc|Jr|Mr|Mrs|Ms"
     r"|No|Nr|Prof|Sr|St|usw|vs|z\.B)\.)$"
 )
-"""An initial, an ordinal number or an abbreviation; a full stop behind it ends no sentence."""
+"""An initial, an ordinal number or an abbreviation; a full stop after it ends no sentence."""
 _MARKS = re.compile(r"\s*(?:(?:[-*+>]|#{1,6}|\d{1,3}[.)])\s+)*")
 """Marks of lists, headings and quotations before a sentence."""
 _LONGEST = 12
-"""Characters before a full stop that decide about it."""
+"""Number of characters before a full stop that are examined."""
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return the start and end of each sentence, without white space or a list's mark around it.
+    """Return the start and end of each sentence, without surrounding white space or list marks.
 
     A sentence ends at its mark, at a blank line, and before a line that is a heading, a row of a
     table or an item of a list. Together they have every character of the text but white space and

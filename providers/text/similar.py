@@ -1,10 +1,10 @@
 """Terms of a vocabulary that a misspelled term may mean, for fuzzy keyword search.
 
 Every index that offers it ranks by these rules: the similar terms of a query term count as one
-term, as common as the chunks that hold any of them, and in a chunk worth its best one's BM25
-weight times similarity. A chunk that holds the term as it is spelled scores no less than by BM25.
-(Lucene's `FuzzyQuery` is a relative: its terms blend their frequencies and are boosted by their
-similarity.)
+term, with the number of chunks that contain any of them as its document frequency, and in each
+chunk the weight of the best one, its BM25 weight times its similarity. A chunk that contains the
+term as spelled scores at least its BM25 score. (Lucene's `FuzzyQuery` is a relative: its terms
+blend their frequencies and are boosted by their similarity.)
 
 The constants were chosen on SciFact and held on two other sets; nDCG@10 of BM25, then of fuzzy:
 
@@ -13,8 +13,8 @@ The constants were chosen on SciFact and held on two other sets; nDCG@10 of BM25
     hotpotqa-100   0.820  0.821   0.682  0.798       0.546  0.802
     xquad-de       0.939  0.949   0.784  0.934       0.640  0.929
 
-Words that are spelled right look for similar ones too: a typo can make another word of them, and
-similar words are often kin (`docs/keyword-search.md`).
+Correctly spelled words match similar words too: a typo can turn one word into another, and similar
+words are often related (`docs/keyword-search.md`).
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ CUT = 0.65
 """Minimum similarity: one edit in words of 4 and 5 letters, two from 6 letters, three from 9."""
 
 MIN_LENGTH = 4
-"""Shortest term, in letters, that has similar ones: below it, half of the words are one edit
+"""Minimum length of a term with similar terms, in letters: half of the shorter words are one edit
 apart."""
 
 MAX_SIMILAR = 5
-"""Maximum terms that count as one query term, itself included. With 3, 10 and 50 the table above is
-worse by up to 0.01."""
+"""Maximum terms that count as one query term, including itself. With 3, 10 or 50 the results above
+are worse by up to 0.01."""
 
 MAX_TERMS = 32
-"""Query terms with a search of similar terms; further terms of a query are searched as they are
-spelled. Each costs a pass over the vocabulary."""
+"""Maximum query terms with a search for similar terms; further terms are searched as spelled. Each
+costs a pass over the vocabulary."""
 
 _BATCH = 8192
 _LENGTHS = np.arange(MAX_TERM_LENGTH + 1)
@@ -54,10 +54,10 @@ _WORD = re.compile(f"[^\\d{_SYMBOLS}{UNSPACED}]{{{MIN_LENGTH - 1},}}")
 
 
 def is_word(term: str) -> bool:
-    """Return True for a term that belongs in a vocabulary of words that can be misspelled.
+    """Return True for a term that can be misspelled, and so belongs in the vocabulary.
 
-    Numbers and codes do not: an edit makes another number. Nor do pairs of characters of scripts
-    without spaces: a typo is another character there.
+    Numbers and codes do not, because an edit gives another number; neither do pairs of characters
+    in scripts without spaces, where a typo is another character.
     """
     return _WORD.fullmatch(term) is not None
 
@@ -104,7 +104,7 @@ class Vocabulary:
                 self._table = np.concatenate([self._table, *parts])
 
     def similar(self, terms: Iterable[str]) -> dict[str, list[tuple[str, float]]]:
-        """Return for the first MAX_TERMS terms the words that are similar to them.
+        """Return the similar words of the first MAX_TERMS terms.
 
         Args:
             terms: Analyzed terms. They need not be in the vocabulary.

@@ -1,12 +1,12 @@
 """Stop words: the function words of the larger languages, dropped from documents and queries alike.
 
-Articles, pronouns, prepositions, conjunctions, auxiliaries and question words: words so frequent
-that they cost a keyword index most of its time and say nothing about a text. The lists are short
-on purpose (content words such as "system" or "new" are searched) and part of this module: a package
-that changes its lists would change the terms of indexes on disk without a new `ANALYZER_VERSION`.
-A language without a list has no stop words; its frequent words then have a low weight by their idf
-alone. Words are written as `words.py` folds them: NFKC, case-folded, with ASCII apostrophes, so the
-German `dass` includes its old spelling.
+Articles, pronouns, prepositions, conjunctions, auxiliaries and question words are so frequent that
+they take most of a keyword index's time, and they carry no information about a text. The lists are
+short on purpose (content words such as "system" or "new" are searched) and part of this module: a
+package that changes its lists would change the terms of indexes on disk without a new
+`ANALYZER_VERSION`. A language without a list has no stop words; its frequent words then have a low
+weight by their idf alone. Words are written as `words.py` folds them: NFKC, case-folded, with ASCII
+apostrophes, so the German `dass` includes its old spelling.
 """
 
 from __future__ import annotations

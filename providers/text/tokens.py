@@ -141,7 +141,7 @@ class _BytePairs:
         return count
 
     def cut(self, text: str, max_tokens: int) -> str:
-        # White space at the end of a prefix can cost less than in front of a word: look further.
+        # White space at the end of a prefix can cost less than before a word, so look further.
         furthest = max_tokens + 2
         safe = encodable(text[: max(furthest + 1, 0) * MAX_CHARACTERS_PER_TOKEN])
         tokens = self._table.encode(safe)
@@ -158,7 +158,7 @@ class _BytePairs:
 
 
 class _Bytes:
-    """One token a UTF-8 byte."""
+    """One token per UTF-8 byte."""
 
     name = "bytes"
     adds_up = True
@@ -180,7 +180,7 @@ class _Bytes:
 
 
 class _Own:
-    """The tokenizer of an embedding model, without assumptions on its tokens."""
+    """The tokenizer of an embedding model, without assumptions about its tokens."""
 
     name = EMBEDDER
     adds_up = False

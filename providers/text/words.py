@@ -1,4 +1,4 @@
-"""Words as an analyzer compares them: folded, in one spelling, cut at the borders of scripts.
+"""Words in the form that an analyzer compares: folded, in one spelling, split at script borders.
 
 `analyzer.py` makes terms of them; a change here changes terms, see its `_RULES`.
 """
@@ -45,7 +45,8 @@ def words_of(text: str, *, turkish: bool) -> list[str]:
 
 def normalized(text: str) -> str:
     """Return a text without invisible characters, in NFKC; capitals stay."""
-    text = _IGNORED.sub("", text).replace("™", " ").replace("℠", " ")  # no letters, as NFKC has it
+    # no letters, according to NFKC
+    text = _IGNORED.sub("", text).replace("™", " ").replace("℠", " ")
     return unicodedata.normalize("NFKC", text)
 
 
@@ -154,7 +155,7 @@ _SPELLINGS: dict[int, str | None] = {
 
 
 class _Tables(NamedTuple):
-    """Patterns with the marks and digits of all scripts; ASCII texts do not need them."""
+    """Patterns with the marks and digits of all scripts; not needed for ASCII texts."""
 
     marks: frozenset[str]
     word: re.Pattern[str]
@@ -167,13 +168,13 @@ class _Tables(NamedTuple):
 
 @cache
 def _tables() -> _Tables:
-    """Make the tables when a text needs them, which takes longer than all other imports here."""
+    """Build the tables on demand, which takes longer than all other imports of this module."""
     codes = range(0x80, 0x1F000)  # No other marks are visible (tested).
     categories = zip(codes, map(unicodedata.category, map(chr, codes)), strict=True)
     names = {code: name for code, name in categories if name in {"Mn", "Mc", "Nd"}}
     digits = (code for code, name in names.items() if name == "Nd")
     every = [code for code, name in names.items() if name != "Nd"]
-    # In a class, each letter is compared with all ranges beyond U+FFFF, a hundred of them.
+    # In a class, each letter would be compared with all hundred ranges beyond U+FFFF.
     low = _ranges(code for code in every if code < 0x10000)
     high = _ranges(code for code in every if code >= 0x10000)
     marks, high_mark = low + high, f"(?=[\U00010000-\U0001efff])[{high}]"

@@ -31,7 +31,7 @@ from corral.providers.base.server_config import AuditSettings
 MIB = 1024 * 1024
 KEY_NAME = "query.key"
 MAX_IDS = 1000
-"""Maximum number of ids in a line; a longer list ends with the number of the others."""
+"""Maximum ids in a line; a longer list ends with the number of omitted ids."""
 
 _LOG = logging.getLogger("corral.server")
 
@@ -54,21 +54,21 @@ class Entry:
         self.tools.append(tool)
 
     def names(self, *vector_db_ids: str) -> None:
-        """Add vector DBs that the request is about."""
+        """Add vector DBs of the request."""
         self.vector_dbs += [name for name in vector_db_ids if name not in self.vector_dbs]
 
     def asks(self, question: str, vector_db_ids: Sequence[str] = ()) -> None:
-        """Add a question, and the vector DBs that are searched for it."""
+        """Add a question and the searched vector DBs."""
         self.names(*vector_db_ids)
         self.questions.append(question)
 
     def returns(self, vector_db_id: str, chunk_ids: Iterable[str]) -> None:
-        """Add chunks that the reply holds."""
+        """Add the chunks in the reply."""
         self.returned.setdefault(vector_db_id, []).extend(chunk_ids)
 
 
 def current() -> Entry:
-    """Return the current request's entry; outside of a request an entry that no line shows."""
+    """Return the current request's entry; outside of a request, an entry that is never written."""
     entry = record.get()
     return entry if isinstance(entry, Entry) else Entry()
 
@@ -79,10 +79,11 @@ def begin(entry: Entry) -> None:
 
 
 class AuditLog:
-    """Writes lines to files in a folder: each process its own, a new one when one is full.
+    """Writes lines to files in a folder.
 
-    A file's name begins with the time of its first line, so names sort by time and no file is ever
-    renamed. The oldest beyond `max_files` are deleted.
+    Each process has its own file, and starts a new one when it is full. A file's name begins with
+    the time of its first line, so names sort by time. The oldest files beyond `max_files` are
+    deleted.
 
     Args:
         settings: `server.audit`.
@@ -103,7 +104,7 @@ class AuditLog:
         self._key: bytes | None = None
 
     def write(self, entry: Entry, status: int) -> None:
-        """Write the line of a decision; a failure is logged, since the reply is on its way.
+        """Write the line of a decision; log a failure, because the reply has already started.
 
         Args:
             entry: The facts about the request.
@@ -177,7 +178,7 @@ class AuditLog:
         file = self._file = os.open(self.folder / name, flags, 0o600)
         self._size = 0
         for old in sorted(self.folder.glob("*.jsonl"))[: -self._settings.max_files]:
-            with suppress(OSError):  # another process deletes it, too, or Windows has it open
+            with suppress(OSError):  # another process deletes it too, or Windows has it open
                 old.unlink()
         return file
 

@@ -29,7 +29,7 @@ class Caller:
     """The caller of a request, and its rate limits.
 
     Attributes:
-        known: True if it has identified itself; other callers are in no audit log.
+        known: True if the caller is authenticated; other callers are not in the audit log.
     """
 
     principal: Principal
@@ -40,14 +40,14 @@ class Caller:
 class Callers:
     """Identifies who sends a request.
 
-    Authentication is required as soon as it is configured: `server.auth.oidc` is set, or there is,
-    or ever was, an API key. Before, and under `server.auth: none`, everyone is the
-    operator; before, on a loopback address only.
+    Authentication is required if `server.auth.oidc` is set, or if an API key exists or ever
+    existed. Otherwise, on a loopback address only, every caller is the operator; under
+    `server.auth: none`, on any address.
 
     Args:
         settings: The section `server`.
-        state: The tables, which hold the keys.
-        operator: Who sends every request, for the command line in process; None: see above.
+        state: The tables, including the keys.
+        operator: The sender of every request, for the command line in process; None: see above.
 
     Raises:
         MissingDependency: Tokens are configured and their package is not installed.
@@ -68,10 +68,11 @@ class Callers:
         return self._issuer is not None or await self.keys.exist()
 
     async def check_address(self) -> None:
-        """Refuse to serve on an address that other machines reach while no key is required.
+        """Refuse to serve on an address that other machines can reach if no key is required.
 
         Raises:
-            ConfigError: Nothing is configured, and `server.host` is no loopback address.
+            ConfigError: Authentication is not configured, and `server.host` is not a loopback
+                address.
         """
         host = self._settings.host
         if self._open_to is None and not is_loopback(host) and not await self.required():
@@ -85,12 +86,14 @@ class Callers:
         """Return the caller of a request.
 
         Args:
-            headers: Its headers. Only Authorization counts; nothing of a proxy's does.
-            address: Where it arrived, as the socket has it.
+            headers: The request's headers. Only Authorization is read; a proxy's headers are
+                ignored.
+            address: The local address of the socket.
 
         Raises:
-            Unauthenticated: It has no valid key or token, and needs one.
-            Forbidden: Nothing is configured, and it arrived at an address that others reach.
+            Unauthenticated: The request needs a valid key or token.
+            Forbidden: Authentication is not configured, and the request arrived at a public
+                address.
             Unavailable: The issuer's keys cannot be read.
         """
         if self._open_to is not None:
@@ -106,7 +109,7 @@ class Callers:
         return Caller(await self._issuer.principal(secret), self._settings.rate_limits)
 
     async def close(self) -> None:
-        """Close what it holds open."""
+        """Close the connections to the issuer."""
         await self.keys.close()
         if self._issuer is not None:
             await self._issuer.close()

@@ -1,4 +1,4 @@
-"""The gate: it identifies the caller of each request before anything of the request is read."""
+"""The gate: identifies the caller of each request before its body is read."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Access:
 class Gate:
     """ASGI middleware that lets a request in with a principal, or refuses it.
 
-    It holds for every path, known or not, mounted applications included. A public route gets no
-    principal, not even with a key. A websocket is closed: there is none.
+    It covers every path, known or unknown, including mounted applications. A public route gets no
+    principal, even with a key. Websockets are closed, because no route uses them.
 
     Args:
-        app: The application behind it.
-        routes: The routes of the app, the public ones among them.
+        app: The inner application.
+        routes: The routes of the app, including public ones.
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[APIRoute]) -> None:

@@ -1,4 +1,4 @@
-"""Tokens of an OpenID Connect issuer, which sign the identity of a caller."""
+"""Authentication by signed tokens of an OpenID Connect issuer."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from corral.api.principal import Principal, Role
 from corral.providers.base.server_config import OidcAuth, SafeUrl
 
 FRESH_SECONDS = 300.0
-"""Time before the issuer's keys are read again: a key it withdraws is refused
-after that."""
+"""Time before the issuer's keys are read again; a withdrawn key is valid until then."""
 AGAIN_SECONDS = 10.0
-"""Pause before reading them again for an unknown key, or after a failure:
-tokens that name made-up keys must not make this server a burden to the issuer."""
+"""Pause before the keys are read again for an unknown key, or after a failure, so that tokens with
+made-up keys cause no load on the issuer."""
 STALE_SECONDS = 3600.0
-"""Time for which old keys are used while the issuer cannot be reached."""
+"""Time for which old keys stay valid while the issuer cannot be reached."""
 TIMEOUT_SECONDS = 5.0
 MAX_BYTES = 1024 * 1024
 MAX_TOKEN_LENGTH = 16 * 1024
@@ -41,11 +40,11 @@ class _Discovery(BaseModel):
 
 
 class Issuer:
-    """Turns tokens into principals, with the issuer's public keys as they are now.
+    """Turns tokens into principals, with the issuer's current public keys.
 
     Args:
         settings: `server.auth.oidc`.
-        clock: Says the time, in Unix seconds.
+        clock: Returns the time in Unix seconds.
     """
 
     def __init__(self, settings: OidcAuth, clock: Callable[[], float] = time.time) -> None:
@@ -64,9 +63,9 @@ class Issuer:
         """Return the principal of a token.
 
         Raises:
-            Unauthenticated: It is not signed by the issuer, not for this server, not valid now, or
-                does not name the user.
-            Forbidden: None of its groups has a role here.
+            Unauthenticated: The token is not signed by the issuer, is for another server, is not
+                valid now, or does not name the user.
+            Forbidden: None of the token's groups has a role here.
             Unavailable: The issuer's keys cannot be read.
         """
         claims = await self._verified(token)
@@ -103,7 +102,7 @@ class Issuer:
         return dict(claims)
 
     def _tenant(self, claims: dict[str, Any]) -> str:
-        """Return the tenant; a token never gets into the default one by leaving its claim out."""
+        """Return the tenant; a token without the claim never gets into the default tenant."""
         if self._settings.tenant_claim is None:
             return self._settings.tenant
         return _name(claims, self._settings.tenant_claim)
@@ -121,7 +120,7 @@ class Issuer:
 
 
 class _Keys:
-    """The issuer's public keys, read when they are needed."""
+    """The issuer's public keys, read on demand."""
 
     def __init__(self, settings: OidcAuth, clock: Callable[[], float]) -> None:
         self._settings, self._clock = settings, clock
@@ -131,10 +130,10 @@ class _Keys:
         self._read_at = self._tried_at = float("-inf")
 
     async def find(self, key_id: object, algorithm: str) -> Key:
-        """Return the key that a token names; one that names none gets the only one there is.
+        """Return the key that a token names, or the only key for a token that names none.
 
         Raises:
-            Unauthenticated: There is none, or it is for something else.
+            Unauthenticated: The key does not exist, or has another purpose.
             Unavailable: The keys cannot be read.
         """
         if algorithm not in self._settings.algorithms:
@@ -151,7 +150,7 @@ class _Keys:
         await self._http.aclose()
 
     async def _sought(self, key_id: object, algorithm: str) -> list[Key]:
-        """Return the keys that fit, having read them again if that is due."""
+        """Return the matching keys, after reading them again if that is due."""
         keys = self._named(key_id, algorithm)
         wanted = not keys or not self._are_younger_than(FRESH_SECONDS)
         if wanted and self._clock() >= self._tried_at + AGAIN_SECONDS:
@@ -175,7 +174,7 @@ class _Keys:
         return self._clock() < self._read_at + seconds
 
     async def _read(self) -> None:
-        """Read the keys; after a failure the old ones stay, for as long as they may."""
+        """Read the keys; after a failure, keep the old ones while they are valid."""
         self._tried_at = self._clock()
         try:
             address = self._settings.jwks_url or await self._discovered()
@@ -194,7 +193,7 @@ class _Keys:
         """Return the address of the keys, from the issuer's discovery document.
 
         Raises:
-            ValueError: It is another issuer's, or names no safe address.
+            ValueError: The document is another issuer's, or has no safe address.
         """
         issuer = self._settings.issuer
         place = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
@@ -204,7 +203,7 @@ class _Keys:
         return discovery.jwks_uri
 
     async def _fetch(self, address: str) -> bytes:
-        """Return the content of an address, `MAX_BYTES` at most."""
+        """Return the content of an address, at most `MAX_BYTES`."""
         async with self._http.stream("GET", address) as response:
             if response.status_code != 200:
                 raise ValueError(f"status {response.status_code}")
@@ -221,7 +220,7 @@ def _refused(why: str) -> Unauthenticated:
 
 
 def _claim(claims: dict[str, Any], name: str) -> Any:
-    """Return a claim of that name, else what the parts between its dots lead to."""
+    """Return the claim of that name, or else the value at its dotted path."""
     if name in claims:
         return claims[name]
     value: Any = claims
@@ -238,7 +237,7 @@ def _name(claims: dict[str, Any], name: str) -> str:
 
 
 def _names(value: Any) -> list[str]:
-    """Return the names in a claim: a list, a single one, or none at all."""
+    """Return the names in a claim: a list or a single one; empty if it is missing."""
     names = [value] if isinstance(value, str) else value or []
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise _refused("its groups must be a list of names")

@@ -30,8 +30,8 @@ class TooMany(Exception):
 
     Attributes:
         what: The limit, in words.
-        setting: Its name.
-        seconds: After how many seconds it may ask again, >= 1.
+        setting: The limit's setting.
+        seconds: Seconds until the next request is allowed, >= 1.
     """
 
     def __init__(self, what: str, setting: str, seconds: float) -> None:
@@ -42,7 +42,7 @@ class TooMany(Exception):
 
 @dataclass(slots=True)
 class _Bucket:
-    """An allowance that fills within a minute; what is taken beyond it is a debt."""
+    """An allowance that refills within a minute; it may become negative."""
 
     most: float
     left: float
@@ -73,8 +73,10 @@ class Use:
         self.running -= 1
 
     def count(self, size: int) -> None:
-        """Count bytes of a body as they arrive. It is never cut off: one that takes more than was
-        left makes its caller wait until that has been made up for.
+        """Count bytes of an incoming body.
+
+        A body is never cut off: if it exceeds the allowance, its caller must wait until the excess
+        has been refilled.
         """
         self.bytes.left -= size
 

@@ -1,4 +1,4 @@
-"""Roles: what a route needs is declared at the route, and checked before its body is read.
+"""Roles: each route declares its required role, which is checked before its body is read.
 
     @router.post("/query", dependencies=[READER])
 
@@ -37,7 +37,7 @@ class Needs:
 
     @property
     def name(self) -> str:
-        """Its name in the documentation."""
+        """The requirement's name in the documentation."""
         if self._role is None:
             return "public"
         if self._operator:
@@ -70,7 +70,7 @@ class Needs:
     async def __call__(
         self, request: Request, _: Annotated[object, Security(_BEARER)] = None
     ) -> None:
-        """Check a request; the bearer is there for the OpenAPI document."""
+        """Check a request; the bearer parameter only documents the key in OpenAPI."""
         self.check(request.scope)
 
 
@@ -114,7 +114,7 @@ def declared(dependencies: Sequence[Dependency]) -> Needs | None:
 def with_needs(
     dependencies: Sequence[Dependency], methods: Collection[str] | None
 ) -> tuple[Needs, list[Dependency]]:
-    """Return the `Needs` of a route, declared or by its methods, and its dependencies with them."""
+    """Return the `Needs` of a route, declared or by its methods, and all its dependencies."""
     if (needs := declared(dependencies)) is not None:
         return needs, list(dependencies)
     reads = {method.upper() for method in methods or ("GET",)} <= {"GET", "HEAD"}

@@ -2,7 +2,7 @@
 
 Filters compare whole values. Conditions about a part of a text (`contains`, `end with`) or a
 missing value (`empty`) become comparisons with the values that the vector DB holds under the key;
-for that all its chunks are read, `MAX_READ` at most.
+for this, all its chunks are read, at most `MAX_READ`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Operator = Literal[
 class Condition(BaseModel):
     """A condition on a metadata value."""
 
-    # Unknown fields pass: newer versions send more than they document.
+    # Unknown fields are allowed: newer versions send more than they document.
     model_config = ConfigDict(extra="ignore")
 
     name: str | list[str] = Field(
@@ -103,7 +103,7 @@ _TESTS: dict[str, Callable[[str], Callable[[str], bool]]] = {
 
 
 def _ordered(key: str, operator: str, value: Any, at: int) -> Filter:
-    """Return a comparison of order: of numbers if the value spells one, else of texts."""
+    """Return an ordering: of numbers if the value spells one, otherwise of texts."""
     sign: Any = _SIGNS[operator]
     readings = _readings(value)
     if not readings or isinstance(value, bool | list):
@@ -112,7 +112,7 @@ def _ordered(key: str, operator: str, value: Any, at: int) -> Filter:
 
 
 def _meant(condition: Condition, at: int) -> tuple[Scalar, ...]:
-    """Return the values of a condition; Dify sends numbers as texts, too."""
+    """Return the values of a condition; Dify also sends numbers as texts."""
     given = condition.value
     several = condition.comparison_operator in ("in", "not in")
     if several and isinstance(given, str):
@@ -134,13 +134,13 @@ def _readings(value: Any) -> list[Scalar]:
         number = float(value)
     except ValueError:
         return [value]
-    if not abs(number) <= sys.float_info.max:  # NaN neither
+    if not abs(number) <= sys.float_info.max:  # NaN is not a number here
         return [value]
     return [value, int(number) if number.is_integer() and abs(number) < 2**53 else number]
 
 
 def _among(key: str, values: Sequence[Scalar], negated: bool, at: int) -> Filter:
-    """Return the filter for chunks that hold one of some values, or none of them."""
+    """Return a filter for chunks with any of these values, or with none of them."""
     if len(values) > MAX_VALUES:
         raise _bad(at, "name", f"must have <= {MAX_VALUES} such values", len(values))
     return Comparison("nin" if negated else "in", key, tuple(values))
@@ -149,7 +149,7 @@ def _among(key: str, values: Sequence[Scalar], negated: bool, at: int) -> Filter
 async def _values(
     index: EmbeddingIndex, key: str, wanted: Callable[[Scalar], bool]
 ) -> list[Scalar]:
-    """Return the distinct values under a key that are wanted, having read every chunk."""
+    """Return the matching distinct values under a key; reads every chunk."""
     if await index.count() > MAX_READ:
         raise InvalidFilter(
             f"This condition reads every chunk, {MAX_READ} at most.",

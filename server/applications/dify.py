@@ -65,7 +65,7 @@ class RetrievalSetting(NullsAreDefaults):
 class DifyRequest(NullsAreDefaults):
     """A query in Dify's format."""
 
-    # Unknown fields pass: newer versions send more than they document.
+    # Unknown fields are allowed: newer versions send more than they document.
     model_config = ConfigDict(extra="ignore")
 
     knowledge_id: Identifier = Field(description="Id of a vector DB.")

@@ -40,9 +40,9 @@ from corral.server.routers import Application, refusals, with_bearer
 from corral.server.routing import LimitsOf, NotFoundRoute, RetrievalOf, StackOf
 
 PUBLIC_USER = "public"
-"""The owner of files that were sent without a user."""
+"""The owner of files sent without a user."""
 PAGE = 1000
-"""Documents in a page of ids."""
+"""Documents per page of ids."""
 
 
 class LibreChatError(BaseModel):
@@ -228,7 +228,7 @@ def _document(chunk: Chunk) -> LibreChatDocument:
 
 
 def _of(request: Request, file_ids: list[str], entity_id: str | None = None) -> Filter:
-    """Return the filter for chunks of files that the caller may see, and those of an agent."""
+    """Return a filter for the visible chunks of files, including those of an agent."""
     named = Comparison("in", "file_id", tuple(file_ids))
     user = _user(request)
     if user is None:
@@ -244,7 +244,7 @@ async def _files(
     """Return the index and the files that the caller may see.
 
     Raises:
-        NotFound: One is not there.
+        NotFound: A file does not exist.
     """
     if index := await _index(stack):
         files = [await _file(request, index, name) for name in file_ids]
@@ -264,7 +264,10 @@ def _may(request: Request, file: StoredDocument) -> bool:
 
 
 async def _index(stack: Stack) -> EmbeddingIndex | None:
-    """Return the index of LibreChat's files, None before the first; the audit log names it."""
+    """Return the index of LibreChat's files, or None before the first one.
+
+    Record it for the audit log.
+    """
     name = _name(stack)
     audit.current().names(name)
     return await stack.index(name) if await stack.registered([name]) else None

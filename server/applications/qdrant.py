@@ -1,8 +1,8 @@
-"""The part of Qdrant's API that chat UIs ask of an external vector database: reading, by vector.
+"""The part of Qdrant's API that chat UIs use for external vector databases: reads by vector.
 
-Collections are vector DBs. A point's score is the one that Qdrant would give, since its clients
-turn it into [0, 1] themselves: the cosine, 2 * score - 1 of ours, and if the vector DB keeps
-lengths (`normalize: false`) the inner product under dot and the distance under l2.
+Collections are vector DBs. A point's score is Qdrant's, because clients map it to [0, 1]
+themselves: the cosine, 2 * score - 1 of ours, and if the vector DB keeps lengths (`normalize:
+false`) the inner product under dot and the distance under l2.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from corral.server.routers import Application, refusals
 from corral.server.routing import LimitsOf, NotFoundRoute, PathId, StackOf
 
 VERSION = "1.20.0"
-"""The version of Qdrant that these answers follow; its client compares it with its own."""
+"""The version of Qdrant that these replies follow; Qdrant's client compares it with its own."""
 
 USER_AGENT = "python-client/"
-"""The User-Agent of Qdrant's Python client, before its version."""
+"""Prefix of the User-Agent of Qdrant's Python client."""
 
 _DISTANCES = {Metric.COSINE: "Cosine", Metric.DOT: "Dot", Metric.L2: "Euclid"}
 
@@ -208,7 +208,7 @@ async def query(
 
 
 def _metric(vector_db: VectorDB) -> Metric:
-    """Return the metric of the scores: between unit vectors each is the cosine here."""
+    """Return the metric of the scores; for unit vectors, each is the cosine here."""
     return Metric.COSINE if vector_db.normalize else vector_db.metric
 
 

@@ -1,7 +1,7 @@
 """LibreChat's tokens: it signs each request with a secret that it shares with its file service.
 
-A token that holds stands for the API key that the operator gives LibreChat, so the gate and all
-behind it know one principal; the user in it decides whose files are found.
+A valid token is replaced by the operator's API key for LibreChat, so the server sees one principal;
+the user in the token decides which files are searched.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from corral.api.errors import Unauthenticated
 from corral.providers.base.config import LibreChatSettings
 
 USER = "corral.librechat_user"
-"""The key of a scope that holds the user of the token."""
+"""Key of the token's user in a scope."""
 
 
 def with_user(scope: Scope, settings: LibreChatSettings) -> Scope:
@@ -44,7 +44,7 @@ def with_user(scope: Scope, settings: LibreChatSettings) -> Scope:
 
 
 def verified(token: str, secret: str, now: float) -> dict[str, Any]:
-    """Return the claims of a token that was signed with HS256 and is not expired.
+    """Return the claims of an unexpired token signed with HS256.
 
     Raises:
         Unauthenticated: The token is malformed, forged or expired.

@@ -1,1 +1,1 @@
-"""The command line: an HTTP client of the server, run in process if no URL is given."""
+"""The command line: an HTTP client of the server, which runs in process if no URL is given."""

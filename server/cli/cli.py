@@ -76,14 +76,14 @@ def main(
             "--url cannot be combined with --tenant; the key determines the tenant."
         )
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal may lack characters that documents have
+        if hasattr(stream, "reconfigure"):  # a terminal may lack characters that documents contain
             stream.reconfigure(errors="replace")
     logging.basicConfig(
         level=logging.INFO if verbose else logging.ERROR,
         format="%(levelname)s %(name)s: %(message)s",
     )
-    # Said before numpy is imported. A product of a matrix and a vector gains little from a second
-    # thread, and loses much to it on a busy machine; each query has a thread of its own anyway.
+    # Set before numpy is imported. A matrix-vector product gains little from a second thread, and
+    # loses much on a busy machine; each query has its own thread anyway.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     home = home.expanduser().absolute() if home else None
     ctx.obj = Target(url, home, config, key, tenant)
@@ -119,7 +119,7 @@ def serve(target: Target, host: str | None, port: int | None, workers: int) -> N
     settings.server = settings.server.model_copy(update=given)
     try:
         serving.serve(settings, folder, workers=workers, config_file=target.config)
-    except SystemExit:  # the log says why
+    except SystemExit:  # the log has the reason
         raise CommandError(
             f"The server did not start on {settings.server.host}, port {settings.server.port}.",
             hint="If the port is taken, choose another with --port.",
@@ -276,9 +276,9 @@ def show_config(target: Target, as_json: bool) -> None:
 
 
 def _effective(settings: RunConfig, folder: Path) -> JSON:
-    """Return the configuration as it is in force, its secrets masked.
+    """Return the effective configuration with secrets masked.
 
-    Each provider has its own defaults, and the default model is one that is served.
+    Providers' defaults are filled in, and the default model is a served one.
     """
     from corral.api.provider import Api
     from corral.providers.sources.registry import check_source

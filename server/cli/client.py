@@ -1,4 +1,4 @@
-"""The HTTP client of the command line: of a server, or of the app in this process."""
+"""The HTTP client of the command line: for a server, or for the app in this process."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Client:
 
     Args:
         http: An open client whose base URL is the server's.
-        stack: That of the app in this process, for what is too large for a body in memory; None
-            if a server does the work.
+        stack: The stack of the app in this process, for data too large for a body in memory; None
+            with a server.
     """
 
     def __init__(self, http: httpx.AsyncClient, stack: Stack | None = None) -> None:
@@ -35,7 +35,7 @@ class Client:
 
     async def call(self, method: str, path: str, body: JSON | None = None) -> JSON:
         """Send a request and return the reply: an object, an empty one for null."""
-        # ASCII escapes carry even a lone surrogate of a strange file name, for the server to judge.
+        # ASCII escapes preserve even a lone surrogate in a file name, for the server to check.
         content = None if body is None else json.dumps(body).encode("ascii")
         with self._answered():
             response = await self._http.request(
@@ -95,13 +95,13 @@ class Client:
         provider_id: str | None,
         advance: Callable[[int, int], object],
     ) -> JSON:
-        """Make a vector DB of a snapshot and return it, with its notes.
+        """Create a vector DB from a snapshot and return it, with its notes.
 
         Args:
             file: The snapshot.
-            vector_db_id: What to call it; None: as it was called.
-            provider_id: Where its chunks go; None as the server decides.
-            advance: Called with 0 and the bytes that were sent or stored, after each piece.
+            vector_db_id: Id of the new vector DB; None for the id in the snapshot.
+            provider_id: Provider of the new vector DB; None: the server decides.
+            advance: Called after each piece with 0 and its number of bytes.
         """
         target = {"vector_db_id": vector_db_id, "provider_id": provider_id}
         if self._stack is not None:
@@ -168,8 +168,8 @@ class Client:
 
         Args:
             vector_db_id: The vector DB to store them in.
-            documents: As the wire has them.
-            settings: Other fields of the body; None leaves one out.
+            documents: In the wire format.
+            settings: Other fields of the body; those that are None are omitted.
         """
         body = {
             **{name: value for name, value in settings.items() if value is not None},
@@ -212,7 +212,7 @@ class Client:
 
     @contextmanager
     def _answered(self) -> Iterator[None]:
-        """Raise CommandError if a request in this context is not answered."""
+        """Raise CommandError if a request in this context fails."""
         try:
             yield
         except httpx.TimeoutException:
@@ -235,7 +235,7 @@ def _object(reply: Any) -> JSON:
 
 
 async def _answered_here(stack: Stack, body: JSON) -> AsyncIterator[JSON]:
-    """Yield the events of a response as they come: httpx has an app's reply only as a whole."""
+    """Yield the events of a response as they arrive, which httpx cannot do for an app."""
     from corral.api.errors import CorralError
     from corral.api.options import checked
     from corral.providers.rag.answer import Answerer
@@ -265,7 +265,7 @@ async def _restored(
     advance: Callable[[int, int], object],
     target: dict[str, str | None],
 ) -> JSON:
-    """Make a vector DB of a snapshot in this process; returns as `Client.restore`."""
+    """Create a vector DB from a snapshot in this process; see `Client.restore`."""
     from corral.providers.copying.snapshots import restore
 
     size, reported = os.fstat(file.fileno()).st_size, 0
@@ -281,5 +281,5 @@ async def _restored(
 
 
 def _text_item(content: Any) -> Any:
-    """Return a text as an item: a plain string of one address would be fetched."""
+    """Return a text as an item; a plain string with an address would be fetched."""
     return {"type": "text", "text": content} if isinstance(content, str) else content

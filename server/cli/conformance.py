@@ -1,7 +1,7 @@
 """`corral conformance`: the conformance suite on a provider as its operator configured it.
 
-The suite runs in a pytest of its own, apart from this process and from whatever pytest settings and
-plugins are at hand; it works in scratch vector DBs only (see `corral.api.testing.live`).
+The suite runs in a separate pytest process, without the user's pytest settings and plugins, and
+only in scratch vector DBs (see `corral.api.testing.live`).
 
 `--json FILE` writes one object:
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from corral.api.testing.matrix import Group
 
 TARGET_VARIABLE = "CORRAL_CONFORMANCE"
-"""Environment variable that tells the suite's processes which provider it is about, as JSON."""
+"""Environment variable that describes the tested provider to the suite's processes, as JSON."""
 
 SUITE = Path(__file__).with_name("conformance_suite.py")
 HEALTH_TIMEOUT_SECONDS = 30
@@ -67,8 +67,8 @@ class Subject:
     """The provider that the suite is run on.
 
     Attributes:
-        spec: Of its type.
-        entry: Its configuration, or the type's defaults.
+        spec: The spec of the provider's type.
+        entry: The provider's configuration, or the type's defaults.
         configured: True if the configuration names it.
     """
 
@@ -78,18 +78,18 @@ class Subject:
 
 
 def choose(config: Path | None, home: Path, provider_type: str, provider_id: str | None) -> Subject:
-    """Return the provider of that type which the configuration names.
+    """Return the configured provider of a type.
 
     Args:
         config: The run.yaml, None for the one in `home`.
         home: The data folder.
-        provider_type: As `inline::sqlite`.
-        provider_id: Needed if several of the type are configured; if none is, the type's
-            defaults are taken.
+        provider_type: Such as `inline::sqlite`.
+        provider_id: Needed if several providers of the type are configured; if none is, the type's
+            defaults apply.
 
     Raises:
-        UnknownProvider: No such type is installed, or no such id of this type is configured.
-        CommandError: It is no vector_io provider, or several are configured.
+        UnknownProvider: The type is not installed, or the id is not configured for this type.
+        CommandError: The type is not a vector_io provider, or several are configured.
     """
     if any(name == provider_type and api is not Api.VECTOR_IO for api, name in provider_specs()):
         raise CommandError(
@@ -120,7 +120,7 @@ def conformance(
     provider_id: str | None,
     json_file: Path | None,
 ) -> bool:
-    """Run the suite, show the matrix, and return whether the provider conforms.
+    """Run the suite and show the matrix; return True if the provider conforms.
 
     Raises:
         MissingDependency: pytest, or a package of the provider, is not installed.
@@ -169,7 +169,7 @@ def as_json(subject: Subject, groups: Sequence[Group]) -> JSON:
 
 
 async def _check_health(subject: Subject, place: Path) -> None:
-    """Refuse a provider that does not answer, before any test does."""
+    """Refuse a provider that does not respond, before any test does."""
     provider = build_provider(Api.VECTOR_IO, subject.entry, place)
     try:
         health = await asyncio.wait_for(provider.health(), HEALTH_TIMEOUT_SECONDS)
@@ -186,7 +186,7 @@ async def _check_health(subject: Subject, place: Path) -> None:
 
 
 def _run_suite(work: Path, target: dict[str, str | None]) -> list[str]:
-    """Run pytest to its end, showing how far it is, and return the lines of its report."""
+    """Run pytest to its end, showing its progress, and return the lines of its report."""
     report, log, settings = work / "report.jsonl", work / "log.txt", work / "pytest.ini"
     settings.write_text("[pytest]\n", encoding="utf-8")
     report.touch()
@@ -200,7 +200,8 @@ def _run_suite(work: Path, target: dict[str, str | None]) -> list[str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ours |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", TARGET_VARIABLE: json.dumps(target)}
     with log.open("w", encoding="utf-8") as output:
-        # A session of its own: Ctrl-C then reaches it once, through us, and it can clean up.
+        # A separate session: Ctrl-C then reaches pytest once, through this process, so it can clean
+        # up.
         process = subprocess.Popen(  # noqa: S603 - no shell, and no words of a user's
             command, stdout=output, stderr=output, env=ours, start_new_session=True
         )
@@ -226,7 +227,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _follow(report: Path, process: subprocess.Popen[bytes]) -> list[str]:
-    """Show how far the suite is until it ends, and return the lines of its report."""
+    """Show the suite's progress until it ends, and return the lines of its report."""
 
     def written() -> int:
         time.sleep(_SECONDS_BETWEEN_LOOKS)

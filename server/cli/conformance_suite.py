@@ -1,4 +1,4 @@
-"""The suite of `corral conformance`, on the provider that the environment names.
+"""The suite of `corral conformance`, for the provider in the environment variable.
 
 Loaded by the command's pytest, and by the second processes that some tests start.
 """

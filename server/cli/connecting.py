@@ -1,4 +1,4 @@
-"""Connect a command to a running server or to the app in this process, which answer alike."""
+"""Connect a command to a running server or to the app in this process."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
     from corral.providers.base.config import RunConfig
 
 TIMEOUT = httpx.Timeout(600.0, connect=5.0)
-"""Seconds. An insert embeds all its chunks before it answers; a server that is up connects at once.
-"""
+"""Seconds. An insert embeds all its chunks before it replies; a running server connects at once."""
 
 
 @asynccontextmanager
 async def connect(
     server: str | None, home: Path | None, config: Path | None, key: str | None, tenant: str
 ) -> AsyncIterator[Client]:
-    """Yield a client of a server, or of the same app in this process; `Target` says by what.
+    """Yield a client of a `Target`: a server, or the same app in this process.
 
     Raises:
         CommandError: The URL or the key is malformed, or the data folder cannot be used.
@@ -49,12 +48,12 @@ async def connect(
 
 @asynccontextmanager
 async def in_process(config: RunConfig, home: Path, tenant: str = "") -> AsyncIterator[Client]:
-    """Yield a client of an app that lives in this process, started and shut down around it.
+    """Yield a client of an app in this process, which is started and shut down around the block.
 
     No key is needed: a user who can read the data folder can read everything in it.
 
     Raises:
-        CommandError: The data folder cannot be made or written.
+        CommandError: The data folder cannot be created or written.
         CorralError: The configuration cannot work.
     """
     check_home(home)
@@ -77,7 +76,7 @@ def operator_of(tenant: str) -> Principal:
     """Return the principal of commands in this process: an admin of the tenant.
 
     Raises:
-        CommandError: A tenant cannot have that name.
+        CommandError: The tenant's name is invalid.
     """
     from corral.api.principal import UNRESTRICTED
 
@@ -112,10 +111,10 @@ def _checked(key: str) -> str:
 
 
 def check_home(home: Path) -> None:
-    """Make the data folder.
+    """Create the data folder.
 
     Raises:
-        CommandError: It cannot be made or written.
+        CommandError: The folder cannot be created or written.
     """
     hint = "Choose another with --home or CORRAL_HOME."
     try:

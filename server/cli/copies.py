@@ -1,4 +1,4 @@
-"""`corral copy`, `reembed`, `export` and `import`: they go through all chunks of a vector DB."""
+"""`corral copy`, `reembed`, `export` and `import`, which read all chunks of a vector DB."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def copy(
         seen, copied = await through(step, batch, "Copying")
     try:
         checks = await client.call("POST", f"{path}/verify", {"target_id": target})
-    except CommandError as error:  # the copy is to blame and not the command
+    except CommandError as error:  # the copy failed, not the command
         raise CommandError(error.message, hint=error.hint, status=error.status) from None
     report = {**checks, "seen": seen, "copied": copied, "seconds": time.monotonic() - started}
     display.answer(report, copy_table(report), as_json=as_json)
@@ -87,9 +87,9 @@ def reembed(
 
 
 async def change(client: Client, db: str, settings: JSON, batch: int | None, as_json: bool) -> None:
-    """Change settings of a vector DB by a rebuild, and say what was done.
+    """Change settings of a vector DB by a rebuild, and print a summary.
 
-    An `embedding_model` of None is the vector DB's own.
+    An `embedding_model` of None keeps the vector DB's model.
     """
     from corral.server.cli.progress import resumable, through
 
@@ -150,7 +150,8 @@ def export_db(target: Target, db: str, file: Path, force: bool, as_json: bool) -
     The file contains settings, chunks, metadata and embeddings, and can be imported into any
     provider. FILE appears only when it is complete.
     """
-    if file.exists() and not file.is_file():  # Renaming would replace the target, even a device.
+    # Renaming would replace the target, even if it is a device.
+    if file.exists() and not file.is_file():
         raise click.UsageError(f"{file} is not a regular file.")
     if file.exists() and not force:
         raise click.UsageError(f"{file} exists; pass --force to overwrite it.")
@@ -158,7 +159,7 @@ def export_db(target: Target, db: str, file: Path, force: bool, as_json: bool) -
 
 
 async def _export(client: Client, db: str, file: Path, as_json: bool) -> None:
-    """Write a snapshot, check it, and give it its name."""
+    """Write a snapshot, check it, and rename it to its final name."""
     import asyncio
 
     from corral.server.cli.progress import progress
@@ -169,7 +170,7 @@ async def _export(client: Client, db: str, file: Path, as_json: bool) -> None:
     with _written(file) as (part, out):
         with progress(total, total, work="Exporting", things="chunks") as advance:
             size = 0
-            # The size of a chunk is unknown until it is written; the embedding is most of it.
+            # The size of a chunk is unknown until it is written; most of it is the embedding.
             about = 4 * int(counted.get("embedding_dimension") or 1) + 1200
             async for piece in client.export(db):
                 out.write(piece)

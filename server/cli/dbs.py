@@ -103,7 +103,7 @@ async def prune(client: Client, installation: str | None, yes: bool, as_json: bo
 
 
 def _made_by(installation: str | None, reply: JSON) -> list[JSON]:
-    """Return the data that another installation made; refuse one that made none."""
+    """Return the data that another installation made; raise an error if there is none."""
     others: list[JSON] = reply["others"]
     orphans = [one for one in others if one["installation"] == installation]
     if not orphans:
@@ -163,7 +163,7 @@ async def show_db(client: Client, db: str, as_json: bool) -> None:
 
 
 def _short(part: str) -> str:
-    """Return a part of a fingerprint for a table: twelve digits tell digests apart."""
+    """Return a part of a fingerprint for a table; twelve digits distinguish digests."""
     return part if len(part) <= 40 else f"{part[:12]}..."
 
 

@@ -1,4 +1,4 @@
-"""`corral demo`: the whole way on real files, in one command and on a fresh machine.
+"""`corral demo`: the whole pipeline on real files, in one command and on a new machine.
 
 It works in a temporary data folder, so it disturbs no data, leaves nothing behind and shows
 the same each time.
@@ -29,31 +29,32 @@ from corral.server.cli.progress import ingest_bars
 from corral.server.cli.querying import write_answer
 
 PROJECT = Path(__file__).resolve().parents[2]
-"""The folder of the rfcs: the checkout, or `corral` where the package is installed."""
+"""The folder of the RFCs: in the checkout, or in the installed package `corral`."""
 
 VECTOR_DB = "demo"
 QUESTION = "Why does a score threshold of 0.1 empty every hybrid result on other servers?"
 UNANSWERED = "How long should a sourdough loaf rest before it is baked?"
-"""A question that the project's own files do not answer."""
+"""A question that the project's files do not answer."""
 MODES = ("vector", "keyword", "hybrid")
 HITS = 5
 COMPARED = 20
-"""Hits of each mode that the comparison reads; several of them may be of one document."""
+"""Hits of each mode in the comparison; several may be from one document."""
 
 
 def run_demo(
     config: Path | None, path: Path | None, questions: Sequence[str], max_tokens: int
 ) -> None:
-    """Run the demo and print what it does.
+    """Run the demo and print its steps.
 
     Args:
-        config: The run.yaml to use; None takes the defaults, whatever is in the data folder.
-        path: A file or folder; None takes the project's README and rfcs.
-        questions: What to ask; none takes one that the rfcs answer.
+        config: The run.yaml to use; None for the defaults, even if the data folder has one.
+        path: A file or folder; None for the project's README and RFCs.
+        questions: The questions; if empty, one that the RFCs answer.
         max_tokens: Context budget.
 
     Raises:
-        CommandError: There is nothing to ingest, no question for one's own files, or a step failed.
+        CommandError: There is nothing to ingest, the user's own files come without a question, or a
+            step failed.
     """
     if path is not None and not questions:
         raise CommandError(
@@ -112,7 +113,7 @@ async def _show(
 
 
 async def _ask(client: Client, question: str, max_tokens: int) -> None:
-    """Ask one question: its context, its hits, and what each mode would have put first."""
+    """Ask a question; print its context, its hits, and the best documents of each mode."""
     display.show(_step("Asked", question))
     click.echo()
     budgeted = {"max_chunks": HITS, "max_tokens_in_context": max_tokens, "explain": True}
@@ -124,7 +125,7 @@ async def _ask(client: Client, question: str, max_tokens: int) -> None:
 
 
 async def _ask_in_vain(client: Client, question: str) -> None:
-    """Ask what nothing stored answers: with a least confidence, the context stays empty."""
+    """Ask a question without an answer: with a minimum confidence, the context stays empty."""
     display.show(_step("Asked", f"{question} (min_confidence {EVEN_ODDS:g})"))
     click.echo()
     config: JSON = {"max_chunks": HITS, "min_confidence": EVEN_ODDS, "explain": True}
@@ -155,7 +156,7 @@ def _project_files(into: Path) -> list[SourceFile]:
 
 
 def readme(project: Path = PROJECT) -> str:
-    """Return the README: of the checkout, or as an installed package carries it."""
+    """Return the README from the checkout, or from the installed package's metadata."""
     path = project / "README.md"
     if path.is_file():
         return path.read_text(encoding="utf-8")

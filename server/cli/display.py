@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDTH = 100
-"""Columns of output that goes to no terminal: as wide as a README or a log can hold."""
+"""Width of output that does not go to a terminal, in columns."""
 
 MIN_TEXT = 16
 """Minimum width of a text beside an id, in columns, unless the text is shorter."""
@@ -39,7 +39,7 @@ LEGS = ("vector", "keyword")
 MODES_ROWS = 5
 """Documents of each search mode that `modes_table` shows."""
 
-# Control characters, and the marks that turn the direction of writing: both can forge a display.
+# Control characters, and the marks that change the direction of text: both can forge a display.
 _UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _COMMAND = re.compile(r"(?<![\w./-])corral (?=[a-z])")
@@ -48,7 +48,7 @@ _UNSAFE_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]
 
 
 def clean(text: object) -> str:
-    """Return a text with every character that a terminal would act upon made a space."""
+    """Replace every character that a terminal would interpret with a space."""
     return _UNPRINTABLE.sub(" ", str(text))
 
 
@@ -83,10 +83,10 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def show(*renderables: RenderableType) -> None:
-    """Print to stdout; in a pipe without the spaces that pad the lines of a table.
+    """Print to stdout, without trailing spaces in a pipe.
 
-    An empty line separates renderables. A table with ids is as wide as the ids need, even beyond
-    the terminal's width. In a pipe, every table is as wide as the `min_width` of its columns.
+    An empty line separates renderables. A table with ids is as wide as the ids, even beyond the
+    terminal's width. In a pipe, every table is as wide as the `min_width` of its columns.
     """
     from rich.console import ConsoleDimensions
     from rich.table import Table
@@ -97,7 +97,7 @@ def show(*renderables: RenderableType) -> None:
     with_ids = [table for table in tables if _widen_ids(table)]
     needed = (_least_width(table, screen.width) for table in with_ids)
     if screen.is_terminal:
-        # With the height, or rich takes a dumb terminal for 80 columns wide.
+        # Pass the height too, or rich assumes 80 columns for a dumb terminal.
         screen.size = ConsoleDimensions(max([screen.width, *needed]), screen.height)
         screen.print(*apart, sep="\n", crop=False)
         return
@@ -110,7 +110,7 @@ def show(*renderables: RenderableType) -> None:
 def _widen_ids(table: Table) -> bool:
     """Set the minimum widths of the columns of a table with ids; return False if it has no ids.
 
-    Ids and figures get their whole width. Other columns get room for `MIN_TEXT` characters.
+    Ids and figures get their full width. Other columns get room for `MIN_TEXT` characters.
     """
     from rich.cells import cell_len
 
@@ -127,19 +127,19 @@ def _least_width(table: Table, available: int) -> int:
     padding = sum(table.padding[1::2]) + 1
     needed = sum((column.min_width or 0) + padding for column in table.columns)
     if needed > available:
-        for column in table.columns:  # rich takes from all columns alike, figures included
+        for column in table.columns:  # rich shrinks all columns alike, including figures
             column.width = column.min_width
     return needed
 
 
 def show_json(value: object) -> None:
-    """Print JSON to stdout, as it is except that a terminal gets no character that it acts upon."""
+    """Print JSON to stdout; for a terminal, escape the characters that it would interpret."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     click.echo(_UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def answer(value: object, shown: RenderableType, *, as_json: bool) -> None:
-    """Print an answer: as JSON, or as people read it."""
+    """Print an answer as JSON, or for people."""
     if as_json:
         show_json(value)
     else:
@@ -168,7 +168,7 @@ def settings_table(values: Mapping[str, Any]) -> RenderableType:
 
 
 def new_table_with_texts(*headers: str) -> Table:
-    """Return a table whose last column has the first words of texts, in the room that is left."""
+    """Return a table with the first words of texts in its last column, as far as they fit."""
     made = new_table(*headers)
     made.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1)
     made.expand = True
@@ -181,12 +181,12 @@ def first_words(text: str) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number of things: "1 chunk", "2,000 chunks"."""
+    """Return a count with its noun: "1 chunk", "2,000 chunks"."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def size(number: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Return a number of bytes in a suitable unit."""
     for unit, of in (("MiB", 1 << 20), ("KiB", 1 << 10)):
         if number >= of:
             return f"{number / of:,.1f} {unit}"
@@ -241,9 +241,9 @@ class HitRow:
     Attributes:
         rank: From 1.
         score: In [0, 1].
-        document: Its file, address or name.
+        document: The file, address or name of the document.
         text: The chunk's text.
-        why: Its `Explanation`, as the server sent it.
+        why: The `Explanation` from the server.
     """
 
     rank: int
@@ -262,7 +262,7 @@ class HitRow:
 
 
 def hit_rows(reply: JSON) -> list[HitRow]:
-    """Return the hits of a RAG reply that was asked for with `explain: true`, best first."""
+    """Return the hits of a RAG reply with explanations, best first."""
     metadata = reply.get("metadata") or {}
     documents = metadata.get("filenames") or []
     explanations = metadata.get("explanations") or [{}] * len(documents)
@@ -285,10 +285,10 @@ def show_reply(
     """Print a RAG reply: the hits, on request with the context and explanations.
 
     Args:
-        reply: The reply, asked for with `explain: true`.
+        reply: A reply to a request with `explain: true`.
         with_context: True to print the context.
         explain: True to print each leg's raw score, its contribution and the matched terms.
-        texts: True if the hits are shown with their first words.
+        texts: True to show the hits' first words.
     """
     hits, metadata = hit_rows(reply), reply.get("metadata") or {}
     if hits:
@@ -384,7 +384,7 @@ def _parts(parts: Mapping[str, float | str]) -> str:
 
 
 def steps_table(reply: JSON) -> RenderableType:
-    """Return the table of the search's steps: candidates that each kept and removed."""
+    """Return the table of the search's steps, with the candidates that each kept and removed."""
     by_db = ((reply.get("metadata") or {}).get("steps") or {}).values()
     keys = ("name", "kept", "removed", "detail")
     rows = ([step.get(key, "") for key in keys] for steps in by_db for step in steps)
@@ -409,10 +409,10 @@ def context(reply: JSON) -> RenderableType:
 
 
 def modes_table(documents: Mapping[str, Sequence[str]]) -> RenderableType:
-    """Return, side by side, the documents that each search mode puts first.
+    """Return a table that compares the best documents of each search mode.
 
     Args:
-        documents: By mode, document ids, best first; repeated ones count once.
+        documents: By mode, document ids, best first; duplicates count once.
     """
     room = (WIDTH - 4) // max(len(documents), 1) - 3
     first = [list(dict.fromkeys(ids))[:MODES_ROWS] for ids in documents.values()]
@@ -429,7 +429,10 @@ def _rule(title: str = "") -> Rule:
 
 
 def _shortened(name: str, room: int) -> str:
-    """Return a name of at most `room` columns: beginning and end, which tell most of a path."""
+    """Shorten a name to `room` columns.
+
+    Keep its beginning and end, the most telling parts of a path.
+    """
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(name) <= room:

@@ -21,8 +21,8 @@ class CommandError(CorralError):
     """An expected failure of a command: printed as a message and a hint, never as a traceback.
 
     Args:
-        message: What went wrong, one sentence.
-        hint: What to do about it, or "".
+        message: The problem, in one sentence.
+        hint: The remedy, or "".
         exit_code: 2 if the input is to blame, 1 for every other failure.
         status: The HTTP status behind it, None if no server answered.
     """

@@ -1,4 +1,4 @@
-"""Files on disk as documents: which are ingested, under which ids, and how they are decoded."""
+"""Files on disk as documents: selection, ids and decoding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from corral.providers.sources.walking import Selection, walk
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
 
 _AS_BYTES = {*BINARY, *CONTAINERS, NOTEBOOK}
-"""Formats to send as bytes; a notebook's JSON holds pictures, which are not part of its text."""
+"""Formats to send as bytes; a notebook's JSON contains pictures that are not part of its text."""
 
 MIB = 1024 * 1024
 
@@ -45,14 +45,14 @@ class SourceFile:
     """A file to ingest.
 
     Attributes:
-        path: Where it is.
-        document_id: Its path relative to the folder that was named, in POSIX form: the same
-            tomorrow and on another machine, so that a second run replaces instead of adding.
-        source: Its path as it was named; shown here and sent nowhere.
+        path: The file's path.
+        document_id: The path relative to the given folder, in POSIX form: the same on every run and
+            machine, so that a second run replaces documents.
+        source: The path as given; displayed but never sent.
         size: Bytes.
-        mime_type: By its name, or its content if the name says nothing.
-        changed_at: When it was last changed, in nanoseconds.
-        document: The document of a row of the file; None: the file is the document.
+        mime_type: By name, or by content if the name does not tell.
+        changed_at: Time of the last change, in nanoseconds.
+        document: The document of one row of the file; None: the file is the document.
     """
 
     path: Path
@@ -65,7 +65,7 @@ class SourceFile:
 
     @property
     def origin(self) -> str:
-        """A hash of its path: it differs between files of the same document id elsewhere."""
+        """A hash of the path, which differs between folders with files of the same document id."""
         return origin_of(self.path)
 
 
@@ -94,10 +94,10 @@ class ReadOptions:
         reader_types: MIME types that the server's configured readers take.
         include: Globs as in .gitignore, such as `docs/**/*.md`; empty takes all files.
         exclude: Globs of files to leave out.
-        hidden: True to take files and folders whose names begin with a dot.
-        no_ignore: True to take what .gitignore names.
-        acl: Tokens that open the documents; none for the vector DB's default.
-        replace: True if documents of the same ids from other places are replaced.
+        hidden: True to include files and folders with names that begin with a dot.
+        no_ignore: True to include files that .gitignore excludes.
+        acl: Tokens that may read the documents; empty for the vector DB's default.
+        replace: True to replace documents with the same ids from other folders.
         metadata: Metadata of each document, besides its source and title.
         title: Title of a single file; None takes the title in it, else its name.
         chunk_size_in_tokens: Maximum tokens per chunk; None takes the vector DB's.
@@ -130,7 +130,7 @@ class ReadOptions:
 
     @property
     def selection(self) -> Selection:
-        """The files of a folder to take."""
+        """The selection rules for files of a folder."""
         return Selection(self.include, self.exclude, self.hidden, self.no_ignore, self.as_text)
 
     def is_text(self, path: Path) -> bool:
@@ -145,7 +145,7 @@ class ReadOptions:
         """Return the type of a file by its name, else by its content.
 
         Raises:
-            SkippedFileError: Corral does not read files of its kind.
+            SkippedFileError: Corral does not read this kind of file.
         """
         named = TEXT if self.is_text(path) else type_of(path.name)
         if named:
@@ -161,7 +161,7 @@ class ReadOptions:
         except InvalidRequest as error:
             raise SkippedFileError(skip_reason(error)) from None
         except OSError:
-            return TEXT  # reading it says why it cannot be read
+            return TEXT  # reading it raises the error
 
 
 DEFAULT_OPTIONS = ReadOptions()
@@ -171,7 +171,7 @@ DEFAULT_OPTIONS = ReadOptions()
 class Report:
     """The result of an ingest: documents stored and unchanged, and (file, reason) of all others.
 
-    `notes` say what of a file could not be read or was guessed, and what the server has to say.
+    `notes` list unreadable parts and guesses, and the server's notes.
     """
 
     documents: int = 0
@@ -184,7 +184,7 @@ class Report:
 
 
 def origin_of(path: Path) -> str:
-    """Return a hash of a file's path, which need not exist any more."""
+    """Return a hash of a file's path; the file need not exist."""
     return hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
 
 
@@ -211,10 +211,10 @@ class BadFileError(Exception):
 def collect(
     paths: Sequence[Path], report: Report, options: ReadOptions = DEFAULT_OPTIONS
 ) -> list[SourceFile]:
-    """Return the files under some paths, by document id; skipped ones go to the report.
+    """Return the files under these paths by document id; skipped files go to the report.
 
-    Folders are searched as `walk` does, for files that Corral reads. A file that is named itself
-    is taken even when it is hidden, ignored, a link, or left out by its name.
+    Folders are searched by `walk` for files that Corral reads. A file that is given explicitly is
+    always included, even if it is hidden, ignored, a link, or excluded by its name.
 
     Raises:
         CommandError: A path does not exist, or two files would get the same document id.
@@ -236,7 +236,7 @@ def collect(
 def within_limits(
     files: Sequence[SourceFile], report: Report, options: ReadOptions
 ) -> list[SourceFile]:
-    """Return the files that a server takes; those that are too large are failures in the report.
+    """Return the files within the server's limits; larger files are failures in the report.
 
     Only files that may be too large are read.
     """
@@ -246,7 +246,7 @@ def within_limits(
             if file.size > min(options.max_characters or file.size, _most_bytes(options, file)):
                 read_document(file, options)
         except SkippedFileError:
-            pass  # said when its turn comes
+            pass  # reported when the file is read
         except BadFileError as reason:
             report.failed.append((file.source, str(reason)))
             continue
@@ -257,11 +257,11 @@ def within_limits(
 def read_document(
     file: SourceFile, options: ReadOptions = DEFAULT_OPTIONS, report: Report | None = None
 ) -> JSON:
-    """Return a file as the wire's RAGDocument; guesses about it go to the report's notes.
+    """Return a file as a RAGDocument; guesses about it go to the report's notes.
 
     Raises:
-        SkippedFileError: It is empty, or binary in spite of its name.
-        BadFileError: It cannot be read or decoded, or is larger than the server takes.
+        SkippedFileError: The file is empty, or binary despite its name.
+        BadFileError: The file cannot be read or decoded, or exceeds the server's limits.
     """
     _check_size(file.size, file, options)
     if file.document is not None:
@@ -299,7 +299,7 @@ def _kind(file: SourceFile, data: bytes, options: ReadOptions) -> str:
     if options.for_reader(file.path.name) and not options.is_text(file.path):
         return file.mime_type
     mime_type = ""
-    with suppress(InvalidRequest):  # the server says so of what is named as such
+    with suppress(InvalidRequest):  # the server reports files named as such
         mime_type = stated(data, file.mime_type)
     insisted = mime_type in (HTML, NOTEBOOK) and options.is_text(file.path)
     return file.mime_type if insisted else mime_type or file.mime_type
@@ -325,7 +325,7 @@ def _files_of(given: Path, report: Report, options: ReadOptions) -> Iterator[Sou
 def _wanted(
     path: Path, document_id: str, report: Report, options: ReadOptions, *, named: bool
 ) -> Iterator[SourceFile]:
-    """Yield the file if it should be ingested; otherwise note why not in the report."""
+    """Yield the file if it should be ingested; otherwise report the reason."""
     source = path.as_posix()
     try:
         kind = options.mime_type(path)
@@ -333,7 +333,7 @@ def _wanted(
     except SkippedFileError as reason:
         if named:
             report.failed.append((source, f"Corral does not read this kind: {reason}"))
-        elif os.path.lexists(path):  # else it was deleted after it was listed
+        elif os.path.lexists(path):  # otherwise it was deleted after it was listed
             report.skipped.append((source, str(reason)))
         return
     except OSError:
@@ -347,7 +347,7 @@ def _wanted(
 
 
 def _check_size(size: int, file: SourceFile, options: ReadOptions) -> None:
-    """Raise BadFileError if so many bytes do not fit into a request."""
+    """Raise BadFileError if this many bytes do not fit into a request."""
     if size > _most_bytes(options, file):
         raise BadFileError(
             f"its {size / MIB:,.1f} MiB are more than a request may have "
@@ -376,7 +376,7 @@ def decoded(
     """Return the text of a file; a guess about its encoding goes to the report's notes.
 
     Raises:
-        BadFileError: It cannot be decoded, or is larger than the server takes.
+        BadFileError: The file cannot be decoded, or exceeds the server's limits.
     """
     try:
         guess = (options.encoding, True) if options.encoding else encoding_of(data, kind)

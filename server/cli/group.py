@@ -1,4 +1,4 @@
-"""The group of all commands: those of other packages are found, and errors become messages."""
+"""The group of all commands, including those of other packages; errors become messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from corral.server.cli.display import as_run
 
 
 class _Failure(click.ClickException):
-    """An error as the user sees it: a line with the error, a line with the hint."""
+    """An error for the user: a line with the message, a line with the hint."""
 
     def __init__(self, message: str, hint: str, exit_code: int) -> None:
         super().__init__(message)
@@ -40,11 +40,11 @@ class Corral(click.Group):
     """The group of all commands; turns expected errors into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands, those of other packages too."""
+        """Return the names of all commands, including those of other packages."""
         return sorted({*super().list_commands(ctx), *_entry_points().names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command of this file, or load the one that an entry point names."""
+        """Return a command of this file, or load one from its entry point."""
         command = super().get_command(ctx, cmd_name)
         if command is not None or cmd_name not in _entry_points().names:
             return command
@@ -57,7 +57,7 @@ class Corral(click.Group):
             return super().invoke(ctx)
         except CorralError as error:
             raise _Failure(error.message, error.hint, _exit_code(error)) from error
-        except BrokenPipeError:  # the reader has closed the pipe; click ends without a word
+        except BrokenPipeError:  # the reader has closed the pipe, so click exits silently
             raise
         except OSError as error:
             _drop_unwritten()
@@ -66,7 +66,7 @@ class Corral(click.Group):
 
 
 def _drop_unwritten() -> None:
-    """Drop output that cannot be written: Python would try again at its end, and report that."""
+    """Discard output that cannot be written; Python would retry at exit and report the failure."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -146,7 +146,7 @@ def _read_options(
     database: str | None,
     **others: Any,
 ) -> ReadOptions:
-    """Return the checked options that say which files are read, and how."""
+    """Return the checked options for selecting and reading files."""
     from corral.api.principal import check_acl
     from corral.server.cli.files import Query, ReadOptions
 

@@ -1,4 +1,4 @@
-"""The work of `corral ingest`: submit files in batches, follow their jobs, keep folders in step."""
+"""The work of `corral ingest`: submit files in batches, follow their jobs, watch folders."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from corral.server.cli.sql import rows_of_query
 
 BATCH_BYTES = 1024 * 1024
 BATCH_DOCUMENTS = 64
-"""A batch ends at either bound."""
+"""Maximum documents and bytes of a batch."""
 AHEAD_BYTES = 8 * 1024 * 1024
 AHEAD_DOCUMENTS = 512
-"""Maximum of documents in the queue: an interruption leaves no more than that behind."""
+"""Maximum documents in the queue, and so the maximum left behind by an interruption."""
 SERVER_ERRORS = 3
-"""The run ends after so many documents in a row that failed by an error of the server."""
+"""The run ends after this many consecutive documents that failed because of the server."""
 
 _ABOUT_ONE_DOCUMENT = {400, 409, 413, 415, 422, 500}
-"""Statuses after which a batch is sent again document by document, to find the one to blame."""
+"""After these statuses, the documents of a batch are sent again one by one, to find the bad one."""
 NAMES_SHOWN = 5
 DOCUMENTS_PER_PAGE = 10_000
 QUIET_MILLISECONDS = 800
@@ -57,8 +57,8 @@ class Mode:
     Attributes:
         create: True to register the vector DB if it does not exist.
         sync: True to delete documents whose files are gone.
-        watch: True to go on until interrupted.
-        yes: True to delete without asking.
+        watch: True to continue until interrupted.
+        yes: True to delete without confirmation.
         as_json: True to print JSON.
     """
 
@@ -72,7 +72,7 @@ class Mode:
 async def run(
     client: Client, db: str, paths: Sequence[Path], options: ReadOptions, mode: Mode
 ) -> None:
-    """Put files into a vector DB and say what happened."""
+    """Ingest files into a vector DB and print the result."""
     registered = await client.vector_dbs()
     vector_db = next((one for one in registered if one.get("identifier") == db), None)
     if vector_db is None and not mode.create:
@@ -135,7 +135,7 @@ async def _next_group(
 
 
 def _documents(paths: Sequence[Path], report: Report, options: ReadOptions) -> list[SourceFile]:
-    """Return the files under some paths, or with `--records` their rows."""
+    """Return the files under these paths, or with `--records` their rows."""
     files = collect(paths, report, options)
     return rows_of(files, options.records, options, report) if options.records else files
 
@@ -153,7 +153,7 @@ def _check_overlap(vector_db: JSON, options: ReadOptions) -> None:
 
 
 async def _limited(client: Client, options: ReadOptions) -> ReadOptions:
-    """Return options with the limits of the server, which would refuse what is larger."""
+    """Return options with the limits of the server, which refuses larger documents."""
     limits = await client.call("GET", "/v1/limits")
     return dataclasses.replace(
         options,
@@ -165,7 +165,7 @@ async def _limited(client: Client, options: ReadOptions) -> ReadOptions:
 
 @dataclasses.dataclass(slots=True)
 class _Run:
-    """One `corral ingest`: a vector DB and the files and folders that go into it."""
+    """One `corral ingest`: a vector DB and its files and folders."""
 
     client: Client
     vector_db: JSON
@@ -180,7 +180,7 @@ class _Run:
         return str(self.vector_db["identifier"])
 
     async def ingest(self, files: Sequence[SourceFile], report: Report) -> None:
-        """Ingest files; if that is interrupted, say what is stored and how to resume."""
+        """Ingest files; if interrupted, print what is stored and how to resume."""
         size = sum(file.size for file in files)
         try:
             with ingest_bars(len(files), size) as bars:
@@ -194,7 +194,7 @@ class _Run:
             raise
 
     async def delete_gone(self) -> list[str]:
-        """Delete the documents whose files are gone from the folders, and return their ids."""
+        """Delete the documents of deleted files in the folders, and return their ids."""
         missing = [each async for each in self._gone()]
         if not missing:
             return []
@@ -207,7 +207,7 @@ class _Run:
         return missing
 
     async def _gone(self) -> AsyncIterator[str]:
-        """Yield the documents that came from these folders and whose files no longer exist."""
+        """Yield the documents from these folders whose files no longer exist."""
         folders = [path for path in self.paths if path.is_dir()]
         after, more = "", True
         while more:
@@ -222,7 +222,7 @@ class _Run:
                         yield document_id
 
     async def watch(self) -> None:
-        """Wait for changes and ingest them; Ctrl-C between two rounds is the regular end."""
+        """Wait for changes and ingest them, until Ctrl-C between two rounds."""
         from watchfiles import awatch
 
         display.note("Watching; press Ctrl-C to stop.")
@@ -233,7 +233,7 @@ class _Run:
             yield_on_timeout=True,
             rust_timeout=QUIET_MILLISECONDS,
         )
-        first = True  # for what has changed before the watch began
+        first = True  # for changes before the watch began
         while (noticed := await _next(changes)) is not None:
             if noticed or first:
                 await self._round()
@@ -312,21 +312,22 @@ async def ingest_files(
     bars: IngestProgress,
     options: ReadOptions = DEFAULT_OPTIONS,
 ) -> Report:
-    """Put files into a vector DB and return the report, completed.
+    """Ingest files into a vector DB and return the completed report.
 
-    One bad file is reported and the rest goes on. The same files again change nothing.
+    Bad files are reported, and the others are ingested. Unchanged files change nothing.
 
     Args:
         client: An open client.
         vector_db: The registration as the server returned it.
-        files: What `collect` returned.
-        report: What `collect` skipped.
+        files: Result of `collect`.
+        report: Report of `collect`, with skipped files.
         bars: Shows the progress.
-        options: How files are read.
+        options: Options for reading files.
 
     Raises:
         CommandError: The server or its backend failed; files that were stored stay stored.
-        CancelledError: It was interrupted; the same holds, and the report says how many.
+        CancelledError: The ingest was interrupted; stored files stay stored, and the report counts
+            them.
     """
     started = time.monotonic()
     following = _Following(client, vector_db["identifier"], report, bars, options)
@@ -388,7 +389,7 @@ class _Following:
     server_errors: int = 0
 
     async def submit(self, documents: Sequence[tuple[SourceFile, JSON]]) -> None:
-        """Submit a batch; if it is refused, each document by itself."""
+        """Submit a batch; if it is refused, submit each document separately."""
         if not documents:
             return
         bodies = [document for _, document in documents]
@@ -414,7 +415,7 @@ class _Following:
         self._count(documents, reply)
 
     async def until(self, documents: int, size: int) -> None:
-        """Wait until at most so many documents and bytes are not finished."""
+        """Wait until at most this many documents and bytes are unfinished."""
         while len(self.waiting) > documents or self._size() > size:
             await self._look()
             if len(self.waiting) > documents or self._size() > size:
@@ -434,7 +435,7 @@ class _Following:
             self.waiting[job["job_id"]] = by_id[job["document_id"]]
 
     async def _look(self) -> None:
-        """Read the jobs that changed since the last look."""
+        """Read the jobs that changed since the last call."""
         more = self.batch_id is not None
         while more:
             page = await self.client.changed_jobs(str(self.batch_id), self.version)
@@ -467,7 +468,7 @@ class _Following:
         self.bars.done(file.source, file.size)
 
     async def _stop_if_all_fail(self, job: JSON) -> None:
-        """End the run if the server is to blame, and not a document."""
+        """End the run if the server fails every document."""
         self.server_errors += job["error_code"] == "server_error"
         none_went_in = not self.waiting and not self.report.documents
         if self.server_errors >= SERVER_ERRORS or (self.server_errors and none_went_in):
@@ -476,7 +477,7 @@ class _Following:
 
 
 def _reason(error: CommandError) -> str:
-    """Return the reason of a refusal; if another folder has the same id, with a hint."""
+    """Return the reason of a refusal, with a hint if another folder has the same id."""
     if error.status == 409 and "from another place" in error.message:
         return (
             f"{error.message} Name the folder that holds both, and each gets an id of its own; "

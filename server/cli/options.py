@@ -1,4 +1,4 @@
-"""Shared by the commands: their target, options, and values that click has no type for."""
+"""Shared parts of the commands: target, options, and custom value types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXISTING = click.Path(path_type=Path)
 
 
 class _Output(click.Path):
-    """A file to write, in a folder that is there."""
+    """A file to write, in an existing folder."""
 
     def convert(
         self,
@@ -40,7 +40,7 @@ class _Output(click.Path):
 
 OUTPUT = _Output(dir_okay=False, path_type=Path)
 
-# Literals, because the enumerations behind them cost start-up time; a test holds them equal.
+# Literals, because importing the enumerations would slow down the start; a test compares them.
 MODES = click.Choice(["vector", "keyword", "hybrid"])
 METRICS = click.Choice(["cosine", "l2", "dot"])
 RANKERS = click.Choice(["rrf", "weighted", "max"])
@@ -116,11 +116,11 @@ class Target:
     """The target of the commands: a server's URL, or the app in process, and a tenant.
 
     Attributes:
-        url: The server; None: in process, with the next two.
+        url: The server; None: in process, with `home` and `config`.
         home: The data folder.
         config: The configuration file.
-        key: The API key for `url`, which says for whom; None: no key.
-        tenant: Whose vector DBs they are, in process.
+        key: The API key for `url`; None: no key.
+        tenant: The tenant of commands in process.
     """
 
     url: str | None
@@ -130,7 +130,7 @@ class Target:
     tenant: str = ""
 
     def local_only(self, command: str, *, of_a_tenant: bool = False) -> None:
-        """Refuse `--url` for a command that works on this machine, and a `--tenant` it ignores."""
+        """Refuse `--url` for a local command, and a `--tenant` that it ignores."""
         if self.url is not None:
             raise click.UsageError(f"{command} works only on this machine; leave out --url.")
         if self.tenant and not of_a_tenant:
@@ -159,7 +159,7 @@ class Target:
 def on_client(
     work: Callable[Concatenate[Client, P], Coroutine[Any, Any, None]],
 ) -> Callable[..., None]:
-    """Make a command of a coroutine function that works with a connected client."""
+    """Turn a coroutine function that takes a connected client into a command."""
 
     @click.pass_obj
     @wraps(work)
@@ -222,7 +222,7 @@ def encoding_of(given: str | None) -> str | None:
 
 
 def typed(given: str) -> Any:
-    """Return `{"type": NAME}` for a name, and what JSON says for JSON."""
+    """Return `{"type": NAME}` for a name, and the parsed value for JSON."""
     return json.loads(given) if _is_json(given) else {"type": given}
 
 

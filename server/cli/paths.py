@@ -1,4 +1,4 @@
-"""Paths of requests; ids in them may hold any character."""
+"""Paths of requests; ids in them may contain any character."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def document_path(vector_db_id: str, document_id: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return an id percent-encoded with its slashes and dots: `..` would be a step upward."""
+    """Return an id percent-encoded, including slashes and dots: `..` would go up a level."""
     return quote(text, safe="", errors="replace").replace(".", "%2E")

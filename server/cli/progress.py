@@ -1,4 +1,4 @@
-"""Progress on stderr: bars on a terminal, a line every two seconds elsewhere."""
+"""Progress on stderr: bars on a terminal, otherwise a line every two seconds."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SECONDS_BETWEEN_LINES = 2.0
 
 
 class _Work:
-    """Counts what is done and shows it.
+    """Counts finished work and shows it.
 
     Args:
-        screen: Where to.
+        screen: Where to print.
         bars: The bars of a terminal; None for lines.
         number: Number of things.
         size: Their total size, for the estimate.
         work: Name of the work.
-        things: With what.
-        seconds_between_lines: Without bars.
+        things: Name of the things.
+        seconds_between_lines: Interval of lines without bars.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class _Work:
         self.show()
 
     def show(self) -> None:
-        """Show how far the work is: on a bar, or by a line if one is due."""
+        """Update the bar, or print a line if one is due."""
         size, now = self._size_so_far(), time.monotonic()
         status = f"{self._done}/{self._number} {self._things}{self._rate(now - self._started)}"
         if self._bars:
@@ -76,7 +76,7 @@ class _Work:
 
 
 class IngestProgress(_Work):
-    """The progress of an ingest, with the running files, and chunks and bytes a second."""
+    """The progress of an ingest: running files, chunks per second and bytes per second."""
 
     _chunks = 0
 
@@ -102,7 +102,7 @@ class IngestProgress(_Work):
         self._bars.update(self._tasks[source], completed=done, status=status)
 
     def done(self, source: str, size: int, chunks: int = 0) -> None:
-        """Show that a file is done with, stored or not."""
+        """Show that a file is finished, stored or not."""
         self._working.pop(source, None)
         if self._bars and source in self._tasks:
             self._bars.remove_task(self._tasks.pop(source))
@@ -128,15 +128,15 @@ def progress(
     things: str = "documents",
     seconds_between_lines: float = SECONDS_BETWEEN_LINES,
 ) -> Iterator[Callable[[int, int], None]]:
-    """Show the progress of some work on stderr; yield what to call after each step.
+    """Show the progress of some work on stderr; yield a function to call after each step.
 
-    It takes the number and the size of what the step did.
+    It takes the number and the size of the things that the step finished.
 
     Args:
         number: Number of things.
         size: Their total size, for the estimate.
         work: Name of the work.
-        things: With what.
+        things: Name of the things.
         seconds_between_lines: Interval of progress lines without a terminal.
     """
     with _bars() as (screen, bars):
@@ -146,7 +146,7 @@ def progress(
 
 @contextmanager
 def ingest_bars(number: int, size: int) -> Iterator[IngestProgress]:
-    """Show the progress of an ingest on stderr, of so many files and bytes."""
+    """Show the progress of an ingest on stderr, given the number of files and bytes."""
     with _bars() as (screen, bars):
         yield IngestProgress(screen, bars, number, size)
 
@@ -169,7 +169,7 @@ def _bars() -> Iterator[tuple[Console, Progress | None]]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Print how to resume if the work in this context is interrupted, unless it is refused."""
+    """Print how to resume if the work in this block is interrupted, unless it is refused."""
     try:
         yield
     except (CommandError, asyncio.CancelledError) as error:
@@ -181,11 +181,11 @@ def resumable() -> Iterator[None]:
 async def through(
     step: Callable[[JSON], Awaitable[JSON]], batch: int | None, work: str
 ) -> tuple[int, int]:
-    """Take all steps through a vector DB; return how many chunks there were and were written.
+    """Take all steps through a vector DB; return the numbers of read and written chunks.
 
     Args:
-        step: Takes one step: with `after` and `limit`.
-        batch: Chunks of a step; None for a share of all.
+        step: Takes one step, given `after` and `limit`.
+        batch: Chunks per step; None for a share of all chunks.
         work: Name of the work, for the bar.
     """
     from corral.providers.stack.copy_steps import WRITTEN_AT_ONCE, batch_size

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from corral.server.cli.client import Client
 
 NO_BUDGET = 1_000_000
-"""The largest budget that the wire takes: no hit is dropped for want of room."""
+"""The largest budget that the server accepts, so that no hit is dropped for lack of space."""
 
-# Literals, because the enumerations behind them cost start-up time; a test holds them equal.
+# Literals, because importing the enumerations would slow down the start; a test compares them.
 CUTOFFS = click.Choice(["none", "gap"])
 SYNTAXES = click.Choice(["plain", "web"])
 SHARE = click.FloatRange(0, 1)

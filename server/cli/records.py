@@ -30,9 +30,9 @@ from corral.server.cli.files import (
 def rows_of(
     files: Sequence[SourceFile], columns: Columns, options: ReadOptions, report: Report
 ) -> list[SourceFile]:
-    """Return a document for each row of some files, in order; bad rows go to the report.
+    """Return a document for each row of these files, in order; bad rows go to the report.
 
-    A bad row changes nothing else: the other rows become documents. The first row of an id wins.
+    If several rows have the same id, the first wins.
     """
     documents: list[SourceFile] = []
     taken: dict[str, str] = {}

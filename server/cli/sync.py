@@ -48,7 +48,7 @@ def sync(
 async def _here(
     target: Target, db: str, source: str, settings: dict[str, Any], full: bool, as_json: bool
 ) -> None:
-    """Run a sync of run.yaml in this process, or of a source that the command names."""
+    """Run a sync from run.yaml, or of a source given on the command line, in this process."""
     from corral.providers.base.config import data_home, load_config
     from corral.providers.base.sync_config import SyncEntry
     from corral.server.cli.connecting import in_process
@@ -72,7 +72,7 @@ async def _here(
 
 
 def source_settings(source: str) -> dict[str, Any]:
-    """Return the settings of a source that a command names.
+    """Return the settings of a source given on the command line.
 
     Raises:
         CommandError: It is neither an address nor a folder.
@@ -97,7 +97,7 @@ def source_settings(source: str) -> dict[str, Any]:
 
 
 async def _sync(client: Client, db: str, source: str, *, full: bool, as_json: bool) -> None:
-    """Start a run, follow it to its end, and say what happened."""
+    """Start a run, follow it to its end, and print the result."""
     import asyncio
 
     from corral.server.cli import display

@@ -127,7 +127,7 @@ async def invoke(
 
 
 def _with_pages(result: RAGQueryResult, base_url: str) -> RAGQueryResult:
-    """Return a context with a URL in each citation: the document's own, or its page's."""
+    """Return a context with a URL in each citation: of the document, or of its page here."""
     if "citations" not in result.metadata:
         return result
     cited = [
@@ -146,7 +146,7 @@ async def _ask(
     *,
     at: str = "",
 ) -> RAGQueryResult:
-    """Ask the RAG tool within the limits; `at` is where the request holds the fields."""
+    """Ask the RAG tool within the limits; `at` is the path of the fields in the request."""
     config = config or RAGQueryConfig()
     check_max_chunks(config.max_chunks, limits, field=f"{at}query_config.max_chunks")
     return await rag_tool.query(question, vector_db_ids, config)

@@ -19,7 +19,7 @@ from corral.server.llama_stack.wire import CountedVectorDB, UnregisterReply, Vec
 from corral.server.routing import ContractRoute, PathId, StackOf
 
 COUNT_SECONDS = 10.0
-"""Seconds that the counts of one vector DB may take."""
+"""Timeout for the counts of one vector DB, in seconds."""
 
 router = APIRouter(
     prefix="/v1/vector-dbs", tags=["Vector DBs"], route_class=ContractRoute, responses=ERRORS
@@ -62,7 +62,7 @@ async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedV
     if not stack.principal.may(Role.WRITER):
         shown.default_acl = None
     if counts:
-        with suppress(CorralError, TimeoutError):  # one that is away does not hide the others
+        with suppress(CorralError, TimeoutError):  # an unavailable backend does not hide the others
             async with asyncio.timeout(COUNT_SECONDS):
                 index = await stack.index(vector_db.identifier, active=False)
                 shown.chunk_count = await index.count()

@@ -1,4 +1,4 @@
-"""Requests and replies that exist only on the wire; the rest are the contract's own models."""
+"""Requests and replies that exist only on the wire; others are the contract's own models."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from corral.api.wire import (
 )
 
 KNOWLEDGE_SEARCH = "knowledge_search"
-"""The tool's name, as agents of Llama Stack know it."""
+"""The tool's name for agents of Llama Stack."""
 RAG_TOOL_GROUP = "builtin::rag"
 """The group that Llama Stack lists it in."""
 
 
 MAX_TTL_SECONDS = 100 * 366 * 86_400
-"""Maximum life of a chunk that expires: a century."""
+"""Maximum lifetime of an expiring chunk: a century."""
 
 T = TypeVar("T")
 Listed: TypeAlias = Annotated[list[T], Field(fail_fast=True)]
-"""A list that is refused at its first bad item: to note millions of them costs minutes and
+"""A list that is refused at its first bad item: recording millions of them takes minutes and
 gigabytes (64 MiB of `[],` did)."""
 
 
@@ -56,7 +56,7 @@ InterleavedTexts: TypeAlias = Annotated[
     Listed[Annotated[str, AfterValidator(strip_nul)]],
     BeforeValidator(_texts, json_schema_input_type=str | TextItem | list[str | TextItem]),
 ]
-"""The texts of an interleaved content, apart: `query_generator_config.separator` joins them."""
+"""The separate texts of an interleaved content; `query_generator_config.separator` joins them."""
 
 
 class CountedVectorDB(VectorDB):
@@ -107,10 +107,10 @@ def check_registered(
             `provider_id`. Null matches anything.
         vector_db: The vector DB of the request.
         at: The path of `given` in the request, such as "chunks[0].".
-        ignored: Values to pass over, such as a client's own names of models.
+        ignored: Values to ignore, such as a client's own model names.
 
     Raises:
-        InvalidRequest: One differs; the message has both values.
+        InvalidRequest: A value differs; the message has both values.
     """
     for name in ("embedding_model", "embedding_dimension", "provider_id"):
         value, registered = getattr(given, name, None), getattr(vector_db, name)
@@ -158,7 +158,7 @@ class InsertedChunk(RegisteredEmbedding, Chunk):
         description="Must not be another model of this server than the registered one; names that "
         "it does not know are ignored.",
     )
-    # Their clients send these two; what is stored and returned is the same without them.
+    # Newer clients send these two fields; they do not change what is stored and returned.
     mime_type: str | None = Field(
         default=None,
         max_length=255,
@@ -183,7 +183,7 @@ class InsertedChunk(RegisteredEmbedding, Chunk):
 
     @model_validator(mode="after")
     def _document_has_a_name(self) -> InsertedChunk:
-        if self.document_id == "":  # no route could name it: not to list it, not to delete it
+        if self.document_id == "":  # no route could address it, to list or to delete it
             raise ValueError("metadata.document_id is empty; leave it out, or name the document")
         return self
 
@@ -209,7 +209,7 @@ class OnVectorDB(Strict):
 
     @property
     def is_newer(self) -> bool:
-        """Return True if it is from a newer client: one that sends `vector_store_id`."""
+        """Return True for a request of a newer client, which sends `vector_store_id`."""
         return self._by_vector_store_id
 
 

@@ -55,8 +55,8 @@ def mcp_server(
     """Return an MCP server.
 
     Args:
-        settings: Which tools it offers.
-        services_of: Returns what a request works with, as its caller may see it.
+        settings: The settings of the offered tools.
+        services_of: Returns the services of a request, as its caller may see them.
     """
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> Any:
@@ -117,7 +117,7 @@ async def _called(
     services_of: Callable[[Context], ToolServices],
     context: Context,
 ) -> types.CallToolResult:
-    """Return the answer of a tool; a failure is an answer, too, for the model to read."""
+    """Return the result of a tool; a failure is a result too, for the model to read."""
     try:
         with counted():
             tool = find_tool(params.name, settings)
@@ -153,7 +153,7 @@ def _message(error: Exception) -> str:
 
 
 def _text(text: str) -> types.TextContent:
-    # A lone surrogate must not turn an answer into a failure.
+    # A lone surrogate must not make the response fail.
     return types.TextContent(text=encodable(text))
 
 
@@ -185,7 +185,7 @@ async def _read(services: ToolServices, uri: str) -> types.ReadResourceResult:
 
 
 async def _details(services: ToolServices, vector_db_id: str, after: str) -> dict[str, Any]:
-    """Return a vector DB's settings, and the addresses of its documents after one of them."""
+    """Return a vector DB's settings, and a page of the addresses of its documents."""
     details = await get_vector_db(services, NameArguments(vector_db_id=vector_db_id))
     index = await services.stack.index(vector_db_id)
     page = await list_documents(index, after, MAX_LISTED_DOCUMENTS)

@@ -23,7 +23,7 @@ from corral.server.tools.tool import ToolServices, ToolServicesOf
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-# JSON-RPC describes itself: the OpenAPI document has nothing to say of it.
+# JSON-RPC has its own schema, which OpenAPI cannot express.
 router = APIRouter(route_class=ContractRoute, include_in_schema=False)
 
 
@@ -73,13 +73,13 @@ class Sessions:
         )
 
     async def _run(self, manager: StreamableHTTPSessionManager, started: asyncio.Event) -> None:
-        """Hold the manager's tasks; the task that begins them has to end them."""
+        """Hold the manager's tasks; the task that starts them must also end them."""
         async with manager.run():
             started.set()
             await self._stop.wait()
 
     async def close(self) -> None:
-        """End what still runs."""
+        """End the running sessions."""
         self._stop.set()
         if self._task is not None:
             await self._task
@@ -87,7 +87,7 @@ class Sessions:
 
 @asynccontextmanager
 async def sessions(app: FastAPI) -> AsyncIterator[None]:
-    """Hold the app's MCP sessions while it runs; `app.state.stack` is there already."""
+    """Hold the app's MCP sessions while it runs; needs `app.state.stack`."""
     app.state.mcp = Sessions(app)
     try:
         yield
@@ -96,7 +96,7 @@ async def sessions(app: FastAPI) -> AsyncIterator[None]:
 
 
 class _Handled(Response):
-    """The answer that the SDK gives to a request."""
+    """The SDK's response to a request."""
 
     def __init__(self, manager: StreamableHTTPSessionManager) -> None:
         super().__init__()

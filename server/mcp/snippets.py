@@ -1,4 +1,4 @@
-"""Snippets for the configuration of an agent, so that it finds Corral."""
+"""Configuration snippets that tell an agent how to reach Corral."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def snippet(
     """Return a part of an agent's configuration, as JSON.
 
     Args:
-        kind: mcpservers, vscode, or http, which names the server's address and not a command.
-        config: The configuration file, None for the one in the data folder.
+        kind: mcpservers, vscode, or http, which has the server's address instead of a command.
+        config: The configuration file; None for the one in the data folder.
         home: The data folder, None for the default.
-        tenant: Whose vector DBs the command serves; not for http, where the key says so.
-        url: The server's address, for http; None: of the server on the data folder.
+        tenant: The tenant that the command serves; not for http, where the key determines it.
+        url: The server's address, for http; None for the server on the data folder.
     """
     folder = home or data_home()
     made: dict[str, Any]
@@ -37,7 +37,7 @@ def snippet(
 
 
 def _command(config: Path | None, home: Path, tenant: str) -> dict[str, Any]:
-    """Return the command with whole paths: an agent has another PATH and another folder."""
+    """Return the command with absolute paths, because agents have another PATH and folder."""
     beside = Path(sys.executable).with_name("corral")
     program = str(beside) if beside.exists() else shutil.which("corral")
     start = [program] if program else [sys.executable, "-m", "corral.server.cli.cli"]

@@ -1,4 +1,4 @@
-"""Chunks by id: read, list, delete. (Llama Stack's wire inserts and queries them.)"""
+"""Chunks by id: read, list, delete. (Llama Stack's wire inserts and queries chunks.)"""
 
 from __future__ import annotations
 

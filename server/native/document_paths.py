@@ -1,4 +1,4 @@
-"""Paths below a vector DB: where its id ends and a document's begins."""
+"""Paths below a vector DB: finds the end of its id and the start of a document's id."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ REGISTERED = "corral.registered"
 
 
 class DocumentRoute(ContractRoute):
-    """A route below a vector DB, whose id may hold slashes and the word `documents` itself.
+    """A route below a vector DB, whose id may contain slashes and the word `documents`.
 
-    The path is split at unescaped slashes: a slash that belongs to an id is best sent as %2F.
-    Where ids come as they are, as Llama Stack's clients send them, the split is the one after which
-    a registered vector DB stands. A path that is whole the id of a registered one is that one's.
+    The path is split at unescaped slashes, so slashes of ids should be sent as %2F. If ids are sent
+    unescaped, as by Llama Stack's clients, the split that yields a registered vector DB is used. If
+    the whole path is a registered id, it names that vector DB.
     """
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -43,7 +43,7 @@ def _located(scope: Scope) -> tuple[str, str | None] | None:
     """Return the vector DB and the document that a path names; None if it names neither.
 
     Raises:
-        Conflict: To delete it could mean a document or a whole vector DB.
+        Conflict: A deletion could mean a document or a whole vector DB.
     """
     tail = _tail(scope)
     splits = list(_splits(tail))
@@ -64,9 +64,9 @@ def _located(scope: Scope) -> tuple[str, str | None] | None:
 
 
 class RegisteredIds:
-    """ASGI middleware that looks up which of the ids that a path may name are registered.
+    """ASGI middleware that looks up the registered ids among those that a path may name.
 
-    Routes are matched without waiting, so this happens before.
+    Matching routes cannot await, so the lookup happens before.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -82,7 +82,7 @@ class RegisteredIds:
         stack = stack_of(scope)
         tail = _tail(scope)
         named = {unquote(tail), *(vector_db_id for vector_db_id, _ in _splits(tail))}
-        with suppress(ProviderError):  # which the route will meet, too, and tell
+        with suppress(ProviderError):  # the route will meet the same error, and report it
             return await stack.registered(named)
         return set()
 
@@ -93,7 +93,7 @@ def _tail(scope: Scope) -> str:
 
 
 def _splits(tail: str) -> Iterator[tuple[str, str | None]]:
-    """Yield every reading of a path as an id, `documents` and perhaps a document's id."""
+    """Yield every split of a path into an id, `documents` and possibly a document's id."""
     parts = tail.split("/")
     for place in range(1, len(parts)):
         if parts[place] == MARKER:

@@ -1,4 +1,4 @@
-"""Jobs: documents that go in behind the request; submit, list, watch, cancel, retry."""
+"""Jobs: documents that are ingested in the background; submit, list, watch, cancel, retry."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from corral.server.routing import ContractRoute, LimitsOf, StackOf
 router = APIRouter(prefix="/v1/jobs", tags=["Jobs"], route_class=ContractRoute, responses=ERRORS)
 
 LOOKS_BETWEEN_PINGS = 60
-"""Fruitless checks of a stream before it sends a comment to stay open."""
+"""Checks of a stream without news before it sends a comment to keep the connection open."""
 
 JobId = Annotated[str, Path(description="`job_id`.")]
 BatchId = Annotated[str | None, Query(description="Only the jobs of this batch.")]
@@ -79,7 +79,7 @@ class JobInfo(BaseModel):
 
     @classmethod
     def of(cls, job: Job) -> JobInfo:
-        """Return a job's representation on the wire."""
+        """Convert a job to the wire format."""
         shown = {name: getattr(job, name) for name in cls.model_fields if name != "progress"}
         return cls(**shown, progress=ProgressInfo(**job.progress.as_dict()))
 
@@ -94,7 +94,7 @@ class JobList(BaseModel):
 
     @classmethod
     def of(cls, jobs: list[Job], has_more: bool) -> JobList:
-        """Return a page."""
+        """Convert a page to the wire format."""
         data = [JobInfo.of(job) for job in jobs]
         first, last = (data[0].job_id, data[-1].job_id) if data else (None, None)
         return cls(data=data, has_more=has_more, first_id=first, last_id=last)

@@ -1,4 +1,4 @@
-"""Orphans: data in the engines that no registration holds. List, remove."""
+"""Orphans: data in the engines without a registration. List, remove."""
 
 from __future__ import annotations
 

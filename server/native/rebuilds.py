@@ -1,4 +1,4 @@
-"""Rebuilds of vector DBs: another model, language or field weights, step by step, while in use."""
+"""Rebuilds of vector DBs with another model, language or field weights, while in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Re-ranking as a service: the configured models, BM25 and MMR, in the forms of four services.
+"""Re-ranking as a service, with the configured models, BM25 and MMR, in four services' formats.
 
 BM25 reads the documents of one request alone, as it does among the candidates of a query.
 """
@@ -87,7 +87,7 @@ async def rerank_tei(request: TEIRequest, stack: StackOf, limits: LimitsOf) -> l
 async def _answered(
     request: JinaRequest | CohereRequest, version: str, stack: Stack, limits: Limits
 ) -> tuple[CohereReply, int]:
-    """Return the reply in Cohere's form, and the number of tokens that were read."""
+    """Return the reply in Cohere's format, and the number of tokens read."""
     check_count(request.documents, limits.max_k, field="documents", setting="max_k")
     texts = request.texts()
     shown, most = texts, request.max_tokens_per_doc
@@ -116,7 +116,7 @@ async def ordered(
     documents: Sequence[str],
     top_n: int = 0,
 ) -> list[tuple[int, float]]:
-    """Return number and score of the documents, best first: the first `top_n`, or all for 0.
+    """Return index and score of the documents, best first: the first `top_n`, or all for 0.
 
     Raises:
         InvalidRequest: The model is unknown.
@@ -126,7 +126,7 @@ async def ordered(
     embedding, rows = await _embedded(embedder, query, documents)
     hits = [
         Hit(
-            # No engine sees it; a text without a character must not be refused here.
+            # No engine sees it, so a text without a visible character is allowed here.
             Chunk(content=text or " ", chunk_id=f"{number:06d}", embedding=row),
             0.0,
             Explanation(legs={}),
@@ -163,7 +163,7 @@ def _language(name: str) -> str:
 
 
 def _texts_in(language: str) -> VectorDB:
-    """Return the vector DB that stands for texts that are in none, as a re-ranker needs one."""
+    """Return a placeholder vector DB for texts that are in none, because a re-ranker needs one."""
     return VectorDB(
         identifier="request",
         provider_id="request",

@@ -1,8 +1,8 @@
-"""Requests and replies of re-ranking's clients: Cohere's, Jina's, vLLM's and TEI's forms.
+"""Requests and replies of re-ranking clients, in the formats of Cohere, Jina, vLLM and TEI.
 
-Every field that these services document for texts is taken, except those that vLLM deprecates. What
-Corral cannot do, such as a score outside [0, 1], is refused by its value and not by its name: a
-client that spells out a default is served.
+Every field that these services document for texts is accepted, except those that vLLM deprecates.
+Unsupported values, such as scores outside [0, 1], are refused, but not the fields themselves, so a
+client may send the defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_DOCUMENT_TOKENS = 1_000_000
 
 
 def _only(value: object, reason: str) -> AfterValidator:
-    """Return a check that a field has its one possible value."""
+    """Return a check that a field has its only supported value."""
 
     def checked(given: Any) -> Any:
         if given != value:
@@ -62,7 +62,7 @@ class CohereError(BaseModel):
 
 
 class RerankRequest(NullsAreDefaults):
-    """What Cohere's, Jina's and vLLM's clients have in common."""
+    """The fields that Cohere's, Jina's and vLLM's requests share."""
 
     model: str | None = Field(
         default=None,
@@ -221,7 +221,7 @@ class TEIResult(BaseModel):
 def placed(
     request: JinaRequest | CohereRequest, texts: Sequence[str], scores: Sequence[tuple[int, float]]
 ) -> list[Result]:
-    """Return the results of a request, with its documents if it asks for them."""
+    """Return the results of a request, with its documents if requested."""
     return [
         Result(
             index=index,

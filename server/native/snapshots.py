@@ -22,7 +22,7 @@ from corral.server.routing import ContractRoute, PathId, StackOf
 MEDIA_TYPE = "application/zip"
 
 WRITE_BYTES = 1 << 20
-"""Bytes of a body that are written at once."""
+"""Bytes of a body per write."""
 
 router = APIRouter(
     prefix=SNAPSHOTS,
@@ -54,7 +54,7 @@ async def export_snapshot(vector_db_id: PathId, stack: StackOf) -> StreamingResp
     file.
     """
     pieces = export(stack, vector_db_id)
-    first = await anext(pieces)  # an error of the beginning becomes an answer
+    first = await anext(pieces)  # an error at the start becomes an error response
 
     async def content() -> AsyncIterator[bytes]:
         yield first
@@ -98,7 +98,7 @@ async def import_snapshot(
         await _receive(request.stream(), file)
         done = await restore(stack, file, vector_db_id=vector_db_id, provider_id=provider_id)
     finally:
-        await asyncio.shield(asyncio.to_thread(file.close))  # large files take a while to go
+        await asyncio.shield(asyncio.to_thread(file.close))  # deleting large files takes a while
     return ImportReply(vector_db=done.vector_db, chunks=done.chunks, notes=list(done.notes))
 
 

@@ -1,12 +1,12 @@
-"""The same routes once more, under `/v1/openai/v1`: OpenAI's API in Llama Stack's dialect.
+"""The same routes under `/v1/openai/v1`: OpenAI's API in Llama Stack's dialect.
 
-Llama Stack's older clients (0.2.12, say) look for OpenAI's routes there, and know them as Llama
-Stack 0.2 answered. Where that differs, the routes of this module answer; all else is shared:
+Older clients of Llama Stack (such as 0.2.12) use OpenAI's routes there, and expect the replies of
+Llama Stack 0.2. This module has the routes that differ; the others are shared:
 
 * An unknown file id becomes a failed file of the store, and every purpose is accepted.
 * An unknown id is a 400.
 * `search_query` is a text if the query is one.
-* The content of a file also stands under `content`, with its name and attributes.
+* The content of a file is also under `content`, with its name and attributes.
 * `last_id` of the files of a store is the last of all, not of the page.
 * The chunking strategy `auto` is shown as `auto`.
 """
@@ -62,7 +62,7 @@ STORES = ALIAS + "/vector_stores"
 STORE = STORES + "/{vector_store_id:id}"
 
 SHARED = (
-    search.router,  # before vector_stores, whose ids may hold anything
+    search.router,  # before vector_stores, whose ids may contain anything
     file_batches.router,
     store_files.router,
     vector_stores.router,
@@ -78,7 +78,7 @@ router = APIRouter(route_class=OpenAIRoute, responses=ERRORS, include_in_schema=
 
 
 def _share(shared: APIRouter) -> None:
-    """Serve the routes of a router under the alias, too."""
+    """Serve the routes of a router under the alias too."""
     for route in routes_of(shared):
         router.add_api_route(
             ALIAS + route.path.removeprefix("/v1"),
@@ -102,7 +102,7 @@ class LlamaStackSearchPage(SearchPage):
 
 
 class LlamaStackContentPage(FileContentPage):
-    """The text of a file as it was parsed, with what else Llama Stack tells beside it."""
+    """The parsed text of a file, with Llama Stack's additional fields."""
 
     file_id: str
     filename: str
@@ -168,7 +168,7 @@ async def read_file(
 
 
 def _shown(job: Job, vector_db: VectorDB) -> VectorStoreFileObject:
-    """Return a file in Llama Stack's words: the strategy `auto` is shown as such."""
+    """Return a file in Llama Stack's format, which shows the strategy `auto` as such."""
     file = shown(job, vector_db)
     return file if job.chunking else file.model_copy(update={"chunking_strategy": AutoStrategy()})
 

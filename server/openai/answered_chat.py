@@ -35,13 +35,15 @@ from corral.server.openai.file_search import (
 )
 
 PREFIX = "corral/"
-"""Begins the name of a model that is a vector DB."""
+"""Prefix of the name of a model that is a vector DB."""
 
 _OWN = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
 
 
 async def ask_of(sent: Mapping[str, Any], stack: Stack) -> Ask | None:
-    """Return a request that needs a search; None for one that a language model answers alone.
+    """Return the question of a request that needs a search.
+
+    None if a language model answers it alone.
 
     Args:
         sent: The body of the request.
@@ -96,7 +98,7 @@ async def _search_tool(given: Mapping[str, Any], stack: Stack, field: str) -> Fi
     """Return the tool file_search, checked with its vector stores.
 
     Raises:
-        InvalidRequest: It is malformed.
+        InvalidRequest: The tool is malformed.
         WireError: 404 for an unknown vector store.
     """
     try:
@@ -109,10 +111,10 @@ async def _search_tool(given: Mapping[str, Any], stack: Stack, field: str) -> Fi
 
 
 def _function(tool: Any, field: str) -> dict[str, Any]:
-    """Return a tool that is a function of the client.
+    """Return a tool as a function of the client.
 
     Raises:
-        InvalidRequest: It is none.
+        InvalidRequest: The tool is not a function.
     """
     function = tool.get("function") if isinstance(tool, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
@@ -125,9 +127,9 @@ def _function(tool: Any, field: str) -> dict[str, Any]:
 
 
 async def vector_dbs_of(model: str, stack: Stack) -> list[str] | None:
-    """Return the vector DBs that a model stands for; None if it is no such model.
+    """Return the vector DBs that a model name refers to; None for other models.
 
-    `corral/A+B` is A and B, unless a vector DB is called `A+B`.
+    `corral/A+B` refers to A and B, unless a vector DB is called `A+B`.
     """
     name = model.removeprefix(PREFIX)
     if name == model:
@@ -152,12 +154,12 @@ async def answered(
 ) -> AsyncGenerator[ChatChunk, None]:
     """Yield the chunks of an answer.
 
-    The last ones have its sources: in the text if the settings say so, as citations in
-    `provider_specific_fields`, and as annotations if they have an address: clients that validate
-    chats refuse annotations of another type.
+    The last ones have its sources: in the text if configured, as citations in
+    `provider_specific_fields`, and as annotations if they have an address, because clients that
+    validate chats reject annotations of another type.
 
     Args:
-        field: Where the request names the vector stores.
+        field: The request's field with the vector stores.
 
     Raises:
         CorralError: The search or the model failed.
@@ -168,7 +170,7 @@ async def answered(
         async with aclosing(events):
             async for event in events:
                 is_searching = isinstance(event, Searching)
-                # Until the model says something, a failure is an error of HTTP.
+                # Before the model's first output, a failure is an HTTP error.
                 if not has_begun and not isinstance(event, Searching | Searched):
                     has_begun = True
                     yield _chunk({"role": "assistant", "content": ""})
@@ -182,7 +184,7 @@ async def answered(
 
 
 class _Writer:
-    """The answer so far: its length, its citations, its function calls."""
+    """The answer so far: length, citations, function calls."""
 
     def __init__(self, shows_numbers: bool) -> None:
         self._shows_numbers = shows_numbers

@@ -1,4 +1,4 @@
-"""Files of vector stores: a file is attached by a job, and is what its newest job says."""
+"""Files of vector stores: a job attaches each file, and the newest job has the file's state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from corral.server.openai.requests import (
 )
 
 ATTACHED_PURPOSES = ("assistants", "user_data")
-"""Purposes of the files that vector DBs take."""
+"""Purposes of the files that vector DBs accept."""
 
 _STATUSES: dict[JobStatus, FileStatus] = {
     JobStatus.QUEUED: "in_progress",
@@ -47,16 +47,16 @@ _STATUSES: dict[JobStatus, FileStatus] = {
 
 
 async def check_files(stack: Stack, file_ids: Sequence[str], places: str = "file_ids[{}]") -> None:
-    """Refuse files that a vector DB cannot take.
+    """Refuse files that a vector DB cannot accept.
 
     Args:
-        stack: Where the files are.
-        file_ids: Which.
+        stack: The stack with the files.
+        file_ids: Ids of the files.
         places: The request's field for a file, with its number in the braces.
 
     Raises:
         NotFound: A file does not exist, or has expired.
-        InvalidRequest: A file is for another purpose, or there twice.
+        InvalidRequest: A file has another purpose, or appears twice.
     """
     seen: set[str] = set()
     for number, file_id in enumerate(file_ids):
@@ -87,11 +87,11 @@ async def attach(
     """Queue files to be read into a store and return their jobs.
 
     Args:
-        stack: Where store and files are.
-        vector_store_id: Which store.
-        files: Checked by `check_files`, unless those that do not exist are to fail later.
-        batch: True if they make a batch.
-        must_exist: True to refuse a file that does not exist; else its job fails.
+        stack: The stack with store and files.
+        vector_store_id: Id of the store.
+        files: Checked by `check_files`, unless missing files should fail later.
+        batch: True if the files form a batch.
+        must_exist: True to refuse a missing file; otherwise its job fails.
     """
     requests = [
         JobRequest(
@@ -107,7 +107,7 @@ async def attach(
 
 
 async def settled(stack: Stack, jobs: Sequence[Job]) -> None:
-    """Wait until jobs of one batch are final, `ingestion.wait_seconds` at most."""
+    """Wait until jobs of one batch are final, at most `ingestion.wait_seconds`."""
     await stack.ingestion.wait(jobs, stack.config.ingestion.wait_seconds)
 
 
@@ -117,11 +117,11 @@ async def attach_one(
     """Queue a file to be read into a store, wait as `settled` does, and return its job.
 
     Args:
-        file: Checked as in `attach`.
-        must_exist: As in `attach`.
+        file: As for `attach`.
+        must_exist: As for `attach`.
 
     Raises:
-        InvalidRequest: The file has settings that are not the store's.
+        InvalidRequest: The file's settings differ from the store's.
     """
     check_registered(file, store.registered)
     [job] = await attach(stack, store.identifier, [file], must_exist=must_exist)
@@ -159,9 +159,9 @@ def shown(job: Job, vector_db: VectorDB) -> VectorStoreFileObject:
 
 
 def fitting(metadata: Mapping[str, Any]) -> Attributes:
-    """Return the pairs of a document's metadata that may be attributes, at most `MAX_PAIRS`.
+    """Return the metadata pairs of a document that are valid attributes, at most `MAX_PAIRS`.
 
-    Other metadata has no such limits: it may hold lists, long texts and names that the server sets.
+    Metadata has fewer limits: it may have lists, long texts and names that the server sets.
     """
     pairs = ((key, value) for key, value in metadata.items() if _fits(key, value))
     return dict(islice(pairs, MAX_PAIRS))
@@ -183,10 +183,10 @@ async def page_of(
     form: Callable[[Job, VectorDB], VectorStoreFileObject] = shown,
     **which: Any,
 ) -> Page[VectorStoreFileObject]:
-    """Return a page of the files of a store, each in a form of the wire.
+    """Return a page of the files of a store in the wire format.
 
     Args:
-        which: Which of its jobs, as `Ingestion.page` takes it.
+        which: Selects the jobs, as for `Ingestion.page`.
     """
     with continued():
         jobs, has_more = await stack.ingestion.page(

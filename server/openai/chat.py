@@ -1,4 +1,4 @@
-"""Chat completions: by the configured language models, and by vector DBs as models."""
+"""Chat completions, by the configured language models and by vector DBs as models."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def check_model(stack: Stack, model: str) -> None:
 async def named(
     chunks: AsyncGenerator[ChatChunk, None], model: str
 ) -> AsyncGenerator[dict[str, Any], None]:
-    """Yield chunks with one id, a time, and the name that the client asked for.
+    """Yield chunks with a common id, a time, and the model name of the request.
 
     Raises:
         WireError: The model failed.
@@ -120,7 +120,7 @@ async def named(
 
 
 def model_failure(error: ProviderError) -> WireError:
-    """Return the refusal for a language model that failed; its own words are not passed on."""
+    """Return the error for a failed language model, without the model's message."""
     if isinstance(error, Refused):
         code = error.code or "invalid_prompt"
         return WireError(400, code, error.message, hint=error.hint, field="messages")
@@ -135,10 +135,10 @@ def model_failure(error: ProviderError) -> WireError:
 
 
 async def while_connected(http: Request, work: Awaitable[T]) -> T:
-    """Return the result of work, which is cancelled if the client leaves.
+    """Return the result of work, which is canceled if the client disconnects.
 
     Raises:
-        ClientDisconnect: The client left.
+        ClientDisconnect: The client disconnected.
     """
     task = asyncio.ensure_future(work)
     left = asyncio.ensure_future(_left(http))
@@ -164,7 +164,7 @@ async def _events(
     *,
     with_usage: bool,
 ) -> AsyncGenerator[Mapping[str, Any], None]:
-    """Yield the chunks as the client asked for them; an error in the middle is the last one."""
+    """Yield the chunks in the requested form; an error in the middle is the last one."""
     async with aclosing(chunks):
         try:
             if first is not None:
@@ -180,7 +180,7 @@ async def _events(
 
 
 def _shown(chunk: Mapping[str, Any], with_usage: bool) -> dict[str, Any]:
-    """Return a chunk as the client asked for it; {} if that is nothing."""
+    """Return a chunk in the requested form; {} if nothing is left."""
     if with_usage:
         return {"usage": None, **chunk}
     return (
@@ -195,7 +195,7 @@ def _fault(error: CorralError) -> dict[str, Any]:
 
 
 async def completion(chunks: AsyncGenerator[dict[str, Any], None]) -> dict[str, Any]:
-    """Return the completion that chunks add up to."""
+    """Combine chunks into a completion."""
     whole: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     async with aclosing(chunks):
@@ -208,7 +208,7 @@ async def completion(chunks: AsyncGenerator[dict[str, Any], None]) -> dict[str, 
 
 
 def _add(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
-    """Add a piece of a choice, or of what is in it: texts and lists are continued."""
+    """Add a delta of a choice, or of a part of it: texts and lists are extended."""
     for key, value in piece.items():
         before = whole.get(key)
         if key == "tool_calls" and value:
@@ -226,7 +226,7 @@ def _add(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
 
 
 _CONTINUED = frozenset({"content", "refusal", "reasoning", "reasoning_content", "arguments"})
-"""Texts that come in pieces; others come whole."""
+"""Texts that arrive in deltas; others arrive whole."""
 
 
 def _add_calls(whole: dict[int, dict[str, Any]], calls: Sequence[Mapping[str, Any]]) -> None:

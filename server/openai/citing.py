@@ -1,4 +1,4 @@
-"""A search and the sources of an answer on OpenAI's wire."""
+"""A search and the sources of an answer, in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _PLACE = ("page", "page_end", "line_start", "line_end", "heading_path")
 
 
 def file_id_of(chunk: Chunk) -> str:
-    """Return the id of a chunk's file; if it is of none, its document's, or its own."""
+    """Return the id of a chunk's file; without a file, the id of its document or its own."""
     return str(chunk.metadata.get("file_id") or chunk.document_id or chunk.chunk_id)
 
 
 def attributes_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a chunk that can be attributes: scalars, without the server's own.
+    """Return the scalar metadata of a chunk as attributes, without the server's own keys.
 
-    The document's id stays if the chunk is of no file, since nothing else names the document.
+    The document's id is included if the chunk has no file, because nothing else names the document.
     """
     hidden = SET_BY_SERVER if "file_id" in metadata else SET_BY_SERVER - {"document_id"}
     return {
@@ -32,10 +32,10 @@ def attributes_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def annotation(cited: Cited, index: int) -> dict[str, Any]:
-    """Return the citation of a source at a place of the answer.
+    """Return the citation of a source at a position in the answer.
 
     Args:
-        index: Code points of the answer before the place.
+        index: The position, in code points.
     """
     source = cited.source
     shown = {name: source.place[name] for name in _PLACE if name in source.place}
@@ -55,7 +55,7 @@ def annotation(cited: Cited, index: int) -> dict[str, Any]:
 
 
 def _characters(source: Source, start: int, end: int) -> dict[str, int]:
-    """Return the characters of the document; of the passage, if a part of it has no known place."""
+    """Return the character range in the document, or in the passage if unknown there."""
     place = source.place
     if "char_start" not in place:
         return {}

@@ -1,4 +1,4 @@
-"""Conversations: items that responses read before their input, and add to."""
+"""Conversations: responses read their items before the input, and add items to them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MAX_INPUTS = 2048
 MAX_CHARACTERS = 1_000_000
 """Maximum length of a text; a model ignores what exceeds its window."""
 MAX_TOKENS = 8192
-"""Maximum tokens of a text that is sent as tokens; OpenAI's limit."""
+"""Maximum tokens of a text sent as tokens; OpenAI's limit."""
 TEXTS_LIMIT = 512
 
 Token = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -120,7 +120,7 @@ def _check_dimensions(request: EmbeddingRequest, embedder: Embedder) -> None:
 
 
 def _texts(given: Input) -> list[str]:
-    """Return the texts of an input; tokens are read as cl100k's, which clients send."""
+    """Return the texts of an input; tokens are decoded as cl100k, which clients use."""
     if isinstance(given, str):
         return [given]
     if isinstance(given[0], int):

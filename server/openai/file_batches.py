@@ -1,4 +1,4 @@
-"""File batches: files that are attached together, and watched and cancelled as one."""
+"""File batches: files that are attached, watched and canceled together."""
 
 from __future__ import annotations
 

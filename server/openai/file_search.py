@@ -1,4 +1,4 @@
-"""The tool file_search of a request: which vector stores are searched, and how."""
+"""The tool file_search of a request: the vector stores and the search options."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class FileSearchTool(SearchOverrides, ContextOverrides):
 
 
 async def check_stores(names: Sequence[str], stack: Stack, field: str) -> None:
-    """Refuse a vector store that is unknown or has expired, with nothing searched.
+    """Refuse unknown and expired vector stores before a search.
 
     Args:
-        field: Where the request names them.
+        field: The request's field with the vector stores.
 
     Raises:
         WireError: 404 for an unknown one.
-        Expired: Its time is over.
+        Expired: A store has expired.
     """
     stores = VectorStores(stack)
     for name in names:
@@ -84,7 +84,7 @@ async def check_stores(names: Sequence[str], stack: Stack, field: str) -> None:
 
 
 def in_field(error: CorralError, field: str) -> CorralError:
-    """Return an error that names its field within the tool."""
+    """Return an error with a field path that includes the tool."""
     error.field = f"{field}.{error.field}" if error.field else field
     return error
 
@@ -93,7 +93,7 @@ def search_failure(error: CorralError, field: str) -> CorralError:
     """Return the refusal for a search that failed.
 
     Args:
-        field: Where the request names the vector stores.
+        field: The request's field with the vector stores.
     """
     status, code = 0, ""
     if isinstance(error, ProviderTimeout):

@@ -126,10 +126,10 @@ async def content(file_id: FileIdInPath, stack: StackOf) -> StreamingResponse:
 
 
 async def own_file(stack: Stack, file_id: str, field: str = "file_id") -> StoredFile:
-    """Return a file of the principal's tenant; another's does not exist.
+    """Return a file of the principal's tenant.
 
     Raises:
-        NotFound: There is none; `field` of the request named it.
+        NotFound: The file in the request's `field` does not exist, or belongs to another tenant.
     """
     try:
         file = await stack.files.get(file_id)

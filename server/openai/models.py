@@ -1,4 +1,4 @@
-"""The models, as OpenAI's and Llama Stack's clients list them."""
+"""The models, for OpenAI's and Llama Stack's clients."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Replies of OpenAI's wire: vector stores, their files, file batches, files, search results.
 
-No field here has a request's bounds or validators: an answer shows stored values, and must not fail
-on a value that requests may no longer send.
+No field here has a request's limits or validators: a reply shows stored values, and must not fail
+on values that requests may no longer have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lists of OpenAI's wire: a page of objects, and the cursor that asks for the next."""
+"""Lists of OpenAI's wire: pages of objects, and cursors."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Page(BaseModel, Generic[T]):
 
 
 class Cursor(BaseModel):
-    """Which page of a list is wanted.
+    """Selects a page of a list.
 
     Attributes:
-        after: Only what follows this object in the order.
-        before: Only what comes before this object in the order.
+        after: Only objects after this one.
+        before: Only objects before this one.
         limit: Maximum number of objects per page.
-        order: By the time they were made; "desc" has the newest first.
+        order: By creation time; "desc" for newest first.
     """
 
     after: str | None = None
@@ -77,7 +77,7 @@ CursorOf = Annotated[Cursor, Depends(_cursor)]
 
 @contextmanager
 def continued() -> Iterator[None]:
-    """Refuse an unknown `after` or `before` as bad input: the list that was asked for is there."""
+    """Turn an unknown `after` or `before` into an invalid request: the list itself exists."""
     try:
         yield
     except NotFound as error:
@@ -99,7 +99,7 @@ def page_of_items(items: Sequence[Mapping[str, Any]], cursor: Cursor) -> dict[st
     """Return a page of the items of a response or of a conversation.
 
     Args:
-        items: All of them, the oldest first.
+        items: All items, oldest first.
 
     Raises:
         InvalidRequest: No item has the id `after` or `before`.

@@ -30,7 +30,7 @@ MAX_EXPIRY_DAYS = 365
 SET_BY_SERVER = frozenset(
     {"file_id", "filename", "document_id", "token_count", "metadata_token_count"}
 )
-"""Metadata of a file's chunks that no attribute may name."""
+"""Metadata keys of a file's chunks that attributes must not use."""
 
 EXTENSIONS = (
     "provider_id",
@@ -40,10 +40,10 @@ EXTENSIONS = (
     "ranker",
     "language",
 )
-"""Settings of a registration that may stand in a store's metadata."""
+"""Settings of a registration that a store's metadata may contain."""
 
 AUTO = ChunkingConfig(chunk_size_in_tokens=800, overlap_in_tokens=400)
-"""The sizes of the strategy `auto`, if the embedding model reads as much."""
+"""The sizes of the strategy `auto`, if the embedding model reads this many tokens."""
 
 
 def _not_set_by_server(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ Text = Annotated[Storable, Field(max_length=MAX_VALUE)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 StoreMetadata: TypeAlias = Annotated[dict[Key, Text], Field(max_length=MAX_PAIRS)]
-"""Pairs of text that people keep with a store."""
+"""Pairs of text that clients store with a vector store."""
 
 Attributes: TypeAlias = Annotated[
     dict[Key, Text | bool | int | Number],
@@ -85,7 +85,7 @@ class AutoChunking(Strict):
 class StaticSizes(Strict):
     """Sizes of chunks, in tokens."""
 
-    # OpenAI requires both; Llama Stack's clients may leave them out.
+    # OpenAI requires both; Llama Stack's clients may omit them.
     max_chunk_size_tokens: int = Field(default=800, ge=100, le=4096)
     chunk_overlap_tokens: int = Field(default=400, ge=0, le=2048)
 
@@ -122,7 +122,7 @@ Chunking: TypeAlias = Annotated[
 
 
 def chunking_config(strategy: AutoChunking | StaticChunking | None) -> ChunkingConfig | None:
-    """Return the sizes that a strategy asks for; None for `auto`."""
+    """Return the sizes of a strategy; None for `auto`."""
     if not isinstance(strategy, StaticChunking):
         return None
     return ChunkingConfig(
@@ -132,7 +132,7 @@ def chunking_config(strategy: AutoChunking | StaticChunking | None) -> ChunkingC
 
 
 def _ranker(value: Any) -> Any:
-    """Return a ranker given by its name alone, or as JSON text, as an object."""
+    """Return a ranker, given as a name or as JSON text, as an object."""
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("{"):
@@ -176,7 +176,7 @@ class CreateVectorStore(NullsAreDefaults):
     @model_validator(mode="before")
     @classmethod
     def _settings_in_metadata(cls, data: Any) -> Any:
-        """Take the settings that stand in the metadata, which stays as it was sent."""
+        """Take the settings out of the metadata, which stays unchanged."""
         metadata = data.get("metadata") if isinstance(data, dict) else None
         if not isinstance(metadata, dict):
             return data
@@ -198,7 +198,7 @@ class CreateVectorStore(NullsAreDefaults):
 
 
 def _as_number(dimension: Any) -> dict[str, int]:
-    """Return the dimension as a number if the metadata hold it as text, else nothing."""
+    """Return the dimension as a number if the metadata has it as text, else None."""
     is_text = isinstance(dimension, str) and dimension.isascii() and len(dimension) < 10
     return {"embedding_dimension": int(dimension)} if is_text and dimension.isdecimal() else {}
 
@@ -213,10 +213,10 @@ class UpdateVectorStore(Strict):
 
 
 def _spelled_out(data: Any) -> Any:
-    """Return `{key: value}`, as Llama Stack's users write it, as a filter in OpenAI's format."""
+    """Convert `{key: value}`, Llama Stack's shorthand, to a filter in OpenAI's format."""
     if not isinstance(data, dict) or not data or data.get("type") in (*COMPARISONS, *COMPOUNDS):
         return data
-    if data.keys() & {"key", "value", "filters"}:  # a filter in OpenAI's format, with a mistake
+    if data.keys() & {"key", "value", "filters"}:  # a malformed filter in OpenAI's format
         return data
     parts = [{"type": "eq", "key": key, "value": value} for key, value in data.items()]
     return {"type": "and", "filters": parts}

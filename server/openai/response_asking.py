@@ -26,9 +26,9 @@ class Work:
     """A response to write.
 
     Attributes:
-        newest: The id of the last item of the conversation, as it was read; None for none.
+        newest: Id of the conversation's last item when it was read; None if it had none.
         inputs: The items of this request.
-        place: Where the request names its vector stores.
+        place: The request's field with the vector stores.
     """
 
     request: CreateResponse
@@ -40,10 +40,10 @@ class Work:
 
 
 async def prepared(request: CreateResponse, stack: Stack) -> Work:
-    """Check a request, and read what comes before it.
+    """Check a request, and read the items before it.
 
     Raises:
-        CorralError: As the table of errors in docs/answers.md says.
+        CorralError: See the table of errors in docs/answers.md.
     """
     request.check()
     tools = read_tools(request.tools or ())
@@ -84,7 +84,7 @@ async def prepared(request: CreateResponse, stack: Stack) -> Work:
 
 
 async def _before(request: CreateResponse, stack: Stack) -> list[Item]:
-    """Return the items of what the request continues."""
+    """Return the earlier items that the request continues."""
     try:
         if request.previous_response_id is not None:
             return await stack.conversations.context(request.previous_response_id)
@@ -143,14 +143,14 @@ def _ask(
 
 
 def _choice(request: CreateResponse) -> tuple[Any, set[str] | None]:
-    """Return `tool_choice` in the words of chat completions, and the tools that it allows.
+    """Return `tool_choice` in the format of chat completions, and the allowed tools.
 
     Returns:
         `auto`, `none`, `required`, `file_search` or a function; and the names of the allowed
         functions with `file_search`, None for all.
 
     Raises:
-        InvalidRequest: It has another form.
+        InvalidRequest: `tool_choice` is malformed.
     """
     given = request.tool_choice
     if given is None or isinstance(given, str):

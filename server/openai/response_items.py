@@ -1,4 +1,4 @@
-"""The items of a response, and the messages of a chat that a language model reads instead."""
+"""The items of a response, and their conversion to chat messages for a language model."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _PREFIXES = {
     "function_call_output": "fco",
     "reasoning": "rs",
 }
-"""Prefixes of the ids of items, by type; also the types that are read."""
+"""Prefixes of item ids, by type; also the types that are accepted."""
 _IMAGE = "input_image"
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text"})
 
 
 def new_id(kind: str) -> str:
-    """Return a new id of an item or an object: its kind and 48 hex digits."""
+    """Return a new id of an item or an object: a prefix and 48 hex digits."""
     return f"{_PREFIXES.get(kind, kind)}_{uuid.uuid4().hex}{uuid.uuid4().hex[:16]}"
 
 
 async def read_items(given: str | Sequence[Any], stack: Stack, field: str = "input") -> list[Item]:
-    """Return the items of an input, each with an id and a type; files are read into texts.
+    """Return the items of an input, each with an id and a type; files are converted to text.
 
     Args:
-        given: A message of the user, or items as the client sent them.
-        field: Where the request has them.
+        given: A user message, or items, from the request.
+        field: The request's field with the items.
 
     Raises:
-        InvalidRequest: An item is malformed, or of a type that is not read.
+        InvalidRequest: An item is malformed, or of an unsupported type.
         WireError: 404 for an unknown item or file.
     """
     if isinstance(given, str):
@@ -99,7 +99,7 @@ def _require(item: Item, names: Sequence[str], field: str) -> None:
 
 
 def _require_list(item: Item, name: str, of: type, field: str) -> None:
-    """Refuse a field that is neither null nor a list of such values."""
+    """Raise InvalidRequest if a field is neither null nor a list of these values."""
     value = item.get(name)
     if value is None or (isinstance(value, list) and all(isinstance(each, of) for each in value)):
         return
@@ -125,7 +125,7 @@ async def _content(given: Any, stack: Stack, field: str) -> str | list[Item]:
 
 
 def _parts(text: str, role: str) -> list[Item]:
-    """Return a text as the one part of a message, as OpenAI shows it."""
+    """Return a text as a message's only part, as OpenAI shows it."""
     if role == "assistant":
         return [{"type": "output_text", "text": text, "annotations": [], "logprobs": []}]
     return [{"type": "input_text", "text": text}]
@@ -148,7 +148,7 @@ async def _part(given: Any, stack: Stack, field: str) -> Item:
 
 
 async def _file_text(given: Item, stack: Stack, field: str) -> str:
-    """Return the text of a part input_file, below its name."""
+    """Return the text of an input_file part, below its name."""
     names = [each for each in ("file_id", "file_data", "file_url") if given.get(each)]
     if len(names) != 1 or not isinstance(given[names[0]], str):
         raise InvalidRequest(f"{field} needs a file_id, file_data or file_url.", field=field)
@@ -172,10 +172,10 @@ async def _file_text(given: Item, stack: Stack, field: str) -> str:
 
 
 def messages_of(items: Sequence[Item]) -> tuple[list[Message], list[Source]]:
-    """Return the messages that a language model reads instead of items, and their sources.
+    """Convert items to messages for a language model, and return these and their sources.
 
-    A file search becomes a call of the function with its results, so that the model sees the same
-    sources again, under numbers that go on from search to search. Reasoning is left out.
+    A file search becomes a function call with its results, so that the model sees the same sources
+    again, numbered consecutively over all searches. Reasoning is omitted.
 
     Raises:
         InvalidRequest: An output has no function call before it.
@@ -223,7 +223,7 @@ def _message(item: Item, sources: Sequence[Source]) -> Message:
 
 
 def _chat_part(part: Item) -> Item:
-    """Return a part of a message as chat completions have it."""
+    """Convert a part of a message to the format of chat completions."""
     if part["type"] != _IMAGE:
         return {"type": "text", "text": _text([part])}
     detail = {"detail": part["detail"]} if isinstance(part.get("detail"), str) else {}
@@ -253,7 +253,7 @@ def _marked(part: Item, sources: Sequence[Source]) -> str:
 
 
 def _add_call(messages: list[Message], call_id: str, name: str, arguments: str) -> None:
-    """Add a call of a function; calls in a row are one message."""
+    """Add a function call; consecutive calls form one message."""
     function = {"name": name, "arguments": arguments}
     call = {"id": call_id, "type": "function", "function": function}
     last = messages[-1] if messages else {}

@@ -1,4 +1,4 @@
-"""The body of `POST /v1/responses`, and what of it a response repeats."""
+"""The body of `POST /v1/responses`, and the fields of it that a response repeats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Metadata: TypeAlias = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
     Field(max_length=16),
 ]
-"""Pairs of text that clients keep with a response or a conversation."""
+"""Pairs of text that clients store with a response or a conversation."""
 
 Include: TypeAlias = Literal[
     "file_search_call.results",
@@ -80,7 +80,7 @@ class TextFormat(Strict):
         return self
 
     def response_format(self) -> dict[str, Any] | None:
-        """Return the form in the words of chat completions; None for text."""
+        """Return the format for chat completions; None for text."""
         if self.type == "text":
             return None
         if self.type == "json_object":
@@ -99,7 +99,7 @@ class TextSettings(ExactNumbers):
 
 
 class Reasoning(ExactNumbers):
-    """Settings of models that think first."""
+    """Settings of reasoning models."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -131,7 +131,7 @@ class FunctionTool(ExactNumbers):
     description: str | None = None
 
     def as_chat(self) -> dict[str, Any]:
-        """Return the tool in the words of chat completions."""
+        """Return the tool in the format of chat completions."""
         return {
             "type": "function",
             "function": self.model_dump(exclude={"type"}, exclude_none=True),
@@ -202,7 +202,7 @@ class CreateResponse(ExactNumbers):
         return self.text.format if self.text else TextFormat()
 
     def check(self) -> None:
-        """Refuse what this server does not do.
+        """Raise for unsupported fields. Raises: InvalidRequest, WireError: 400, with the field.
 
         Raises:
             InvalidRequest, WireError: 400, with the field.
@@ -284,9 +284,9 @@ class Tools:
 
     Attributes:
         search: None for no search.
-        place: Where the request has the search.
+        place: The request's field with the search.
         functions: The functions of the client.
-        echo: All of them, as a response repeats them.
+        echo: All tools, as a response repeats them.
     """
 
     search: FileSearchTool | None = None
@@ -296,9 +296,9 @@ class Tools:
 
 
 def read_tools(given: Sequence[dict[str, Any]]) -> Tools:
-    """Return the tools; several searches are one, with the vector stores of all.
+    """Return the tools; several searches become one over all their vector stores.
 
-    The first search decides the other options.
+    The options of the first search are used.
 
     Raises:
         InvalidRequest, WireError: 400 for a tool that is malformed or of another type.

@@ -1,4 +1,4 @@
-"""A response as it is written: from the events of an answer to the events of the wire."""
+"""A response during generation: converts the events of an answer to events of the wire."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ResponseWriter:
         self._with_results = with_results
         self._count = 0
         self._output: list[Item] = self.response["output"]
-        self._message: Item = {}  # the open one, if one is
+        self._message: Item = {}  # the open one, if any
         self._search: Item = {}
         self._calls: dict[str, Item] = {}
         self._generated: list[str] = []
@@ -174,7 +174,7 @@ class ResponseWriter:
         return self._of_item(kind, self._message, content_index=index, **fields)
 
     def _whole(self, name: str, item: Item) -> WireEvent:
-        """Return the event that adds an item, or is the last one of it."""
+        """Return the event that adds or completes an item."""
         shown = deepcopy(shown_item(item, with_results=self._with_results))
         extra = {"response_id": self.response["id"]}  # OGX's clients read it
         return self._event(name, output_index=self._place(item), item=shown, **extra)
@@ -215,7 +215,7 @@ class ResponseWriter:
     # --- messages ------------------------------------------------------------------------------
 
     def _open(self, kind: str) -> Iterator[WireEvent]:
-        """Begin a message, and a part of this kind, if none is open."""
+        """Start a message, and a part of this kind, unless one is open."""
         if not self._message:
             self._message = {
                 "type": "message",
@@ -288,7 +288,7 @@ class ResponseWriter:
         return self._begin_item(item)
 
     def _close_all(self, ended: Ended) -> Iterator[WireEvent]:
-        """Close what is open; an answer without text or a function call is an empty message."""
+        """Close all open parts; an answer without text or function calls is an empty message."""
         if not self._calls and (not self._output or self._output[-1]["type"] != "message"):
             yield from self._open("output_text")
         status = "incomplete" if ended.reason in _INCOMPLETE else "completed"

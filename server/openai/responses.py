@@ -44,7 +44,7 @@ router = APIRouter(
 DEFAULT_LIMIT = 50
 """Maximum responses of a page; OGX's limit."""
 FIRST_SECONDS = 1.0
-"""Time in which a failure of the model is an HTTP error; then the stream begins."""
+"""During this time a failure of the model is an HTTP error; then the stream starts."""
 
 _BEFORE = frozenset(
     f"response.{name}"
@@ -55,7 +55,7 @@ _BEFORE = frozenset(
         "file_search_call.searching",
     )
 )
-"""Events that say nothing of the model or of a search's outcome."""
+"""Events that reveal neither output of the model nor the outcome of a search."""
 
 _CODES = {
     "rate_limit_exceeded": "rate_limit_exceeded",
@@ -148,10 +148,10 @@ async def _read(
 
 
 async def _first(waiting: asyncio.Queue[WireEvent | Exception | None]) -> list[WireEvent]:
-    """Return the events up to the first that says something, for `FIRST_SECONDS`.
+    """Return the events up to the first informative one, waiting at most `FIRST_SECONDS`.
 
     Raises:
-        Exception: What failed until then.
+        Exception: The failure, if one occurred by then.
     """
     first: list[WireEvent] = []
     try:
@@ -178,7 +178,7 @@ async def _rest(
     reader: asyncio.Task[None],
     work: Work,
 ) -> AsyncGenerator[Mapping[str, Any], None]:
-    """Yield all events of a stream; after a failure, the events that tell of it."""
+    """Yield all events of a stream; after a failure, the events that report it."""
     try:
         for event in first:
             yield event
@@ -202,7 +202,7 @@ def _failed(error: Exception, work: Work) -> list[WireEvent]:
 
 
 def failure(error: CorralError, work: Work) -> CorralError:
-    """Return the refusal for a search, a model or a conversation that failed."""
+    """Return the error for a failed search, model or conversation."""
     if isinstance(error, WireError):
         return error
     if isinstance(error, Conflict):
@@ -276,7 +276,7 @@ async def delete(response_id: str, stack: StackOf) -> Response:
 
 @router.post("/{response_id}/cancel", summary="Cancel a response", dependencies=[READER])
 async def cancel(response_id: str, stack: StackOf) -> Response:
-    """Refuse: only a response that is written in the background could be cancelled."""
+    """Refuse: only responses generated in the background can be canceled."""
     await _stored(response_id, stack)
     raise WireError(
         409, "response_not_cancellable", "The response is complete.", field="response_id"

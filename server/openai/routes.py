@@ -1,4 +1,4 @@
-"""Shared by the routes of OpenAI's wire: reading paths, and statuses of refusals."""
+"""Shared parts of the routes of OpenAI's wire: parsing of paths, and statuses of refusals."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SLASH = "\0"  # in no id
 
 
 class OpenAIRoute(ContractRoute):
-    """A route of OpenAI's wire: an unknown id is a 404, and an id may hold slashes.
+    """A route of OpenAI's wire: an unknown id is a 404, and an id may contain slashes.
 
-    A slash of an id is sent as %2F. If clients send it unescaped, as Llama Stack's do, an id is
-    everything up to the words that the route ends with.
+    Slashes of ids should be sent as %2F. If clients send them unescaped, as Llama Stack's do, an id
+    extends up to the route's final words.
     """
 
     @property
@@ -53,7 +53,7 @@ def _whole(value: Any) -> Any:
 
 
 def json_response(value: Any) -> Response:
-    """Return a response of JSON in ASCII: a language model may write half a character."""
+    """Return a JSON response in ASCII, because a language model may emit half a character."""
     return Response(json.dumps(value), media_type="application/json")
 
 

@@ -52,11 +52,11 @@ def _options(request: SearchVectorStore, more: list[str]) -> RetrievalOptions:
 
 
 async def _rewritten(queries: list[str], stack: Stack) -> list[str]:
-    """Return the queries as the first configured language model says them.
+    """Let the first configured language model rewrite the queries.
 
     Raises:
         InvalidRequest: No language model is configured.
-        ProviderError: It failed, or returned no query.
+        ProviderError: The model failed, or returned no query.
     """
     models = stack.inference_models()
     if not models:

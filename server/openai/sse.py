@@ -1,4 +1,4 @@
-"""Server-sent events: a stream of JSON objects that stays open while nothing happens."""
+"""Server-sent events: a stream of JSON objects with keep-alive comments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def stream(events: AsyncGenerator[Mapping[str, Any], None], *, named: bool) -> S
     """Return the response that sends events, then `[DONE]`.
 
     Args:
-        events: Raise nothing. An object with only `error` is the last one; no `[DONE]` follows.
+        events: Must not raise. An object with only `error` is the last one; no `[DONE]` follows.
         named: True to write the `type` of each as the name of its event.
     """
     return StreamingResponse(
@@ -34,7 +34,7 @@ async def _lines(
     events: AsyncGenerator[Mapping[str, Any], None], named: bool
 ) -> AsyncIterator[str]:
     waiting: asyncio.Queue[Mapping[str, Any] | None] = asyncio.Queue(maxsize=1)
-    # A task of its own ends the model's call: what a client that leaves cancels can await nothing.
+    # A separate task ends the model's call, because code canceled by a disconnect cannot await.
     reader = asyncio.create_task(_read(events, waiting))
     try:
         while True:
@@ -49,7 +49,7 @@ async def _lines(
                 yield DONE
                 return
             name = f"event: {event['type']}\n" if named else ""
-            # ASCII, since a model may write half a character.
+            # ASCII, because a model may emit half a character.
             yield f"{name}data: {json.dumps(event)}\n\n"
             if event.keys() == {"error"}:
                 return

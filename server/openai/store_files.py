@@ -35,7 +35,7 @@ router = APIRouter(
 
 FileIdInPath = Annotated[str, Path(description="Id of an attached file.")]
 FILES: dict[str, Any] = {"newest_only": True, "files_only": True}
-"""The jobs that are a store's files."""
+"""The jobs that represent a store's files."""
 StatusFilter = Annotated[
     FileStatus | None, Query(alias="filter", description="Only files with this status.")
 ]
@@ -113,7 +113,7 @@ async def _contents(
     include_embeddings: IncludeEmbeddings = False,
     include_metadata: IncludeMetadata = False,
 ) -> list[StoredContent]:
-    """Return the text of a job's document, in pieces that join to all of it."""
+    """Return the text of a job's document, in pieces that join to the whole."""
     index = await stack.index(job.vector_db_id)
     chunks: list[Chunk] = []
     for name in (job.document_id, *await parts_of(index, job.document_id)):
@@ -142,11 +142,11 @@ async def content(contents: ContentsOf) -> FileContentPage:
 
 
 def joining(chunks: Sequence[Chunk]) -> list[str]:
-    """Return the texts of the chunks of documents without what one repeats of the one before."""
+    """Return the texts of the chunks of documents, without overlaps between chunks."""
     texts, reached = [], 0
     for chunk in chunks:
         record = chunk.chunk_metadata
-        reached = reached if record and record.position else 0  # a document begins
+        reached = reached if record and record.position else 0  # a new document starts
         if record is None or record.char_start is None:
             texts.append(chunk.content)
             continue

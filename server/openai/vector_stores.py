@@ -85,7 +85,7 @@ async def delete(vector_store_id: PathId, stores: StoresOf) -> DeletedStore:
 async def created(
     request: CreateVectorStore, stack: Stack, stores: VectorStores, *, must_exist: bool = True
 ) -> tuple[VectorStore, list[Job]]:
-    """Create a store and queue its files; return both. If that fails, nothing is left."""
+    """Create a store and queue its files; return both. A failure leaves nothing behind."""
     how = request.chunking_strategy
     files = [AttachFile(file_id=file_id, chunking_strategy=how) for file_id in request.file_ids]
     try:
@@ -104,7 +104,7 @@ async def created(
 
 
 def registration(request: CreateVectorStore, stack: Stack) -> VectorDBRegistration:
-    """Return the registration that a request for a store means, under a new identifier."""
+    """Return the registration for a request to create a store, under a new identifier."""
     model = request.embedding_model or stack.usable_default_model()
     given: dict[str, Any] = {
         "provider_id": request.provider_id,
@@ -124,7 +124,7 @@ def registration(request: CreateVectorStore, stack: Stack) -> VectorDBRegistrati
 
 
 def details(request: CreateVectorStore) -> dict[str, Any]:
-    """Return the fields that a registration lacks."""
+    """Return the fields of the request that a registration lacks."""
     expires = request.expires_after
     return {
         "description": request.description,
@@ -134,7 +134,7 @@ def details(request: CreateVectorStore) -> dict[str, Any]:
 
 
 def _chunking(stack: Stack, model: str) -> ChunkingConfig | None:
-    """Return `AUTO` unless the model is known to read less; then chunks fit the model."""
+    """Return `AUTO`, or chunks that fit the model if it is known to read fewer tokens."""
     reads = stack.model(model)[1].max_tokens
     return AUTO if reads is None or reads >= AUTO.chunk_size_in_tokens else None
 
@@ -150,7 +150,7 @@ def _changes(request: UpdateVectorStore) -> dict[str, Any]:
 
 
 async def shown(store: VectorStore, stack: Stack) -> VectorStoreObject:
-    """Return the wire's form of a store."""
+    """Convert a store to the wire format."""
     over = store.is_over(stack.stores.clock())
     counts, usage = NO_FILES, 0
     if not over:

@@ -1,1 +1,1 @@
-"""A running server as its operator sees it: metrics, traces, logs, readiness."""
+"""Telemetry for the operator: metrics, traces, logs, readiness."""

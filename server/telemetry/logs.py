@@ -1,4 +1,4 @@
-"""Logs: plain lines or JSON, each with the id of the request that it belongs to."""
+"""Logs: plain lines or JSON, each with the id of its request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIELDS = ("method", "route", "status", "milliseconds")
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, request_id, and what came as extra."""
+    """One JSON object per line: time, level, logger, message, request_id, and extra attributes."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""

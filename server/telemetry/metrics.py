@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: requests, and the time in each room on the road of a query.
+"""Metrics for Prometheus: requests, and the time of each stage of a query.
 
 Labels come from small, known sets: templates of routes, providers of the configuration, modes,
 codes of errors. Never a vector DB, a document, or a text.
@@ -25,10 +25,10 @@ from corral.providers.ingestion.jobs.jobs import JobStatus
 from corral.providers.rag.question_cache import QUESTION_SPAN
 
 MULTIPROCESS = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable that names the folder where several processes of one server add up their numbers."""
+"""The environment variable with the folder in which several processes of a server share metrics."""
 
 _METHODS = frozenset(http.HTTPMethod)
-"""A client may send any word as one; each would be a series for good."""
+"""Known methods; clients may send any word, and each would become a permanent series."""
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _COUNTS = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
@@ -37,7 +37,7 @@ _TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 131_072)
 
 @contextmanager
 def shared(processes: int) -> Iterator[None]:
-    """Let the processes that a block starts add up their numbers, if there are several."""
+    """Let the processes started in this block aggregate their metrics, if there are several."""
     if processes == 1:
         yield
         return
@@ -50,7 +50,7 @@ def shared(processes: int) -> Iterator[None]:
 
 
 class Metrics:
-    """Counts what the spans of an app tell; a `Watcher`."""
+    """Counts the spans of an app; a `Watcher`."""
 
     def __init__(self) -> None:
         self._process = _among_others()
@@ -131,12 +131,12 @@ class Metrics:
                 self._cache.labels(result).inc(float(known[f"cache_{result}"]))
 
     def set_jobs(self, jobs: Counter[JobStatus]) -> None:
-        """Show how many ingestion jobs there are, by status."""
+        """Set the number of ingestion jobs by status."""
         for status in JobStatus:
             self._jobs.labels(status).set(jobs[status])
 
     def exposition(self) -> bytes:
-        """Return all numbers in Prometheus' text format; those of all processes of the server."""
+        """Return all metrics in Prometheus' text format, aggregated over the server's processes."""
         if self._process is None:
             return generate_latest(self._registry)
         for other in filter(self._process.is_dead, self._process.others()):
@@ -148,11 +148,11 @@ class Metrics:
 
 
 def _among_others() -> Owner | None:
-    """Return this process as others see it that count with it, if there are such."""
+    """Return this process's label among several processes; None if there is only one."""
     if MULTIPROCESS not in os.environ:
         return None
     process = Owner(Path(os.environ[MULTIPROCESS]), str(os.getpid()))
     process.enter()
-    # A process that ended may have had this one's number, and left its figures.
+    # An ended process may have had the same number, and left its figures.
     mark_process_dead(os.getpid())  # type: ignore[no-untyped-call]  # it lacks types
     return process

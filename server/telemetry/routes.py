@@ -23,9 +23,10 @@ router = APIRouter(tags=["Inspect"], route_class=NotFoundRoute, responses=ERRORS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_SECONDS = 2.0
-"""Seconds to reuse the state of the backends: readiness is a public route."""
+"""Seconds to reuse the state of the backends, because readiness is a public route."""
 ASKING_SECONDS = 2.0
-"""A provider that takes longer to say how it is cannot serve now: load balancers do not wait."""
+"""A provider that takes longer to report its health counts as failed, because load balancers do not
+wait."""
 
 
 class ProviderState(BaseModel):
@@ -52,7 +53,7 @@ class NotReadyReply(ErrorBody):
 
 
 class Readiness:
-    """Asks the providers, and remembers their answer for a moment."""
+    """Checks the providers' health, and caches the result briefly."""
 
     def __init__(self) -> None:
         self._asking = asyncio.Lock()

@@ -1,7 +1,7 @@
-"""Traces by OpenTelemetry: one span for each room on the road of a query, sent over OTLP.
+"""Traces by OpenTelemetry: one span for each stage of a query, sent over OTLP.
 
-Off unless `server.tracing` is set; needs the extra `tracing`. What a user wrote is in no span
-unless `server.tracing.texts` says so.
+Off unless `server.tracing` is set; needs the extra `tracing`. Spans contain no text of users unless
+`server.tracing.texts` is set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PARENT = "traceparent"
 
 
 class Traces:
-    """Turns spans into those of a trace; a `Watcher`.
+    """Converts spans to OpenTelemetry spans; a `Watcher`.
 
     A request with a `traceparent` header continues the caller's trace.
 
@@ -57,7 +57,7 @@ class Traces:
         self._open: dict[int, tuple[trace.Span, Any]] = {}
 
     def entered(self, span: span) -> None:
-        """Begin a span below the one that is open in this task."""
+        """Start a span below the current one of this task."""
         parent = None
         if given := span.attributes.pop(_PARENT, ""):
             parent = self._parents.extract({_PARENT: str(given)})
@@ -66,7 +66,10 @@ class Traces:
         self._open[id(span)] = begun, token
 
     def left(self, span: span, error: BaseException | None) -> None:
-        """End it with its attributes; of an error only its type, since its message may quote."""
+        """End the span with its attributes.
+
+        Of an error only its type, because its message may quote users.
+        """
         begun, token = self._open.pop(id(span))
         names = _HTTP if span.name == "request" else {}
         for name, value in span.attributes.items():
@@ -80,5 +83,5 @@ class Traces:
         begun.end()
 
     def close(self) -> None:
-        """Send what is waiting, and stop."""
+        """Send pending spans, and stop."""
         self._provider.shutdown()

@@ -1,5 +1,4 @@
-"""The tools that agents call: search, fetch and the others, whatever wire a call comes in by.
+"""The tools that agents call, such as search and fetch, independent of the wire.
 
-`TOOLS` names them all. `server/mcp` and `functions.py` offer them, each in its
-own form.
+`TOOLS` lists them. `server/mcp` and `functions.py` serve them in their formats.
 """

@@ -77,7 +77,7 @@ TOOLS: tuple[Tool[Any], ...] = (
 
 
 def offered(settings: ToolSettings) -> list[Tool[Any]]:
-    """Return the tools that agents may call: the reading ones, and the others if switched on."""
+    """Return the tools that agents may call: reading tools, and others if enabled."""
     return [tool for tool in TOOLS if settings.writes or not tool.writes]
 
 
@@ -85,7 +85,7 @@ def find_tool(name: str, settings: ToolSettings) -> Tool[Any]:
     """Return an offered tool.
 
     Raises:
-        NotFound: None has that name, or it is switched off.
+        NotFound: No tool has this name, or it is disabled.
     """
     tools = {tool.name: tool for tool in offered(settings)}
     if name in tools:

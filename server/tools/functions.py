@@ -1,4 +1,4 @@
-"""The tools as functions of OpenAI's APIs: what to offer to a model, and what its calls return."""
+"""The tools as functions of OpenAI's APIs: their schemas, and the results of calls."""
 
 from __future__ import annotations
 

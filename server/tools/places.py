@@ -1,4 +1,4 @@
-"""Ids and addresses of what is found: what `search` returns, `fetch` takes, and people open."""
+"""Ids and addresses of search results, for `search`, `fetch` and links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PASSAGE = "passage"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A document of a vector DB, or a chunk that belongs to no document.
+    """A document of a vector DB, or a chunk without a document.
 
     Its id is `DB/DOCUMENT` or `DB//CHUNK`, each part percent-encoded.
     """
@@ -45,7 +45,7 @@ class Place:
         """Return the place of an id.
 
         Raises:
-            InvalidRequest: It is none that `search` returns.
+            InvalidRequest: The id does not have the form of `search` results.
         """
         parts = text.split("/")
         if len(parts) in (2, 3) and parts[0] and parts[-1] and not "".join(parts[1:-1]):
@@ -67,7 +67,7 @@ class Place:
 
         Args:
             base_url: The server's URL, without a slash at the end.
-            chunk_ids: The chunks to mark, in their order in the document; empty marks nothing.
+            chunk_ids: The chunks to mark, in document order; empty for none.
         """
         marked = [chunk_ids[0], chunk_ids[-1]] if chunk_ids else [self.chunk_id]
         named = [("vector_db_id", self.vector_db_id), ("document_id", self.document_id)]

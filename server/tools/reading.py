@@ -36,9 +36,9 @@ from corral.server.tools.shapes import (
 from corral.server.tools.tool import ToolServices
 
 MAX_FETCHED_CHUNKS = 1000
-"""Maximum number of chunks of one answer of `fetch`; a longer document comes in parts."""
+"""Maximum chunks in one result of `fetch`; longer documents come in parts."""
 CHUNKS_PER_RESULT = 4
-"""Chunks that `search` looks at for each document that it returns."""
+"""Chunks that `search` examines per returned document."""
 SHOWN_IDS = 100
 """Maximum number of ids that an error lists."""
 
@@ -60,7 +60,7 @@ async def search(services: ToolServices, arguments: SearchArguments) -> SearchAn
 
 
 async def fetch(services: ToolServices, arguments: FetchArguments) -> FetchAnswer:
-    """Return a document's text, joined from its chunks without what they share."""
+    """Return a document's text, joined from its chunks without their overlaps."""
     place = Place.parse(arguments.id)
     await scope(services, [place.vector_db_id])
     page = Page(arguments.offset, MAX_FETCHED_CHUNKS)
@@ -78,14 +78,14 @@ async def fetch(services: ToolServices, arguments: FetchArguments) -> FetchAnswe
 
 
 async def whole_text(services: ToolServices, place: Place) -> str:
-    """Return all of a document's text, however long it is; for readers who cannot ask for more."""
+    """Return the whole text of a document of any length, for readers who cannot request parts."""
     await scope(services, [place.vector_db_id])
     chunks, _, _ = await _read(services, place, WHOLE)
     return document_text(chunks)
 
 
 async def rag_query(services: ToolServices, arguments: QuestionArguments) -> QuestionAnswer:
-    """Return a context within a token budget, with what its markers stand for."""
+    """Return a context within a token budget, with the sources of its markers."""
     check_max_chunks(arguments.max_chunks, services.limits, field="max_chunks")
     names = await scope(services, arguments.vector_db_ids)
     if not names:
@@ -140,10 +140,10 @@ async def get_vector_db(services: ToolServices, arguments: NameArguments) -> Vec
 
 
 async def scope(services: ToolServices, wanted: Sequence[str]) -> list[str]:
-    """Return the vector DBs that a call is about: those it names, else those of the operator.
+    """Return the vector DBs of a call: those it names, or else the operator's defaults.
 
     Raises:
-        NotFound: One is unknown, or the caller has none of the operator's; the message lists the
+        NotFound: One is unknown, or the caller has none of the defaults; the message lists the
             known ones.
         InvalidRequest: There are too many to search at once.
     """
@@ -168,7 +168,7 @@ async def scope(services: ToolServices, wanted: Sequence[str]) -> list[str]:
 
 
 def _usual(settings: ToolSettings, known: list[str]) -> list[str]:
-    """Return the vector DBs of the operator's list that the tenant has; without a list, all.
+    """Return the tenant's vector DBs in the operator's list; without a list, all of them.
 
     The list may name other tenants' vector DBs, so missing ones are ignored.
     """
@@ -192,7 +192,7 @@ def _listed(names: Iterable[str]) -> str:
 async def _read(
     services: ToolServices, place: Place, page: Page
 ) -> tuple[Sequence[Chunk], dict[str, Any], int]:
-    """Return chunks of a place, its metadata and the number of all its chunks."""
+    """Return chunks of a place, their metadata and the total number of chunks."""
     index = await services.stack.index(place.vector_db_id)
     entry = audit.current()
     entry.names(place.vector_db_id)

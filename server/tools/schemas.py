@@ -1,4 +1,4 @@
-"""Tools as models read them: JSON schemas of their arguments."""
+"""JSON schemas of the tools' arguments, for models."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ FILTER: Schema = {
         },
     ]
 }
-"""A filter, for models: the schema of `WireFilter` says only that it is an object."""
+"""The schema of a filter for models, because the schema of `WireFilter` is only an object."""
 
 _UNSUPPORTED = ("default", "title", "minLength", "maxLength")
-"""Keywords that strict function calls do not know, or do not need."""
+"""Keywords that strict function calls do not support, or do not need."""
 
 
 def arguments_schema(model: type[BaseModel]) -> Schema:
@@ -67,8 +67,8 @@ def arguments_schema(model: type[BaseModel]) -> Schema:
 def strict_schema(schema: Schema) -> Schema:
     """Return a schema in the subset that strict function calls accept.
 
-    Every property is required there, so one with a default also accepts null, and no object has
-    other keys than its own.
+    There, every property is required, so one with a default also accepts null, and objects allow no
+    additional keys.
     """
     made: Schema = {key: _strict(value) for key, value in schema.items() if key not in _UNSUPPORTED}
     if "properties" in schema:

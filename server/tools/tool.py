@@ -26,14 +26,13 @@ from corral.server.routing import BaseUrlOf, RagToolOf, RetrievalOf, StackOf
 
 @dataclass(frozen=True, slots=True)
 class ToolServices:
-    """The services of a tool, as its caller may see them.
+    """The services of a tool, scoped to its caller.
 
     Attributes:
         stack: The vector DBs.
         retrieval: Searches them.
         rag_tool: Makes contexts.
-        base_url: Where this server is reached, without a slash at the end; for addresses of
-            documents that have none of their own.
+        base_url: The server's URL, without a trailing slash, for documents without an address.
     """
 
     stack: Stack
@@ -59,7 +58,7 @@ async def _services(
 
 
 ToolServicesOf = Annotated[ToolServices, Depends(_services)]
-"""The services of a request's tools, as its caller may see them."""
+"""The services of a request's tools, scoped to its caller."""
 
 
 A = TypeVar("A", bound=NullsAreDefaults)
@@ -70,14 +69,14 @@ class Tool(Generic[A]):
     """One tool.
 
     Attributes:
-        name: As models call it.
-        title: As people read it.
-        description: What it does and when to call it, for models.
-        arguments: What it takes.
-        answer: What it returns.
-        work: The function that does it.
-        writes: True if it changes what is stored.
-        destroys: True if it deletes what is stored.
+        name: The name for models.
+        title: The name for people.
+        description: The tool's effect and use, for models.
+        arguments: Model of the arguments.
+        answer: Model of the result.
+        work: The implementing function.
+        writes: True if it changes stored data.
+        destroys: True if it deletes stored data.
     """
 
     name: str

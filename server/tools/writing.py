@@ -1,4 +1,4 @@
-"""The tools that write: insert and delete. Off unless the operator switches them on."""
+"""The tools that write: insert and delete. Disabled by default."""
 
 from __future__ import annotations
 

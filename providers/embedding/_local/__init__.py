@@ -1,1 +1,1 @@
-"""Common parts of models in this process: threads, batches, sessions, and BERT's graph."""
+"""Shared parts of in-process models: threads, batches, sessions, and BERT's graph."""

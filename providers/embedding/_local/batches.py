@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 from corral.api.embedder import TextTokenizer
 
 TOKENS_PER_BATCH = 384
-"""Maximum tokens of a batch, padding included. The output of a layer then fits into the processor's
-2 MB cache: with e5, batches of 1024 tokens take a fifth more processor time per token, with MiniLM
-a tenth, and batches of 128 are slower, too (texts of 20 to 256 tokens, one thread). A small batch
-also delays later questions less, and the last batches end closer together."""
+"""Maximum tokens of a batch, including padding. The output of a layer then fits a 2 MB processor
+cache: batches of 1024 tokens take a fifth more processor time per token with e5 and a tenth more
+with MiniLM, and batches of 128 are slower too (texts of 20 to 256 tokens, one thread). Small
+batches also delay questions less, and the last batches end closer together."""
 
 PADDING = 16
-"""Tokens of padding that take as long as a batch more (measured: 8 for e5, 25 for MiniLM)."""
+"""Padding tokens that take as long as one more batch (measured: 8 for e5, 25 for MiniLM)."""
 
 
 class LocalModel(TextTokenizer, Protocol):
     """A loaded model. Its methods block, and may run in several threads at once.
 
     Attributes:
-        traits: As of `Embedder`.
+        traits: As in `Embedder`.
         query, passage: Prefixes of a question and of a document.
-        max_tokens: Tokens of a text that it reads, marks and prefix included.
+        max_tokens: Tokens of a text that the model reads, including marks and prefix.
     """
 
     traits: Mapping[str, str]
@@ -35,7 +35,7 @@ class LocalModel(TextTokenizer, Protocol):
     max_tokens: int
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, marks included, cut at what the model reads."""
+        """Return the token ids of each text, including marks, truncated to the model's maximum."""
 
     def embed(
         self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
@@ -43,7 +43,7 @@ class LocalModel(TextTokenizer, Protocol):
         """Return the embeddings of a batch, shape (n, dimension).
 
         Args:
-            in_lane: Pass True while other lanes of its provider compute other batches.
+            in_lane: True if other lanes of the provider are computing other batches.
         """
 
 
@@ -51,9 +51,9 @@ def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Yield the indices of texts in batches of similar length, the shortest first.
 
     Args:
-        lengths: Tokens of each text. A batch times its longest text is at most
-            `TOKENS_PER_BATCH`, except where one text alone is longer. A text is in a batch with
-            shorter ones where padding those costs less than another batch.
+        lengths: Tokens of each text. The padded size of a batch is at most `TOKENS_PER_BATCH`,
+            unless a single text is longer. Texts of different lengths share a batch if padding
+            costs less than another batch.
     """
     batch: list[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):

@@ -1,4 +1,4 @@
-"""Batches texts for a model in this process and keeps the event loop free."""
+"""Batches texts for an in-process model and keeps the event loop free."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from corral.providers.models.loading import Loading, run_in
 E = TypeVar("E", bound=Embedder)
 
 DOCUMENTS_NICE = 10
-"""Niceness of the threads of documents, below the threads of questions."""
+"""Niceness of document threads, so that question threads have priority."""
 
 TEXTS_PER_WINDOW = 512
-"""Texts that are tokenized and sorted by length together; bounds the memory of a large ingest."""
+"""Texts that are tokenized and sorted by length together; limits the memory of a large ingest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Workers:
     """The threads of a provider.
 
     Attributes:
-        documents, queries: Of their own: `lanes`, and one.
-        lanes: Batches of documents that are computed at once.
+        documents, queries: Separate pools of `lanes` threads and one thread.
+        lanes: Number of concurrent batches of documents.
     """
 
     documents: ThreadPoolExecutor
@@ -51,10 +51,10 @@ class Served(Generic[E]):
     """A model that a provider serves.
 
     Attributes:
-        infos: Under each of its names.
-        load: Loads it; slow. Raises MissingDependency, ConfigError or Unavailable.
-        check: Says what the first use does beside loading, such as fetching files. Raises what
-            `load` would for a file that is not there; quick.
+        infos: The model's description under each of its names.
+        load: Loads the model; slow. Raises MissingDependency, ConfigError or Unavailable.
+        check: Returns a description of the work of the first use beside loading, such as fetching
+            files. Raises the error of `load` for a missing file; fast.
     """
 
     infos: Sequence[ModelInfo]
@@ -63,13 +63,13 @@ class Served(Generic[E]):
 
 
 class LocalProvider(EmbeddingProvider, Generic[E]):
-    """Serves models of this process, each loaded once at its first use.
+    """Serves in-process models, each loaded once at its first use.
 
-    Documents and questions have worker threads of their own, so a question never waits for an
-    ingest; it only shares the processors with the running batches.
+    Documents and questions have separate worker threads, so a question never waits for an ingest;
+    it only shares the processors with the running batches.
 
     Args:
-        provider_id: Its id in the configuration.
+        provider_id: The provider's id in the configuration.
         served: The models.
         lanes: Concurrent batches of documents. One per processor, each in one thread, takes four
             fifths of the time of consecutive batches in all threads.
@@ -94,19 +94,18 @@ class LocalProvider(EmbeddingProvider, Generic[E]):
         return [info for each in self._served for info in each.infos]
 
     async def embedder(self, model: str) -> E:
-        """Return the one embedder behind all names of a model.
+        """Return the embedder that all names of a model share.
 
         Raises:
-            NotFound: Another name.
+            NotFound: The model is unknown.
             MissingDependency: The weights are not installed.
-            ConfigError: The files are not the right ones, or the embeddings have another dimension.
+            ConfigError: The files have the wrong digests, or the embeddings have another dimension.
             Unavailable: The files cannot be fetched.
         """
         return await self._loading.model(model)
 
     async def health(self) -> Health:
-        """Return OK if the models' files exist, or if the first use fetches them and has not failed
-        to; loading checks their digests."""
+        """Return OK if the models' files exist or will be fetched, unless a fetch has failed."""
         notes: list[str] = []
         try:
             for served in self._served:
@@ -119,7 +118,7 @@ class LocalProvider(EmbeddingProvider, Generic[E]):
         return Health("OK", " ".join(notes))
 
     async def close(self) -> None:
-        """Stop the worker threads; work that has not begun is cancelled."""
+        """Stop the worker threads; work that has not started is canceled."""
         self._workers.documents.shutdown(wait=False, cancel_futures=True)
         self._workers.queries.shutdown(wait=False, cancel_futures=True)
 
@@ -132,13 +131,14 @@ class LocalProvider(EmbeddingProvider, Generic[E]):
 
 
 class LocalEmbedder(Embedder):
-    """A model of this process. The same text in different batches gives embeddings that agree to
-    about six digits.
+    """An in-process model.
+
+    The same text in different batches gives embeddings that agree to about six digits.
 
     Args:
-        info: What it is.
-        model: Loaded.
-        workers: Where it computes.
+        info: The model's description.
+        model: The loaded model.
+        workers: The threads to compute in.
     """
 
     def __init__(self, info: ModelInfo, model: LocalModel, workers: Workers) -> None:
@@ -154,7 +154,7 @@ class LocalEmbedder(Embedder):
     async def embed_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the embeddings of texts, shape (n, dimension), in their order.
 
-        Batches of one call and of others take turns, so a small ingest passes a large one.
+        Batches of concurrent calls are interleaved, so a small ingest overtakes a large one.
         """
         result = np.empty((len(texts), self.info.dimension), np.float32)
         for start in range(0, len(texts), TEXTS_PER_WINDOW):
@@ -168,7 +168,7 @@ class LocalEmbedder(Embedder):
     async def _fill(
         self, part: NDArray[np.float32], token_ids: list[list[int]], todo: Iterator[list[int]]
     ) -> None:
-        """Embed one batch after the other until none is left; others take from the same."""
+        """Embed batch after batch until none is left; several lanes share the batches."""
         for batch in todo:
             rows = [token_ids[i] for i in batch]
             embed = partial(self._model.embed, in_lane=True)
@@ -180,7 +180,7 @@ class LocalEmbedder(Embedder):
 
 
 def _behind_questions() -> None:
-    """Let the threads of questions go first, where the system has priorities of threads (Linux)."""
+    """Give question threads priority, on systems with thread priorities (Linux)."""
     if sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), DOCUMENTS_NICE)

@@ -1,4 +1,4 @@
-"""The graphs that `onnx_graph.py` builds, kept as files: only a cold cache loads onnx."""
+"""A file cache of the graphs from `onnx_graph.py`; onnx is imported only to build one."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from corral.providers.embedding._local import onnx_graph
 
 
 def cached_graph(home: Path, name: str, digest: str, build: Callable[[], bytes]) -> bytes:
-    """Return a serialized graph, built at the first call and then read from the cache.
+    """Return a serialized graph from the cache, building it if it is missing.
 
     The cache is `home/models/<name>-<hash>.onnx`. The hash covers the weights' digest and the
-    source of `onnx_graph.py`, so a changed builder never meets an old file.
+    source of `onnx_graph.py`, so a changed builder never reads an old file.
 
     Args:
-        name: Of the model.
-        digest: Of the weights, and of what else decides the graph.
-        build: Makes it.
+        name: Name of the model.
+        digest: Digest of the weights and of all other inputs of the graph.
+        build: Builds the graph.
     """
     builder = Path(onnx_graph.__file__).read_bytes()
     key = hashlib.sha256(digest.encode() + builder).hexdigest()

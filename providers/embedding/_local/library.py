@@ -1,4 +1,4 @@
-"""Models that a library loads and runs itself: each loaded at its first use."""
+"""Models that a library loads and runs, each loaded at its first use."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from corral.providers.models.loading import run_in
 Model = TypeVar("Model", bound=LibraryModel)
 
 TEXTS_PER_BATCH = 8
-"""Documents of one computation, of similar length."""
+"""Documents per batch, of similar length."""
 
 
 class LoadedModel(TextTokenizer, Protocol):
     """A loaded model. Its methods block; `documents` and `question` may run at the same time.
 
     Attributes:
-        traits: As of `Embedder`, with the name of the `library`.
-        max_tokens: Tokens of a text that it reads, marks included.
-        marks: Tokens that it puts around a text.
+        traits: As in `Embedder`, with the name of the `library`.
+        max_tokens: Tokens of a text that the model reads, including marks.
+        marks: Tokens that the model adds around a text.
     """
 
     traits: Mapping[str, str]
@@ -44,12 +44,12 @@ class LibraryEmbedder(Embedder):
     """One model, with the library's own prefixes, pooling and normalization.
 
     Args:
-        info: What it is.
-        model: Loaded.
-        workers: Where it computes.
+        info: The model's description.
+        model: The loaded model.
+        workers: The threads to compute in.
 
     Raises:
-        ConfigError: Its embeddings have another dimension.
+        ConfigError: The embeddings have another dimension.
     """
 
     def __init__(self, info: ModelInfo, model: LoadedModel, workers: Workers) -> None:
@@ -77,12 +77,12 @@ class LibraryEmbedder(Embedder):
 def library_provider(
     provider_id: str, models: Sequence[Model], load: Callable[[Model], LoadedModel]
 ) -> LocalProvider[LibraryEmbedder]:
-    """Return a provider that serves the models of the settings; loads nothing yet.
+    """Return a provider of the configured models; loads nothing yet.
 
     Args:
-        provider_id: Its id in the configuration.
-        models: From the settings.
-        load: Loads one; slow. Raises ConfigError or Unavailable.
+        provider_id: The provider's id in the configuration.
+        models: The models' settings.
+        load: Loads a model; slow. Raises ConfigError or Unavailable.
     """
     return LocalProvider(provider_id, *(_served(each, load) for each in models))
 

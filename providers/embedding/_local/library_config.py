@@ -1,4 +1,4 @@
-"""Settings of providers over a library that loads models itself."""
+"""Settings of providers that use a library to load models."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ class LibraryFiles(ProviderConfig):
     """The location of a library's model.
 
     Attributes:
-        model: Its name.
-        path: Absolute folder with its files. Default: the library fetches them at the first use.
-        sha256: By file name in `path`, the only digest that is accepted.
+        model: The model's name.
+        path: Absolute folder with the model's files. Default: the library fetches them at the first
+            use.
+        sha256: The accepted digests by file name in `path`.
     """
 
     model: str = Field(min_length=1, max_length=255)
@@ -36,13 +37,13 @@ class LibraryFiles(ProviderConfig):
 
 
 def check_folder(model: LibraryFiles) -> None:
-    """Raise ConfigError if a model has a folder of its own that is not there."""
+    """Raise ConfigError if a model's configured folder does not exist."""
     if model.path is not None and not model.path.is_dir():
         raise ConfigError(f"The folder of {model.model!r} is missing.", field="path")
 
 
 class SavedFiles(LibraryFiles):
-    """A folder that sentence-transformers saved, or a hub's repository of the model's name.
+    """A folder saved by sentence-transformers, or a hub repository with the model's name.
 
     Attributes:
         revision: The hub's commit, 40 hexadecimal digits; needed if no `path` is given.
@@ -64,8 +65,7 @@ class LibraryModel(LibraryFiles):
 
     Attributes:
         dimension: Numbers in an embedding.
-        unrelated_cosine: What texts that have nothing to do with each other have; confidence counts
-            from it. Default 0.
+        unrelated_cosine: Cosine of unrelated texts, the zero point of confidence. Default 0.
     """
 
     dimension: int = Field(ge=1, le=16_000)
@@ -76,7 +76,7 @@ class LibraryConfig(ProviderConfig):
     """Common settings of a library's models; a provider adds `models`.
 
     Attributes:
-        offline: Fetch nothing: a model that is not there is an error at once. Default false.
+        offline: Fetch nothing; a missing model is an immediate error. Default false.
         threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4.
     """
 

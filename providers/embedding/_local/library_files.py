@@ -1,4 +1,4 @@
-"""Opens the model of a library: from its folder, its cache or its hub; errors say what to do."""
+"""Opens a library's model from its folder, its cache or its hub; errors name the remedy."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def open_with(
     *,
     offline: bool,
 ) -> Opened:
-    """Return a model that its library opens. Blocking.
+    """Open a model with its library. Blocking.
 
     Args:
-        library: Its name.
-        model: Its settings.
-        cache: Where the library keeps what it fetches.
-        opened: Opens it, from local files alone if its argument is True.
+        library: The library's name.
+        model: The model's settings.
+        cache: The library's folder for fetched files.
+        opened: Opens the model, from local files only if its argument is True.
         offline: The setting.
 
     Raises:
-        ConfigError: The library cannot open the folder, a file is another one, or `offline` is set
-            and there are no files.
-        Unavailable: The files are not here, and cannot be fetched.
+        ConfigError: The library cannot open the folder, a file has another digest, or `offline` is
+            set and files are missing.
+        Unavailable: The files are missing and cannot be fetched.
     """
     if model.path is not None:
         check_digests(model.path, model.sha256, model.model)
     try:
         return opened(True)
-    except Exception as error:  # each library raises types of its own
+    except Exception as error:  # each library raises its own types
         if model.path is not None:
             raise ConfigError(
                 f"{library} cannot load {model.model!r} from its folder: {str(error)[:300]}",
@@ -53,7 +53,7 @@ def open_with(
     _reach_hub(f"The files of {model.model!r} are not in {cache}", hint, offline=offline)
     try:
         return opened(False)
-    except Exception as error:  # each library raises types of its own
+    except Exception as error:  # each library raises its own types
         raise Unavailable(
             f"{library} cannot fetch {model.model!r}: {str(error)[:300]}", hint=hint
         ) from error
@@ -67,17 +67,17 @@ def open_saved(
     config: LibraryConfig,
     **options: Any,
 ) -> Opened:
-    """Return a model of sentence-transformers, whose code never comes from a hub. Blocking.
+    """Open a model of sentence-transformers, never with code from a hub. Blocking.
 
     Args:
         kind: The library's class.
-        model: Its settings.
-        home: The data folder, where fetched files are kept.
+        model: The model's settings.
+        home: The data folder, for fetched files.
         needed: Files that a folder must have.
         options: Further arguments of `kind`.
 
     Raises:
-        ConfigError, Unavailable: As `open_with` says, and for a folder without the needed files.
+        ConfigError, Unavailable: As for `open_with`; also if the folder lacks a needed file.
     """
     library, name = "sentence-transformers", model.model if model.path is None else str(model.path)
     cache = home / "models" / library
@@ -99,13 +99,13 @@ def open_saved(
 
 
 def _check_saved(folder: Path, model: str, names: Sequence[str]) -> None:
-    """Refuse a folder that lacks files which sentence-transformers guesses if they are missing.
+    """Refuse a folder without files that sentence-transformers would otherwise guess.
 
-    Without `modules.json` it chooses a pooling, and without `tokenizer.json`, which may lie in a
-    folder of its own, a tokenizer that knows no word.
+    Without `modules.json` it guesses a pooling, and without `tokenizer.json`, possibly in a
+    subfolder, it uses a tokenizer without a vocabulary.
 
     Raises:
-        ConfigError: One is missing.
+        ConfigError: A file is missing.
     """
     for name in names:
         if not (folder / name).is_file() and not any(folder.glob(f"*/{name}")):
@@ -117,9 +117,7 @@ def _check_saved(folder: Path, model: str, names: Sequence[str]) -> None:
 
 
 def _reach_hub(what: str, hint: str, *, offline: bool) -> None:
-    """Ask the hub of the libraries (`HF_ENDPOINT`) for anything: without a network they would try
-    for most of a minute.
-    """
+    """Check that the hub (`HF_ENDPOINT`) is reachable; the libraries would retry for a minute."""
     if offline:
         raise ConfigError(f"{what}, and offline is set.", hint=hint, field="offline")
     try:

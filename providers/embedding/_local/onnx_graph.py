@@ -1,15 +1,13 @@
 """BERT's encoder as an ONNX graph: a few kilobytes of structure, without the weights.
 
-Every weight is declared as external data; the session gets the arrays separately. So the
-cached graph can be trusted as little as any file: the numbers always come from the file whose
-sha256 has just been checked, and none is copied.
-
-The operators are those that onnxruntime runs fastest on every platform, some of them its own fused
-ones (`com.microsoft`). Nothing is left to its optimizer, which makes opening the graph fast.
-
-Sources: BERT encoder, Devlin et al. 2019, section 3, with post-norm layers as in Vaswani et al.
-2017, section 3.1; exact GELU x * Phi(x), Hendrycks and Gimpel 2016, section 2; mean pooling,
-Reimers and Gurevych 2019, section 3; with a weight for each token, Arora, Liang and Ma 2017.
+Every weight is declared as external data; the session gets the arrays separately. So the cached
+graph need not be trusted: the numbers always come from the file whose sha256 has just been checked,
+and none is copied. The operators are the fastest ones of onnxruntime on every platform, including
+some of its fused operators (`com.microsoft`). No optimization at load time is needed, so the graph
+opens fast. Sources: BERT encoder, Devlin et al. 2019, section 3, with post-norm layers as in
+Vaswani et al. 2017, section 3.1; exact GELU x * Phi(x), Hendrycks and Gimpel 2016, section 2; mean
+pooling, Reimers and Gurevych 2019, section 3; with a weight for each token, Arora, Liang and Ma
+2017.
 """
 
 from __future__ import annotations
@@ -34,32 +32,32 @@ EMBEDDED = "embeddings.LayerNorm"
 GELU = "gelu"
 
 STATE_TOP = 127
-"""The largest number of a state that is rounded to 8 bits."""
+"""The largest absolute value of a state rounded to 8 bits."""
 
 LIFTED_TOP = 255
-"""The same of a state that was lifted above zero."""
+"""The same for a state that was shifted above zero."""
 
 GELU_DEPTH = 0.17
-"""Bound of GELU's negative values: its minimum is -0.16997."""
+"""Lower bound of GELU, with the sign removed: its minimum is -0.16997."""
 
 PARTS = ("query", "key", "value")
 """The projections of attention, in the order of `TOGETHER`."""
 
 TOGETHER = "projection"
-"""Name of their matrices and biases as one, which takes a product instead of three."""
+"""Name of their combined matrix and bias, for one product instead of three."""
 
 ROTATION = "rotation"
-"""Name of the matrix that normalized states are rotated with, where the matrices are in 8 bits."""
+"""Name of the matrix that rotates normalized states, if the matrices are in 8 bits."""
 
 
 class BertGraph:
-    """A graph under construction: nodes in order, and the names of the weights that they use.
+    """A graph under construction: nodes in order, and the names of their weights.
 
     Args:
-        weights: The arrays by name, whose shapes are declared. A matrix of `linear` is float32 of
-            shape (out, in), or in 8 bits, as `precision.at_precision` returns it.
-        heads: Attention heads.
-        epsilon: Of every normalization.
+        weights: The arrays by name; their shapes are declared. A matrix of `linear` is float32 of
+            shape (out, in), or in 8 bits, from `precision.at_precision`.
+        heads: Number of attention heads.
+        epsilon: Epsilon of every normalization.
     """
 
     def __init__(self, weights: Mapping[str, NDArray[Any]], *, heads: int, epsilon: float) -> None:
@@ -71,7 +69,7 @@ class BertGraph:
         self._rounded: set[str] = set()
 
     def embed_ids(self) -> str:
-        """Word + position + segment (always 0), normalized."""
+        """Add and normalize the embeddings of word, position and segment (always 0)."""
         self._add("Sub", [IDS, IDS], "segment_ids")
         names = ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm")
         tables = [self._weight(f"embeddings.{name}.weight") for name in names]
@@ -82,7 +80,7 @@ class BertGraph:
         return self._fused("EmbedLayerNormalization", inputs, *outputs, epsilon=self._epsilon)
 
     def normalize_tokens(self) -> str:
-        """Normalize the sum of word, position and segment, which is an input."""
+        """Normalize the sum of word, position and segment embeddings, which is an input."""
         names = ("embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias")
         self._leave_out_padding()
         inputs = [TOKENS, *map(self._weight, names)]
@@ -101,11 +99,11 @@ class BertGraph:
         return self._add_and_normalize(f"{prefix}output", inner, hidden)
 
     def mean_pooling(self, hidden: str) -> None:
-        """Sum of the tokens' states, then L2 norm 1: the mean differs only by a factor."""
+        """Sum the tokens' states and scale to L2 norm 1; the mean differs only by a factor."""
         self._pool(hidden, "mask_float")
 
     def weighted_pooling(self, hidden: str) -> None:
-        """Sum of the tokens' states, each times its weight, which is an input; L2 norm 1."""
+        """Sum the tokens' states times their weights, which are an input; scale to L2 norm 1."""
         self._pool(hidden, WEIGHTS)
 
     def serialized(self, name: str, dimension: int, *, from_ids: bool) -> bytes:
@@ -133,7 +131,7 @@ class BertGraph:
                 [_declare(name, self._weights[name]) for name in self._used] + self._constants(),
             ),
             opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(CONTRIB, 1)],
-            ir_version=8,  # old enough for every onnxruntime that is supported
+            ir_version=8,  # supported by every onnxruntime that Corral supports
         )
         return bytes(model.SerializeToString())
 
@@ -146,7 +144,8 @@ class BertGraph:
     def _attention(self, prefix: str, states: str) -> str:
         """Return the attention of each token to the others.
 
-        In plain operators: for a question, onnxruntime's MultiHeadAttention takes twice their time.
+        It uses plain operators, because onnxruntime's MultiHeadAttention takes twice as long for a
+        question.
         """
         projected = self._linear(f"{prefix}{TOGETHER}", states, f"{prefix}unbiased")
         bias = self._weight(f"{prefix}{TOGETHER}.bias")
@@ -164,7 +163,7 @@ class BertGraph:
         return self._add("Reshape", [f"{prefix}taken_by_token", "in_rows"], f"{prefix}mixed")
 
     def _leave_out_padding(self) -> None:
-        """Make what is added to the products of attention: 0 for a token, -10000 for padding."""
+        """Compute the attention bias: 0 for a token, -10000 for padding."""
         self._add("Cast", [MASK], "mask_float", to=1)  # 1: float32
         self._add("Sub", ["mask_float", "one"], "mask_below")
         self._add("Mul", ["mask_below", "far_below"], "mask_added")
@@ -181,7 +180,7 @@ class BertGraph:
         )
 
     def _linear(self, prefix: str, hidden: str, output: str) -> str:
-        """hidden times the transposed weight; the bias belongs to the operator that follows."""
+        """Multiply by the transposed weight; the following operator adds the bias."""
         name = f"{prefix}.weight"
         if self._weights[name].dtype != np.int8:
             return self._fused("FusedMatMul", [hidden, self._weight(name)], output, transB=1)
@@ -192,8 +191,9 @@ class BertGraph:
         return self._add("Mul", [f"{output}.unit", largest], output)
 
     def _turned(self, hidden: str) -> str:
-        """Rotate normalized states in blocks, where the matrices that read them are rotated: their
-        few large columns spread over the others, and all keep more of their digits.
+        """Rotate normalized states in blocks, if the matrices that read them are rotated.
+
+        This spreads their few large columns over the others, so all keep more precision.
         """
         if ROTATION not in self._weights:
             return hidden
@@ -202,7 +202,7 @@ class BertGraph:
         return self._add("Reshape", [f"{hidden}.rotated", "in_rows"], f"{hidden}.turned")
 
     def _lifted_in_8_bits(self, hidden: str) -> tuple[str, str, str]:
-        """Round what GELU returned as `_in_8_bits` does, from its least to the row's largest."""
+        """Round GELU's output like `_in_8_bits`, from its minimum to the row's maximum."""
         names = numbers, largest, _ = f"{hidden}.numbers", f"{hidden}.largest", "zero_lifted"
         self._rounded.add(hidden)
         self._add("ReduceMax", [hidden], f"{hidden}.top", axes=[-1], keepdims=1)
@@ -214,9 +214,7 @@ class BertGraph:
         return names
 
     def _in_8_bits(self, hidden: str) -> tuple[str, str, str]:
-        """Round states to 8 bits, each row by its own largest: a text's numbers do not depend on
-        the others of its batch. A row of zeros stays one, whatever 0 / 0 is rounded to.
-        """
+        """Round states to 8 bits, scaled by the row's maximum, so the batch does not matter."""
         names = numbers, largest, _ = f"{hidden}.numbers", f"{hidden}.largest", "zero_state"
         if hidden not in self._rounded:
             self._rounded.add(hidden)
@@ -243,7 +241,7 @@ class BertGraph:
         if self._rounded:
             every += [
                 helper.make_tensor("state_top", TensorProto.FLOAT, [], [float(STATE_TOP)]),
-                # Numbers from 0 to 255, and 128 is zero: the kind that is fast everywhere.
+                # Numbers from 0 to 255 with the zero at 128: this type is fast everywhere.
                 helper.make_tensor("zero_state", TensorProto.UINT8, [], [128]),
             ]
         if ROTATION in self._used:
@@ -262,7 +260,7 @@ class BertGraph:
         return name
 
     def _add(self, op: str, inputs: Iterable[str], output: str, **attributes: Any) -> str:
-        """Add a standard operator; returns the name of its (first) output."""
+        """Add a standard operator and return the name of its first output."""
         return self._node(op, inputs, [output], "", attributes)
 
     def _fused(self, op: str, inputs: Iterable[str], *outputs: str, **attributes: Any) -> str:
@@ -286,7 +284,7 @@ def _declare(name: str, weight: NDArray[Any]) -> onnx.TensorProto:
         data_type=TensorProto.INT8 if weight.dtype == np.int8 else TensorProto.FLOAT,
         data_location=TensorProto.EXTERNAL,
     )
-    # onnxruntime wants a place even where the arrays are handed over; it never opens it.
+    # onnxruntime requires a location even for arrays in memory; it never opens it.
     for key, value in (("location", "weights"), ("offset", "0"), ("length", str(weight.nbytes))):
         tensor.external_data.add(key=key, value=value)
     return tensor

@@ -1,9 +1,9 @@
-"""Bits of a model's matrix products; 8 bits take half the time.
+"""The precision of a model's matrix products; 8 bits take half the time.
 
     weights = at_precision("int8", weights)
 
-Each output of a matrix has a scale of its own ("per channel"): Krishnamoorthi 2018, section 3.1.
-The states are rounded when the graph runs, by `BertGraph`.
+Each output of a matrix has its own scale ("per channel"): Krishnamoorthi 2018, section 3.1. The
+graph of `BertGraph` rounds the states at run time.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Precision = Literal["int8", "float32"]
 Weights = Mapping[str, NDArray[Any]]
 
 PAIR_TOP = 128
-"""The largest sum of two neighbors in a row of a matrix. Processors without VNNI add two products
-in 16 bits, where 255 * 128 fits; so all processors give the same. Large numbers seldom stand side
-by side: a bound of 64 for each would cost a bit."""
+"""Maximum sum of two neighbors in a row of a matrix. Processors without VNNI add two products in 16
+bits, which fit 255 * 128; so all processors give equal results. Large numbers are rarely neighbors,
+while a limit of 64 for each would cost a bit."""
 
 BLOCK = 32
-"""States that are rotated together; the dimension of every model is a multiple of it."""
+"""Number of states that are rotated together; it divides the dimension of every model."""
 
 NORMALIZED = (f"{TOGETHER}.weight", "intermediate.dense.weight")
-"""Matrices that read normalized states, which have a few columns with very large values."""
+"""Matrices that read normalized states, a few columns of which have very large values."""
 
 
 def at_precision(precision: Precision, weights: Weights) -> Weights:
@@ -45,7 +45,7 @@ def at_precision(precision: Precision, weights: Weights) -> Weights:
 
 
 def together(weights: Weights) -> dict[str, NDArray[Any]]:
-    """Return the weights with the matrices of query, key and value as one, and their biases."""
+    """Return the weights with the matrices of query, key and value combined, and their biases."""
     found = dict(weights)
     for name in weights:
         prefix, part, kind = name.rpartition(f".self.{PARTS[0]}.")
@@ -56,9 +56,9 @@ def together(weights: Weights) -> dict[str, NDArray[Any]]:
 
 
 def trait(precision: Precision) -> str:
-    """Return the part of a fingerprint for a precision.
+    """Return a precision's part of the fingerprint.
 
-    Not "int8": vector DBs of that name were embedded before states were rotated, and differ.
+    It is not "int8", which marks vector DBs that were embedded without rotation.
     """
     return "int8, rotated" if precision == "int8" else precision
 
@@ -67,11 +67,11 @@ def rotated(weights: Weights) -> dict[str, NDArray[Any]]:
     """Return the weights with the layers' matrices in 8 bits, the others as they are.
 
     A matrix becomes `<name>`, int8 of shape (in, out), and `<name>.scales`, float32 of shape
-    (out,), that includes the 1 / `STATE_TOP` of the rounded states.
+    (out,), including the factor 1 / `STATE_TOP` of the rounded states.
 
-    The matrices of normalized states are rotated as the graph rotates these states, in blocks,
-    with the matrix `ROTATION`: Ashkboos et al. 2024 (QuaRot), section 3. What GELU returns is never
-    below -`GELU_DEPTH`; the graph adds this before it rounds, and the bias takes it back.
+    The matrices of normalized states are rotated as the graph rotates these states, in blocks, with
+    the matrix `ROTATION`: Ashkboos et al. 2024 (QuaRot), section 3. GELU is never below
+    -`GELU_DEPTH`; the graph adds this before rounding, and the bias subtracts it.
     """
     turn = rotation()
     found: dict[str, NDArray[Any]] = {ROTATION: turn}
@@ -93,7 +93,7 @@ def rotated(weights: Weights) -> dict[str, NDArray[Any]]:
 
 
 def rotation() -> NDArray[np.float32]:
-    """Return Hadamard's matrix of `BLOCK` rows, of length 1 each; it is its own inverse."""
+    """Return the Hadamard matrix of `BLOCK` rows of length 1; it is its own inverse."""
     matrix = np.ones((1, 1), np.float32)
     while len(matrix) < BLOCK:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
@@ -114,9 +114,9 @@ def _turned(weight: NDArray[Any], turn: NDArray[np.float32]) -> NDArray[Any]:
 
 
 def _pair_scales(weight: NDArray[Any]) -> NDArray[Any]:
-    """Return the finest scale of each row at which no number exceeds 127 and no pair `PAIR_TOP`.
+    """Return the smallest scale of each row such that no number exceeds 127 and no pair `PAIR_TOP`.
 
-    Rounding adds 1 to a pair at most.
+    Rounding adds at most 1 to a pair.
     """
     sizes = np.abs(weight)
     pairs = (sizes[:, 0::2] + sizes[:, 1::2]).max(axis=1)

@@ -1,4 +1,4 @@
-"""Embeds questions: at once when there is one, together those that have waited for it."""
+"""Embeds questions: a single one immediately, waiting ones together."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from corral.providers.embedding._local.batches import LocalModel, batches
 
 TOKENS_APART = 8
-"""Questions of one computation differ by fewer tokens than this: padding a short one to the length
-of a long one costs more than computing both (measured from 1 to 16)."""
+"""Maximum difference in tokens of questions in one batch: padding a short one to the length of a
+long one costs more than computing them separately (measured from 1 to 16)."""
 
 Embedding = NDArray[np.float32]
 
 
 class Questions:
-    """The questions to a model, in the order of arrival."""
+    """The waiting questions of a model, in the order of arrival."""
 
     def __init__(self, model: LocalModel, worker: ThreadPoolExecutor) -> None:
         self._model, self._worker = model, worker
@@ -31,7 +31,7 @@ class Questions:
         """Return the embedding of a text, shape (dimension,)."""
         found: Future[Embedding] = Future()
         self._waiting.append((text, found))
-        # One call for each question, though the first may answer them all: none is forgotten.
+        # One call per question, even if the first may answer them all, so that none is missed.
         call = self._worker.submit(self._answer)
         call.add_done_callback(lambda done: done.cancelled() and found.cancel())
         return await asyncio.wrap_future(found)
@@ -46,7 +46,7 @@ class Questions:
                 rows = self._model.embed([token_ids[i] for i in batch])
                 for i, row in zip(batch, rows, strict=True):
                     asked[i][1].set_result(row)
-        except Exception as error:  # every question that waits must get it; then it is raised
+        except Exception as error:  # every waiting question must get the error before it is raised
             for _, found in asked:
                 if not found.done():
                     found.set_exception(error)
@@ -54,7 +54,7 @@ class Questions:
 
 
 def alike(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the indices of texts in batches of nearly one length, the first text's batch first."""
+    """Yield the indices of texts in batches of similar length, the first text's batch first."""
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
         if not groups or lengths[index] - lengths[groups[-1][0]] >= TOKENS_APART:

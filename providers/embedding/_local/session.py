@@ -1,4 +1,4 @@
-"""An onnxruntime session over a graph of this package, and batches in the form that it takes."""
+"""An onnxruntime session over a graph of this package, and padded batches for it."""
 
 from __future__ import annotations
 
@@ -15,25 +15,28 @@ class Session:
     """A graph with its weights. `run` may be called from several threads at once.
 
     Args:
-        graph: Serialized.
-        weights: The arrays that it declares as external, by name; used in place.
-        threads: Threads of one computation, the calling one included.
+        graph: The serialized graph.
+        weights: The graph's external arrays by name; used in place.
+        threads: Threads of one computation, including the calling thread.
     """
 
     def __init__(self, graph: bytes, weights: Mapping[str, NDArray[Any]], threads: int) -> None:
-        # The session uses the arrays in place: they must live as long as it does.
+        # The session uses the arrays in place, so they must live as long as it does.
         self._weights = {
             name: onnxruntime.OrtValue.ortvalue_from_numpy(weight)
             for name, weight in weights.items()
         }
         self._graph, self._threads = graph, threads
-        self._sessions = {threads: self._opened(threads)}  # by the threads of a computation
+        self._sessions = {threads: self._opened(threads)}  # sessions by number of threads
         self._opening = threading.Lock()
 
     def run(
         self, output: str, feed: Mapping[str, NDArray[Any]], *, one_thread: bool = False
     ) -> NDArray[np.float32]:
-        """Return an output of the graph; `one_thread` leaves the others to other computations."""
+        """Return an output of the graph.
+
+        `one_thread` leaves the other threads to other computations.
+        """
         threads = 1 if one_thread else self._threads
         if threads not in self._sessions:  # Questions do not wait for the session of documents.
             with self._opening:
@@ -45,10 +48,10 @@ class Session:
     def _opened(self, threads: int) -> Any:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        # Idle threads sleep: spinning saves 0.7 ms a query and costs a processor.
+        # Idle threads sleep: spinning would save 0.7 ms per query but occupy a processor.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # The graph is written as it should run; more would fuse Add and LayerNormalization into an
-        # operator that takes twice their time.
+        # The graph is already optimal; the optimizer would fuse Add and LayerNormalization into an
+        # operator that takes twice as long.
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.add_external_initializers(list(self._weights), list(self._weights.values()))
         return onnxruntime.InferenceSession(
@@ -59,7 +62,7 @@ class Session:
 def padded(
     rows: Sequence[Sequence[int]], filler: int = 0
 ) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """Return token ids as a matrix, padded on the right to the longest, and which are tokens."""
+    """Return token ids as a matrix, padded on the right, and a mask of the tokens."""
     lengths = np.array([len(ids) for ids in rows])
     mask = np.arange(lengths.max()) < lengths[:, None]
     matrix = np.full(mask.shape, filler, np.int32)

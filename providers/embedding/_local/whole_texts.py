@@ -1,4 +1,4 @@
-"""Counting the tokens of texts of any length by a model's tokenizer."""
+"""Tokenizes texts of any length with a model's tokenizer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ class WholeTexts(TextTokenizer):
     """A model's tokenizer without padding and truncation.
 
     Args:
-        tokenizer: The model's; copied, since it may be set to pad and cut.
+        tokenizer: The model's tokenizer; copied, because its padding and truncation settings
+            change.
 
     Attributes:
-        marks: Tokens that it puts around a text.
+        marks: Tokens that the model adds around a text.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -25,6 +26,6 @@ class WholeTexts(TextTokenizer):
         self.marks = len(self._uncut.encode("").ids)
 
     def token_ends(self, text: str) -> list[int]:
-        """Return where each token of a text ends, all of it read, without marks."""
+        """Return the end offset of each token of the whole text, without marks."""
         (encoding,) = self._uncut.encode_batch([encodable(text)], add_special_tokens=False)
         return [end for _, end in encoding.offsets]

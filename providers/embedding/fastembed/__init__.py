@@ -1,4 +1,4 @@
-"""inline::fastembed: the models of the library fastembed, in this process."""
+"""inline::fastembed: models of the library fastembed, in this process."""
 
 from corral.api.provider import Api, ProviderSpec
 

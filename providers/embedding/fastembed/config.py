@@ -13,7 +13,7 @@ from corral.providers.models.names import each_once
 class FastEmbedConfig(LibraryConfig):
     """Settings of fastembed: the models and their threads.
 
-    A model without a `path` is fetched at its first use into `models/fastembed` of the data folder.
+    A model without a `path` is fetched at its first use into `models/fastembed` in the data folder.
     """
 
     models: Annotated[list[LibraryModel], AfterValidator(each_once)] = Field(min_length=1)

@@ -1,4 +1,4 @@
-"""inline::fastembed: the models of the settings, each loaded at its first use."""
+"""inline::fastembed: the configured models, each loaded at its first use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def create(provider_id: str, config: FastEmbedConfig, home: Path) -> LocalProvid
     """Return the provider; loads nothing yet."""
 
     def load(model: LibraryModel) -> LoadedModel:
-        # Imported here, since the library takes a second that the event loop should not wait.
+        # Imported here, because importing the library would block the event loop for a second.
         from corral.providers.embedding.fastembed.model import Model
 
         return Model(model, config, home)

@@ -1,4 +1,4 @@
-"""Loads a model of fastembed; what goes wrong becomes an error that says what to do. Blocking."""
+"""Loads a model of fastembed and translates its errors. Blocking."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class Model(WholeTexts):
     """The loaded model. Its methods may run in several threads at once.
 
     Args:
-        model: Its settings.
-        home: The data folder, where fetched files are kept.
+        model: The model's settings.
+        home: The data folder, for fetched files.
 
     Raises:
-        ConfigError: fastembed does not list it or cannot load it, or a file is another one.
-        Unavailable: Its files are not here, and the hub cannot be reached.
+        ConfigError: fastembed does not list or cannot load the model, or a file has another digest.
+        Unavailable: Its files are missing, and the hub cannot be reached.
     """
 
     def __init__(self, model: LibraryModel, config: FastEmbedConfig, home: Path) -> None:
         self.traits: Mapping[str, str] = {"library": "fastembed", **model.sha256}
         self._library = _loaded(model, config, home / "models" / "fastembed")
-        model_of_library: Any = self._library.model  # Its type declares no tokenizer.
+        model_of_library: Any = self._library.model  # fastembed's declared type has no tokenizer.
         self.max_tokens: int = model_of_library.tokenizer.truncation["max_length"]
         super().__init__(model_of_library.tokenizer)
 

@@ -11,8 +11,8 @@ class HashingConfig(ProviderConfig):
     """The size of the embeddings.
 
     Attributes:
-        dimension: Numbers in an embedding, 1 to 4096. With fewer, more words share a number;
-            256 keeps texts of a few hundred words apart.
+        dimension: Numbers in an embedding, 1 to 4096. With a smaller dimension, more words share a
+            number; 256 distinguishes texts of a few hundred words.
     """
 
     dimension: int = Field(default=256, ge=1, le=4096)

@@ -1,8 +1,8 @@
 """inline::hashing: texts that share words and letters get similar embeddings, nothing more.
 
 Feature hashing with signs: Weinberger, Dasgupta, Langford, Smola and Attenberg, "Feature Hashing
-for Large Scale Multitask Learning", ICML 2009, section 2. Each feature adds +1 or -1 at one place,
-both chosen by a hash, so that inner products are kept in expectation.
+for Large Scale Multitask Learning", ICML 2009, section 2. Each feature adds +1 or -1 at one
+position, both chosen by a hash, so that inner products are preserved in expectation.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from corral.providers.models.names import not_served
 
 MODEL = "hashing"
 NGRAM = 3
-LONGEST_REMEMBERED = 64  # characters: no blob fills the memory
-_WORD = re.compile(r"\w+|[^\w\s]")  # a mark or an emoji is a word of its own
+LONGEST_REMEMBERED = 64  # characters; limits the memory for a blob
+_WORD = re.compile(r"\w+|[^\w\s]")  # a mark or an emoji counts as a word
 
 
 def create(provider_id: str, config: HashingConfig, home: Path) -> HashingProvider:
-    """Return the provider; it keeps nothing in the data folder."""
+    """Return the provider; it stores nothing in the data folder."""
     return HashingProvider(provider_id, config)
 
 
@@ -49,7 +49,7 @@ class HashingProvider(EmbeddingProvider):
         """Return the embedder.
 
         Raises:
-            NotFound: Another name than `hashing`.
+            NotFound: The name is not `hashing`.
         """
         if model != MODEL:
             raise not_served(self.provider_id, "embedding", model, [MODEL])
@@ -88,8 +88,8 @@ class HashingEmbedder(Embedder):
 def embed_text(text: str, dimension: int) -> NDArray[np.float32]:
     """Return the embedding of a text, shape (dimension,), L2 norm 1.
 
-    Where the features of a text cancel out, or there are none, one hash of the whole text decides
-    instead, since a zero vector has no direction and cannot be searched for.
+    If the features cancel out, or there are none, a hash of the whole text is used instead, because
+    a zero vector cannot be searched.
     """
     clean = unicodedata.normalize("NFKC", text).casefold()
     counts = np.zeros(dimension, np.float64)
@@ -104,8 +104,7 @@ def embed_text(text: str, dimension: int) -> NDArray[np.float32]:
 
 
 def _features(clean: str) -> Iterator[str]:
-    """Each word, and its character trigrams with `<` and `>` at its ends, as fastText counts them
-    (Bojanowski et al. 2017, section 3.2)."""
+    """Return words and their trigrams, as in fastText (Bojanowski et al. 2017, section 3.2)."""
     for word in _WORD.findall(clean):
         yield word
         padded = f"<{word}>"
@@ -113,10 +112,10 @@ def _features(clean: str) -> Iterator[str]:
 
 
 def _hash(feature: str, dimension: int) -> tuple[int, int]:
-    # Not hash(): it differs from process to process. surrogatepass: any str has a hash.
+    # Not hash(), which differs between processes. surrogatepass: any str has a hash.
     digest = blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     number = int.from_bytes(digest, "little")
     return (number >> 1) % dimension, 1 if number & 1 else -1
 
 
-_remembered = lru_cache(maxsize=1 << 14)(_hash)  # most features of a text are those of others
+_remembered = lru_cache(maxsize=1 << 14)(_hash)  # most features occur in many texts

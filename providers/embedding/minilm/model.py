@@ -27,7 +27,7 @@ from corral.providers.embedding.minilm.weights import (
     read_weights,
 )
 
-# Sizes, from the model's own config.
+# Sizes from the model's config.
 LAYERS = 6
 HEADS = 12
 EPSILON = 1e-12
@@ -37,13 +37,13 @@ class Model(WholeTexts):
     """The loaded model. Its methods may run in several threads at once.
 
     Args:
-        folder: Where `model.safetensors` and `tokenizer.json` are.
-        home: The data folder, for the graph's cache.
-        threads: Threads of one computation, the calling one included.
-        precision: Of the products of matrices.
+        folder: Folder with `model.safetensors` and `tokenizer.json`.
+        home: The data folder, for the cached graph.
+        threads: Threads of one computation, including the calling thread.
+        precision: Precision of the matrix products.
 
     Raises:
-        ConfigError: A file is not the official one.
+        ConfigError: A file has another digest than the official one.
     """
 
     traits: Mapping[str, str] = MappingProxyType(
@@ -53,11 +53,11 @@ class Model(WholeTexts):
     max_tokens = MAX_TOKENS
 
     def __init__(self, folder: Path, home: Path, threads: int, precision: Precision) -> None:
-        # Vector DBs that were registered before there was a choice know no precision.
+        # Vector DBs registered before the setting existed have no precision in their fingerprint.
         if precision != "float32":
             self.traits = {**self.traits, "precision": trait(precision)}
         self._tokenizer = Tokenizer.from_buffer(read_tokenizer(folder))
-        self._tokenizer.no_padding()  # the file itself pads and cuts to 128
+        self._tokenizer.no_padding()  # by itself, the file pads and truncates to 128
         self._tokenizer.enable_truncation(MAX_TOKENS)
         super().__init__(self._tokenizer)
         weights = at_precision(precision, read_weights(folder))
@@ -66,7 +66,7 @@ class Model(WholeTexts):
         self._session = Session(graph, weights, threads)
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text: 2 to 256, the marks at both ends included."""
+        """Return the token ids of each text: 2 to 256, including the marks at both ends."""
         clean = [encodable(text) for text in texts]
         # The batch call, even for one text, because it releases the interpreter lock.
         return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean)]
@@ -74,7 +74,7 @@ class Model(WholeTexts):
     def embed(
         self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
     ) -> NDArray[np.float32]:
-        """Return the embeddings of a batch, shape (n, 384), L2 norm 1; in a lane, in one thread.
+        """Return the embeddings of a batch, shape (n, 384), L2 norm 1; use one thread in a lane.
 
         Rows are padded to the longest, so all of them take as long as the longest.
         """

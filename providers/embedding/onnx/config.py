@@ -15,19 +15,18 @@ Pooling = Literal["mean", "cls", "last"]
 
 
 class OnnxModel(OnnxSource):
-    """One model: where its files are (`OnnxSource`), and what they do not say themselves.
+    """One model: the source of its files (`OnnxSource`), and properties that they do not contain.
 
-    A model of a package brings its own dimension, pooling and prefix.
+    A model from a package has a known dimension, pooling and prefix.
 
     Attributes:
         dimension: Numbers in an embedding. Default: `hidden_size` of `config.json`; a hub's model
             needs it.
-        pooling: How states of tokens become one embedding. Default: as `1_Pooling/config.json`
-            says; a file that gives sentence embeddings needs none.
-        query_prefix, passage_prefix: What precedes a question and a document. Default: as
-            `config_sentence_transformers.json` says, or nothing.
-        unrelated_cosine: What texts that have nothing to do with each other have; confidence counts
-            from it. Default 0.
+        pooling: How the tokens' states become one embedding. Default: from `1_Pooling/config.json`;
+            not needed for a graph that outputs sentence embeddings.
+        query_prefix, passage_prefix: Prefixes of a question and of a document. Default: from
+            `config_sentence_transformers.json`, or none.
+        unrelated_cosine: Cosine of unrelated texts, the zero point of confidence. Default 0.
     """
 
     dimension: int | None = Field(default=None, ge=1, le=16_000)

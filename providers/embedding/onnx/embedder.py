@@ -1,4 +1,4 @@
-"""inline::onnx: the models of the settings, each loaded at its first use."""
+"""inline::onnx: the configured models, each loaded at its first use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _served(model: OnnxModel, config: OnnxConfig, home: Path) -> Served[LocalEmb
     dimension = dimension_of(model)
 
     def load(workers: Workers) -> LocalEmbedder:
-        # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
+        # Imported here, because importing onnxruntime would block the event loop for 0.1 s.
         from corral.providers.embedding.onnx.model import Model
 
         folder = open_folder(model, home, OPTIONAL)

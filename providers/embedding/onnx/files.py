@@ -20,10 +20,10 @@ _POOLINGS: dict[str, Pooling] = {
 
 
 def dimension_of(model: OnnxModel) -> int:
-    """Return the dimension: as configured, else as the folder's `config.json` says.
+    """Return the configured dimension, or the one in the folder's `config.json`.
 
     Raises:
-        ConfigError: Neither says it.
+        ConfigError: Neither has it.
     """
     found = model.dimension
     if found is None and model.path is not None:
@@ -41,7 +41,7 @@ def pooling_of(model: OnnxModel, folder: Path) -> Pooling:
     """Return the pooling that turns states into an embedding.
 
     Raises:
-        ConfigError: Neither the settings nor the model say it.
+        ConfigError: Neither the settings nor the model specify it.
     """
     said = read_json(folder / POOLING)
     found = [pooling for name, pooling in _POOLINGS.items() if said.get(name)]

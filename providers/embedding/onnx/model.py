@@ -1,4 +1,4 @@
-"""A sentence model in ONNX form as a function: texts to token ids to embeddings. Blocking."""
+"""A sentence model in ONNX format as a function: texts to token ids to embeddings. Blocking."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from corral.providers.models.onnx import (
 )
 
 SENTENCE = ("sentence_embedding", "embedding", "text_embeds")
-"""Names of outputs that are embeddings already."""
+"""Names of outputs that are already embeddings."""
 
 
 class Model(WholeTexts):
     """The loaded model. Its methods may run in several threads at once.
 
     Args:
-        model: Its settings.
-        folder: Its files.
-        dimension: What its embeddings must have.
-        threads: Threads of one computation, the calling one included.
+        model: The model's settings.
+        folder: Folder with the model's files.
+        dimension: Required dimension of the embeddings.
+        threads: Threads of one computation, including the calling thread.
 
     Raises:
-        ConfigError: A file is no tokenizer or graph, or the graph gives something else.
+        ConfigError: A file is not a valid tokenizer or graph, or the graph's output has another
+            dimension.
     """
 
     def __init__(self, model: OnnxModel, folder: Path, dimension: int, threads: int) -> None:
@@ -70,9 +71,9 @@ class Model(WholeTexts):
             )
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the token ids of each text, marks included, cut at what the model reads."""
+        """Return the token ids of each text, including marks, truncated to the model's maximum."""
         encodings = self._tokenizer.encode_batch_fast([encodable(text) for text in texts])
-        # Some models put no mark around a text: an empty one has no token then.
+        # Some models add no marks, so an empty text has no tokens.
         return [encoding.ids or [self._filler] for encoding in encodings]
 
     def embed(
@@ -80,7 +81,7 @@ class Model(WholeTexts):
     ) -> NDArray[np.float32]:
         """Return the embeddings of a batch, shape (n, dimension), L2 norm 1.
 
-        There is one lane, since a second copy of a large model costs memory.
+        There is one lane, because a second copy of a large model costs memory.
         """
         ids, mask = padded(token_ids, self._filler)
         found = run(self._session, self._output, ids, mask)

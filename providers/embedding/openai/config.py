@@ -15,12 +15,13 @@ class OpenAIModel(ProviderConfig):
     """One model of the service.
 
     Attributes:
-        model: Its name, sent to the service and registered with vector DBs.
-        dimension: Numbers in its embeddings, at least 1. An answer of another size is refused.
-        max_tokens: Tokens that it reads; only announced, the service cuts or refuses. Default:
-            unknown.
-        send_dimensions: True to ask the service for `dimension`, for models that can shorten
-            their embeddings. Off, since other services refuse the field.
+        model: The model's name, sent to the service and registered with vector DBs.
+        dimension: Numbers in an embedding, at least 1. A response with another dimension is
+            rejected.
+        max_tokens: Tokens that the model reads; for information only: the service truncates or
+            rejects longer texts. Default: unknown.
+        send_dimensions: True to ask the service for `dimension`, for models that can shorten their
+            embeddings. Off by default, because other services reject the field.
         query_prefix: Put before questions, for example `query: ` with the E5 models.
         document_prefix: Put before texts to be stored, for example `passage: `.
     """
@@ -37,16 +38,16 @@ class OpenAIConfig(ServiceConfig):
     """Settings of an embedding service: address, models, timeouts and retries.
 
     Attributes:
-        base_url: The part before `/embeddings`, as OpenAI clients take it.
+        base_url: The part of the URL before `/embeddings`, as in OpenAI clients.
         models: At least one, with different names.
-        timeout_seconds: Bound of one batch, every attempt and pause included; default 60, since
-            a service may load its model at the first call.
-        max_retries: Attempts after the first, where the service cannot be reached or answers 429
-            or 5xx; default 4.
+        timeout_seconds: Time limit of one batch, including all attempts and pauses; default 60,
+            because a service may load its model at the first call.
+        max_retries: Further attempts if the service cannot be reached or answers 429 or 5xx;
+            default 4.
         retry_delay_seconds: Default 0.5.
-        batch_size: Texts of one request; default 32, which every known service takes.
-        max_concurrency: Batches of documents at once, over all models; default 4. Questions do not
-            wait for them.
+        batch_size: Texts per request; default 32, which every known service accepts.
+        max_concurrency: Concurrent batches of documents, over all models; default 4. Questions do
+            not wait for them.
     """
 
     models: Annotated[list[OpenAIModel], AfterValidator(each_once)] = Field(min_length=1)

@@ -1,4 +1,4 @@
-"""remote::openai: batches texts for a service that speaks OpenAI's /v1/embeddings."""
+"""remote::openai: batches texts for a service with OpenAI's /v1/embeddings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from corral.providers.models.names import not_served
 
 
 def create(provider_id: str, config: OpenAIConfig, home: Path) -> OpenAIProvider:
-    """Return the provider; it keeps nothing in the data folder and connects at the first use."""
+    """Return the provider; it stores nothing in the data folder and connects on first use."""
     return OpenAIProvider(provider_id, config)
 
 
 class OpenAIProvider(EmbeddingProvider):
-    """Serves the models that the operator listed, and no other, from the one configured service."""
+    """Serves only the configured models, from one service."""
 
     def __init__(self, provider_id: str, config: OpenAIConfig) -> None:
         super().__init__(provider_id)
@@ -37,7 +37,7 @@ class OpenAIProvider(EmbeddingProvider):
             slow_hint="Raise timeout_seconds, or lower batch_size.",
             retry_busy=True,
         )
-        # One bound for all models and ingests; questions pass by it and never wait for an ingest.
+        # One limit for all models and ingests; questions bypass it and never wait for an ingest.
         slots = asyncio.Semaphore(config.max_concurrency)
         self._embedders = {
             model.model: OpenAIEmbedder(self._service, config, model, slots)
@@ -49,10 +49,10 @@ class OpenAIProvider(EmbeddingProvider):
         return [embedder.info for embedder in self._embedders.values()]
 
     async def embedder(self, model: str) -> OpenAIEmbedder:
-        """Return the embedder of a configured model; asks the service nothing yet.
+        """Return the embedder of a configured model, without a request to the service.
 
         Raises:
-            NotFound: It is not configured.
+            NotFound: The model is not configured.
         """
         if model not in self._embedders:
             raise not_served(self.provider_id, "embedding", model, self._embedders)
@@ -68,7 +68,7 @@ class OpenAIProvider(EmbeddingProvider):
 
 
 class OpenAIEmbedder(Embedder):
-    """One model of the service. Embeddings come as the service gives them, not normalized."""
+    """One model of the service. Embeddings are returned as received, not normalized."""
 
     def __init__(
         self,
@@ -96,9 +96,9 @@ class OpenAIEmbedder(Embedder):
         All or nothing: the first batch that fails cancels the others and is raised.
 
         Raises:
-            Unavailable: The service cannot be reached, or is overloaded, at every attempt.
-            ProviderTimeout: It did not answer within `timeout_seconds`.
-            ProviderError: It refused, or answered with something else than embeddings.
+            Unavailable: The service cannot be reached, or is overloaded, in every attempt.
+            ProviderTimeout: The service did not respond within `timeout_seconds`.
+            ProviderError: The service rejected the request, or its response is not embeddings.
         """
         result = np.empty((len(texts), self.info.dimension), np.float32)
         starts = iter(range(0, len(texts), self._batch_size))
@@ -124,12 +124,13 @@ class OpenAIEmbedder(Embedder):
         return found.reshape(-1)
 
     async def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the embeddings of one batch, shape (n, dimension), in its order."""
+        """Return the embeddings of one batch, shape (n, dimension), in order."""
         model = self._model
         request: dict[str, Any] = {
             "model": model.model,
             "input": [sendable(text) for text in texts],
-            "encoding_format": "base64",  # as the official client asks; numbers are taken too
+            # as the official client requests; lists of numbers are accepted too
+            "encoding_format": "base64",
         }
         if model.send_dimensions:
             request["dimensions"] = model.dimension
@@ -149,11 +150,11 @@ def decode_embeddings(body: bytes, count: int, dimension: int) -> NDArray[np.flo
     Args:
         body: The response; each embedding is a list of numbers, or base64 of little-endian
             float32.
-        count: Texts that were sent.
-        dimension: Numbers that each embedding must hold.
+        count: Number of texts sent.
+        dimension: Required dimension of each embedding.
 
     Raises:
-        ValueError: It is something else; the message says what and quotes nothing of it.
+        ValueError: The response is malformed; the message says how, without quoting it.
     """
     try:
         items = json.loads(body)["data"]
@@ -177,7 +178,7 @@ def _row(value: Any) -> NDArray[np.float32]:
     try:
         if isinstance(value, str):
             return np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float32)
-        with np.errstate(over="ignore"):  # becomes infinite, which is refused
+        with np.errstate(over="ignore"):  # becomes infinite, which is rejected
             return np.array(value, np.float32)
     except (ValueError, TypeError, OverflowError):
         raise ValueError("an embedding that is not a list of numbers") from None

@@ -1,4 +1,4 @@
-"""inline::sentence-transformers: models that the library of that name runs, in this process."""
+"""inline::sentence-transformers: models of that library, in this process."""
 
 from corral.api.provider import Api, ProviderSpec
 

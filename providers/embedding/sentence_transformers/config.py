@@ -15,13 +15,13 @@ from corral.providers.models.names import each_once
 
 
 class SentenceTransformersModel(LibraryModel, SavedFiles):
-    """One model: a folder that the library saved, or what a hub has under the model's name."""
+    """One model: a folder saved by the library, or a hub repository with the model's name."""
 
 
 class SentenceTransformersConfig(LibraryConfig):
     """Settings of sentence-transformers: the models and their threads.
 
-    What a hub has is fetched at its first use into `models/sentence-transformers` of the data
+    Models of a hub are fetched at their first use into `models/sentence-transformers` in the data
     folder.
     """
 

@@ -1,4 +1,4 @@
-"""inline::sentence-transformers: the models of the settings, each loaded at its first use."""
+"""inline::sentence-transformers: the configured models, each loaded at its first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def create(
     """Return the provider; loads nothing yet."""
 
     def load(model: SentenceTransformersModel) -> LoadedModel:
-        # Imported here, since torch takes seconds that the event loop should not wait.
+        # Imported here, because importing torch would block the event loop for seconds.
         from corral.providers.embedding.sentence_transformers.model import Model
 
         return Model(model, config, home)

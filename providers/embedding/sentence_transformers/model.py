@@ -1,5 +1,4 @@
-"""Loads a model of sentence-transformers; what goes wrong becomes an error that says what to do.
-Blocking."""
+"""Loads a model of sentence-transformers and translates its errors. Blocking."""
 
 from __future__ import annotations
 
@@ -26,22 +25,22 @@ from corral.providers.embedding.sentence_transformers.config import (
 from corral.providers.models.hub import digest_of
 
 READ_SUFFIXES = (".json", ".safetensors", ".bin")
-"""Endings of the files that determine the embeddings."""
+"""Suffixes of the files that determine the embeddings."""
 
 UNKNOWN_WINDOW = 512
-"""Tokens that a model reads which does not say it."""
+"""Maximum tokens of a model that does not specify it."""
 
 
 class Model(WholeTexts):
     """The loaded model. `documents` and `question` may run at the same time, each in one thread.
 
     Args:
-        model: Its settings.
-        home: The data folder, where fetched files are kept.
+        model: The model's settings.
+        home: The data folder, for fetched files.
 
     Raises:
-        ConfigError: The library cannot load it, or a file is another one.
-        Unavailable: Its files are not here, and the hub cannot be reached.
+        ConfigError: The library cannot load the model, or a file has another digest.
+        Unavailable: Its files are missing, and the hub cannot be reached.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Model(WholeTexts):
 
     def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the embeddings of documents, shape (n, dimension)."""
-        torch.set_num_threads(self._threads)  # of this thread
+        torch.set_num_threads(self._threads)  # applies to this thread only
         clean = [encodable(text) for text in texts]
         rows = self._library.encode_document(
             clean, batch_size=len(clean), show_progress_bar=False, convert_to_numpy=True
@@ -78,17 +77,16 @@ class Model(WholeTexts):
 
 
 def _twin(model: SentenceTransformer) -> SentenceTransformer:
-    """Return a second one over the same weights.
+    """Return a second model over the same weights, with its own tokenizer.
 
-    The library sets padding and truncation of its tokenizer at each call, which another thread
-    may not do at the same time.
+    The library sets the tokenizer's padding and truncation at each call, which is not thread-safe.
     """
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, shared)
 
 
 def _digest(folder: Path) -> str:
-    """Return one sha256 of all weights and settings in a folder, whose other files do not count."""
+    """Return one sha256 of all weights and settings in a folder; other files are ignored."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         if path.suffix in READ_SUFFIXES and path.is_file():

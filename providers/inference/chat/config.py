@@ -14,16 +14,17 @@ class ChatConfig(ServiceConfig):
     """Settings of a chat service: address, models and limits of their answers.
 
     Attributes:
-        base_url: The part before `/chat/completions`, as OpenAI clients take it.
-        models: At least one; what a request may name.
+        base_url: The part of the URL before `/chat/completions`, as in OpenAI clients.
+        models: The models that a request may name, at least one.
         image_models: The `models` that read images; default none.
-        max_output_tokens: Longest rewritten question; default 128. A chat has its own bound.
-        reasoning: For OpenAI's models that think first: the bound is sent as
-            `max_completion_tokens`, and no temperature, which they refuse. Their thoughts count:
-            raise `max_output_tokens`. Default off: `max_tokens`, and temperature 0.
+        max_output_tokens: Maximum tokens of a rewritten question; default 128. Chat requests set
+            their own limit.
+        reasoning: True for OpenAI's reasoning models: the limit is sent as `max_completion_tokens`,
+            without a temperature, which they reject. Reasoning tokens count, so increase
+            `max_output_tokens`. Default false: `max_tokens`, and temperature 0.
         timeout_seconds: Maximum wait for an answer to begin, and then for each piece; default 30.
-        max_retries: Further attempts where a connection fails; default 1. An answer of any status
-            is not tried again.
+        max_retries: Further attempts if the connection fails; default 1. A response of any status
+            is not retried.
         retry_delay_seconds: Default 0.2.
     """
 

@@ -19,12 +19,12 @@ from corral.providers.models.names import not_served
 
 
 def create(provider_id: str, config: ChatConfig, home: Path) -> ChatProvider:
-    """Return the provider; it keeps nothing in the data folder and connects at the first use."""
+    """Return the provider; it stores nothing in the data folder and connects on first use."""
     return ChatProvider(provider_id, config)
 
 
 class ChatProvider(InferenceProvider):
-    """Serves the models that the operator listed, and no other, from the one configured service."""
+    """Serves only the configured models, from one service."""
 
     def __init__(self, provider_id: str, config: ChatConfig) -> None:
         super().__init__(provider_id)
@@ -73,7 +73,7 @@ class ChatProvider(InferenceProvider):
         await self._service.close()
 
     def _sent(self, request: ChatRequest) -> dict[str, Any]:
-        """Return the request as the service takes it: streamed, with the tokens counted."""
+        """Return the request for the service: streamed, with token counts."""
         sent = {**request, "stream": True, "stream_options": {"include_usage": True}}
         if self._config.reasoning:
             sent.pop("temperature", None)
@@ -82,10 +82,10 @@ class ChatProvider(InferenceProvider):
         return sent
 
     def _chunk(self, data: str, model: str) -> ChatChunk:
-        """Return the chunk of an event; one that is an error is raised.
+        """Return the chunk of an event; raise an error event.
 
         Raises:
-            ProviderError: It is an error, or no chunk.
+            ProviderError: The event is an error, or not a chunk.
         """
         try:
             chunk: dict[str, Any] = json.loads(data, parse_constant=_not_json)
@@ -144,11 +144,11 @@ class _Chunk(_Shape):
 
 
 def _not_json(constant: str) -> None:
-    """Refuse NaN and infinity, which Python reads and other clients cannot."""
+    """Reject NaN and infinity, which Python parses but other clients cannot."""
     raise ValueError(constant)
 
 
 def _data(line: str) -> str | None:
-    """Return the data of a line of server-sent events; None if it has none."""
+    """Return the data of a line of server-sent events; None if there is none."""
     name, _, value = line.partition(":")
     return value.strip() if name == "data" else None

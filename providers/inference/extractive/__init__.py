@@ -1,4 +1,4 @@
-"""inline::extractive: answers with sentences of the sources, without a language model."""
+"""inline::extractive: answers that quote sentences of the sources, without a language model."""
 
 from corral.api.provider import Api, ProviderSpec
 

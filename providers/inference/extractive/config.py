@@ -12,9 +12,8 @@ class ExtractiveConfig(ProviderConfig):
 
     Attributes:
         max_sentences: Maximum number of sentences in an answer, 1 to 10; default 3.
-        min_confidence: Confidence of a search, in [0, 1], below which nothing is quoted; default
-            .5, even odds that a source answers. A search without confidence (by keywords alone) is
-            always quoted.
+        min_confidence: Minimum confidence of a search, in [0, 1], to quote anything; default 0.5,
+            even odds that a source has an answer. A search without confidence is always quoted.
     """
 
     max_sentences: int = Field(default=3, ge=1, le=10)

@@ -1,4 +1,4 @@
-"""inline::extractive: the sentences of the sources that answer a question best."""
+"""inline::extractive: the sentences of the sources that best answer a question."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ xquad-en and xquad-de, on a grid of tenths (docs/benchmarks.md, "Answers")."""
 
 MARGIN = 2.6
 """Further sentences are quoted if their score is at most this much below the best one's; fitted on
-xquad-en and xquad-de for 1.8 sentences in the mean (docs/benchmarks.md, "Answers")."""
+xquad-en and xquad-de for 1.8 sentences on average (docs/benchmarks.md, "Answers")."""
 
 
 def create(provider_id: str, config: ExtractiveConfig, home: Path) -> ExtractiveProvider:
@@ -39,9 +39,9 @@ def create(provider_id: str, config: ExtractiveConfig, home: Path) -> Extractive
 class ExtractiveProvider(QuotingProvider):
     """Quotes whole sentences, in the order of the sources.
 
-    A sentence scores by its words (the share of the question's words that it has, weighted by their
-    inverse document frequency among the sentences), the same for it and the sentence before it,
-    the cosine of its embedding and the question's, and the score of its source.
+    A sentence's score combines the share of the question's words that it contains (weighted by
+    their inverse document frequency among the sentences), the same share including the previous
+    sentence, the cosine of its embedding with the question's, and the score of its source.
     """
 
     def __init__(self, provider_id: str, config: ExtractiveConfig) -> None:
@@ -145,7 +145,7 @@ class _Overlap:
         return np.array([self._share(each.question, each.sentence) for each in self._terms])
 
     def with_the_one_before(self) -> NDArray[np.float64]:
-        """Return the shares of each sentence and the one before it in its source: `he` has none."""
+        """Return the shares for each sentence with its predecessor, which may resolve `he`."""
         shares = []
         for row, each in enumerate(self._terms):
             follows = row > 0 and self._quotes[row - 1].text == self._quotes[row].text
@@ -154,7 +154,7 @@ class _Overlap:
         return np.array(shares)
 
     def _share(self, question: frozenset[str], words: frozenset[str]) -> float:
-        # Sorted, since the sum of floats depends on their order.
+        # Sorted, because the sum of floats depends on their order.
         whole = sum(self._idf[term] for term in sorted(question))
         return sum(self._idf[term] for term in sorted(question & words)) / whole if whole else 0.0
 
@@ -164,6 +164,6 @@ def _written(texts: Sequence[QuotedText], quote: Quote) -> str:
 
 
 def _standardized(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return values with mean 0 and standard deviation 1; equal ones as 0."""
+    """Scale values to mean 0 and standard deviation 1; equal values become 0."""
     spread = float(values.std())
     return (values - values.mean()) / spread if spread > 1e-9 else np.zeros(len(values))

@@ -1,4 +1,4 @@
-"""inline::llama-cpp: language models in GGUF files, in this process, on llama.cpp."""
+"""inline::llama-cpp: language models in GGUF files, in this process, with llama.cpp."""
 
 from corral.api.provider import Api, ProviderSpec
 

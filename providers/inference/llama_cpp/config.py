@@ -25,12 +25,12 @@ class LlamaModel(ProviderConfig):
     Attributes:
         model: The name that requests use.
         path: Absolute path of the GGUF file.
-        sha256: The only digest of the file that is accepted, 64 hexadecimal digits. Default: any.
-        context_tokens: Tokens of a prompt and its answer together; default 4096. A model that was
-            trained with fewer keeps its own limit. Memory grows with it.
+        sha256: The accepted digest of the file, 64 hexadecimal digits. Default: any.
+        context_tokens: Tokens of a prompt and its answer together; default 4096. A model trained
+            with a smaller context keeps its own limit. Memory grows with this setting.
         max_output_tokens: Maximum length of an answer if the request sets none; default 1024.
-        concurrency: Answers that are computed at once, 1 to 16; default 1. Each has a context of
-            its own, and further requests wait.
+        concurrency: Concurrent answers, 1 to 16; default 1. Each has its own context; further
+            requests wait.
     """
 
     model_config = ConfigDict(protected_namespaces=())
@@ -44,7 +44,7 @@ class LlamaModel(ProviderConfig):
 
 
 class LlamaCppConfig(ProviderConfig):
-    """The models, and the threads that may compute.
+    """The models and the number of threads.
 
     Attributes:
         models: At least one.

@@ -1,4 +1,4 @@
-"""A language model of llama.cpp: loads a GGUF file, and answers in worker threads."""
+"""Loads a GGUF file with llama.cpp, and answers in worker threads."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from xllamacpp import Server
 
 BATCH_TOKENS = 128
-"""Tokens of a prompt that are computed together: what a stopped answer still computes, at most."""
+"""Tokens of a prompt computed per batch, and so the maximum computed after an answer is stopped."""
 SILENT = -1
-"""llama.cpp's verbosity: not even errors, which may quote a request."""
+"""llama.cpp's verbosity: no output, not even errors, which may quote a request."""
 
 _CHUNK = ("id", "object", "created", "model", "choices")
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
@@ -36,7 +36,7 @@ def check_file(model: LlamaModel) -> None:
     """Refuse a model whose file does not exist.
 
     Raises:
-        ConfigError: There is no such file.
+        ConfigError: The file does not exist.
     """
     if not model.path.is_file():
         raise ConfigError(
@@ -55,7 +55,7 @@ class LocalModel:
         threads: Threads of one computation.
 
     Raises:
-        ConfigError: The file is missing, has another sha256, or is no model of llama.cpp.
+        ConfigError: The file is missing, has another sha256, or is not a model of llama.cpp.
     """
 
     def __init__(self, name: str, model: LlamaModel, threads: int) -> None:
@@ -88,7 +88,7 @@ class LocalModel:
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         def receive(event: str) -> bool:
-            """Take an event of llama.cpp, which stops its work at True."""
+            """Receive an event of llama.cpp; return True to stop the computation."""
             if stopped.is_set() or self._closed.is_set():
                 return True
             put(event)
@@ -120,16 +120,17 @@ class LocalModel:
             return
         try:
             server.handle_chat_completions(text, receive)
-        except (ValueError, RuntimeError):  # of messages, tools and schemas that it cannot read
+        # errors about messages, tools and schemas that it cannot read
+        except (ValueError, RuntimeError):
             receive(_REFUSAL)
 
     def _chunk(self, event: dict[str, Any]) -> ChatChunk | None:
         """Return the chunk of an event; None for progress with a prompt.
 
-        Cache counts and timings are left out: they would tell which prompts others have sent.
+        Cache counts and timings are omitted, because they would reveal other users' prompts.
 
         Raises:
-            ProviderError: It is an error.
+            ProviderError: The event is an error.
         """
         if "error" in event:
             raise self._failure(event["error"])
@@ -141,7 +142,7 @@ class LocalModel:
         return chunk
 
     def _failure(self, error: dict[str, Any]) -> ProviderError:
-        """Return the error for one of llama.cpp's, without its message, which quotes requests."""
+        """Translate an error of llama.cpp, without its message, which quotes requests."""
         kind = error.get("type")
         if kind == "exceed_context_size_error":
             return Refused(
@@ -160,10 +161,11 @@ class LocalModel:
 
 
 def _load(model: LlamaModel, threads: int) -> Server:
-    """Load a file. The library holds Python's lock until then: the process serves nothing else.
+    """Load a file.
 
-    The library's server also listens for HTTP. Here it listens on a socket in a folder that only
-    this user can read and that is deleted as soon as the model is loaded, so nothing reaches it.
+    The library holds the interpreter's lock during the load, so the process serves nothing else.
+    The library's server also listens for HTTP: here, on a socket in a private folder that is
+    deleted after the load, so no client can reach it.
 
     Raises:
         ConfigError: llama.cpp cannot run the file, or a library of the system is missing.
@@ -188,7 +190,7 @@ def _load(model: LlamaModel, threads: int) -> Server:
         params.n_ctx = model.context_tokens * model.concurrency
         params.n_batch = params.n_ubatch = BATCH_TOKENS
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
-        params.cache_ram_mib = 0  # Its default keeps up to 8 GB of earlier conversations.
+        params.cache_ram_mib = 0  # By default it caches up to 8 GB of earlier conversations.
         params.fit_params = params.warmup = False
         try:
             return xllamacpp.Server(params)

@@ -1,4 +1,4 @@
-"""inline::llama-cpp: the models of the settings, each loaded at its first use."""
+"""inline::llama-cpp: the configured models, each loaded at its first use."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from corral.providers.models.loading import Loading
 
 
 def create(provider_id: str, config: LlamaCppConfig, home: Path) -> LlamaCppProvider:
-    """Return the provider; it keeps nothing in the data folder and loads nothing yet."""
+    """Return the provider; it stores nothing in the data folder and loads nothing yet."""
     return LlamaCppProvider(provider_id, config)
 
 
 class LlamaCppProvider(InferenceProvider):
-    """Serves language models of this process, each loaded once in a worker thread."""
+    """Serves in-process language models, each loaded once in a worker thread."""
 
     def __init__(self, provider_id: str, config: LlamaCppConfig) -> None:
         super().__init__(provider_id)
@@ -46,7 +46,7 @@ class LlamaCppProvider(InferenceProvider):
         within one batch of the prompt or one token.
 
         Args:
-            request: Of OpenAI's fields, `logprobs`, `n` and others have no effect.
+            request: A request with OpenAI's fields; `logprobs`, `n` and some others have no effect.
 
         Raises:
             NotFound: The model is not configured.

@@ -1,7 +1,7 @@
-"""A chat request as llama.cpp takes it: the fields of OpenAI that it may see, within bounds.
+"""Chat requests for llama.cpp: only allowed OpenAI fields, with values in range.
 
-llama.cpp reads many more fields, and some of them name files or addresses. It turns JSON schemas
-into grammars, which a few large numbers can make larger than the memory.
+llama.cpp reads many more fields, some of which name files or addresses. It compiles JSON schemas to
+grammars, and a few large numbers in a schema can exhaust the memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIELDS = (
 )
 LIMITS = ("max_completion_tokens", "max_tokens")
 RANDOM_SEED = 2**32 - 1
-"""llama.cpp's seeds lie below this one, which asks for a random seed."""
+"""llama.cpp's seeds are below this number, which requests a random seed."""
 
 MAX_SCHEMA_CHARS = 100_000
 MAX_PROPERTIES = 200
@@ -42,10 +42,10 @@ _VALUES = ("const", "default", "enum", "examples")
 
 
 def request_text(request: ChatRequest, model: LlamaModel) -> str:
-    """Return the JSON text of a request: streamed, with progress and the usage.
+    """Return the JSON text of a request: streamed, with progress and usage.
 
     Raises:
-        Refused: A number or a schema is out of bounds.
+        Refused: A number or a schema is out of range.
     """
     body = {name: request[name] for name in FIELDS if request.get(name) is not None}
     body["max_tokens"] = min(_max_tokens(request, model), model.context_tokens)
@@ -74,7 +74,7 @@ def _integer(name: str, value: object, at_least: int | None = None) -> int:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Return a field with JSON schemas, within bounds and without regular expressions."""
+    """Return a field with JSON schemas, with numbers in range and without regular expressions."""
     if len(_json(name, value)) > MAX_SCHEMA_CHARS:
         raise Refused(f"{name} must have <= {MAX_SCHEMA_CHARS} characters.", code="invalid_value")
     for schema in _schemas(value):
@@ -83,7 +83,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def _schemas(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects in a value that may be schemas, the outer ones first."""
+    """Yield the objects in a value that may be schemas, outer ones first."""
     if isinstance(value, dict):
         yield value
         for key, each in value.items():
@@ -108,7 +108,7 @@ def _check_bounds(name: str, schema: dict[str, Any]) -> None:
 
 
 def _without_patterns(value: Any) -> Any:
-    """Return a value whose schemas have no `pattern`: llama.cpp prints those that it cannot use."""
+    """Remove `pattern` from schemas: llama.cpp prints patterns that it cannot compile."""
     if isinstance(value, list):
         return [_without_patterns(each) for each in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""inline::chroma and remote::chroma: Chroma over one SQLite file a vector DB, and a server."""
+"""inline::chroma, Chroma over one SQLite file per vector DB, and remote::chroma, a server."""
 
 from dataclasses import replace
 

@@ -1,9 +1,9 @@
-"""Chroma behind HTTP, by its documented interface (`/api/v2`), which servers have since 1.0.
+"""A client for Chroma's documented HTTP interface (`/api/v2`), available since Chroma 1.0.
 
-Not by chromadb's own client: that sets no timeout, asks the server when it is made (so there is
-none while the server is down), and brings a hundred megabytes of packages for a few requests.
+It replaces chromadb's own client, which sets no timeout, connects in its constructor (so it cannot
+be created while the server is down), and depends on a hundred megabytes of packages.
 
-Calls block; the index makes them in threads. They raise the contract's errors and no other.
+Calls block, so the engine runs them in threads. They raise only the contract's errors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from corral.providers.vector_io.kit.retries import retried
 T = TypeVar("T")
 
 BATCH_BYTES = 8 * 2**20
-"""A server refuses requests of more than 40 MiB (its default); JSON may double what is counted."""
+"""By default, a server rejects requests above 40 MiB; JSON may double the counted size."""
 HEALTH_TIMEOUT_SECONDS = 3.0
 
 _HINTS = {
@@ -49,26 +49,24 @@ NAMES_AT_ONCE = 1000
 """Collections per page of a list."""
 
 ATTEMPTS = 5
-"""Attempts to read rows while others are deleted."""
+"""Maximum attempts to read rows while other writers delete rows."""
 READ_ROWS = 1000
-"""Rows with texts or embeddings fetched at once."""
+"""Rows with texts or embeddings per request."""
 DELETE_ROWS = 5000
-"""Ids in one request to delete."""
+"""Maximum ids in one request to delete."""
 HALF_DROPPED = "Missing metadata segment"
 """Chroma's message for a collection that is being dropped (1.5.9)."""
 
 
 class UnknownIds(ProviderError):
-    """Chroma missed a row: one that a search was restricted to, or one that another writer deleted
-    after the ids were looked up and before their embeddings were.
-    """
+    """A row of a request does not exist, or was deleted while it was being read."""
 
 
 def repeated(read: Callable[[], T]) -> T:
-    """Read again, a few times, if rows were deleted during the read.
+    """Retry a read a few times if rows are deleted during it.
 
     Raises:
-        UnknownIds: They were, each time.
+        UnknownIds: Rows were deleted during every attempt.
     """
     for _ in range(ATTEMPTS - 1):
         with suppress(UnknownIds):
@@ -79,7 +77,7 @@ def repeated(read: Callable[[], T]) -> T:
 class ChromaServer:
     """One server, tenant and database. Safe to use from many threads.
 
-    Neither texts nor headers reach a message.
+    Error messages contain neither texts nor headers.
 
     Attributes:
         http: The client, connected while it has users.
@@ -101,7 +99,7 @@ class ChromaServer:
             base_url=f"{self._config.url.rstrip('/')}/api/v2",
             headers={name: value.get_secret_value() for name, value in headers},
             limits=httpx.Limits(max_connections=self._config.max_connections),
-            # Certificates take 30 ms to load, and plain http has none.
+            # Loading certificates takes 30 ms, and plain http needs none.
             verify=httpx.URL(self._config.url).scheme == "https",
         )
 
@@ -119,7 +117,7 @@ class ChromaServer:
             return None
 
     def names(self) -> list[str]:
-        """Return the names of all collections, other programs' too."""
+        """Return the names of all collections, including those of other programs."""
         found: list[str] = []
         while True:
             page = f"limit={NAMES_AT_ONCE}&offset={len(found)}"
@@ -134,7 +132,7 @@ class ChromaServer:
             self.request("DELETE", f"{self._collections}/{name}")
 
     def ping(self) -> None:
-        """Raise the error that a request would now meet; waits 3 seconds at most."""
+        """Raise the error that a request would raise now; waits at most 3 seconds."""
         deadline = time.monotonic() + min(HEALTH_TIMEOUT_SECONDS, self._config.timeout_seconds)
         self._attempt("GET", f"{self._collections}?limit=1", None, deadline)
 
@@ -145,16 +143,15 @@ class ChromaServer:
         return int(self._limits["max_batch_size"])
 
     def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Send a request and return the JSON of its answer; retried where the connection fails.
+        """Send a request and return the decoded JSON; retry if the connection fails.
 
-        Repeating is safe: each of Chroma's requests that are used here leaves the same when it is
-        done twice.
+        Repeating is safe: all requests made here are idempotent.
 
         Raises:
-            Unavailable: The server cannot be reached, or says that it cannot serve.
-            ProviderTimeout: It did not answer in time.
-            NotFound: It does not know the collection.
-            ProviderError: It refused.
+            Unavailable: The server cannot be reached, or reports that it is unavailable.
+            ProviderTimeout: The server did not answer in time.
+            NotFound: The collection does not exist.
+            ProviderError: The server rejected the request.
         """
         deadline = time.monotonic() + self._config.timeout_seconds
         return retried(
@@ -211,14 +208,14 @@ class ChromaServer:
 
 
 class _ConnectionFailed(Unavailable):
-    """A failure that is worth another attempt."""
+    """A failure after which a retry is worthwhile."""
 
 
 class Collection:
     """One collection of a server. Safe to use from many threads.
 
     Attributes:
-        uuid: Chroma's own id of it: another one after it was dropped and created again.
+        uuid: Chroma's id of the collection; it changes if the collection is recreated.
         batch_bytes: Approximate maximum size of the embeddings and texts of one call.
     """
 
@@ -234,7 +231,7 @@ class Collection:
         return int(self._server.request("GET", f"{self._path}/count"))
 
     def upsert(self, rows: Upsert) -> None:
-        """Write rows in one step, at most `batch_rows` and `batch_bytes` of them."""
+        """Write rows in one step, at most `batch_rows` rows and `batch_bytes` bytes."""
         packed = [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in rows.embeddings]
         body = {
             "ids": list(rows.ids),
@@ -248,7 +245,7 @@ class Collection:
         self._server.request("POST", f"{self._path}/delete", {"ids": list(ids)})
 
     def delete_all(self, ids: Sequence[str]) -> None:
-        """Delete rows, some at a time; unknown ids are ignored."""
+        """Delete rows in batches; unknown ids are ignored."""
         for some in runs(ids, DELETE_ROWS):
             self.delete(some)
 
@@ -258,10 +255,10 @@ class Collection:
         where: Mapping[str, Any] | None = None,
         include: Sequence[str] = (),
     ) -> Rows:
-        """Return the rows of these ids or that pass Chroma's own filter, in any order.
+        """Return the rows with these ids, or the rows that pass Chroma's filter, in any order.
 
         Args:
-            ids: Unknown ones are left out; None for all rows. Never empty.
+            ids: Unknown ids are skipped; None selects all rows. Never empty.
             where: Chroma's filter; None for none.
             include: `metadatas`, `embeddings`.
         """
@@ -274,14 +271,14 @@ class Collection:
         )
 
     def read(self, ids: Sequence[str], include: Sequence[str]) -> Iterator[Rows]:
-        """Yield the rows of these ids that exist, some at a time."""
+        """Yield the existing rows of these ids in batches."""
         for some in runs(ids, READ_ROWS):
             yield repeated(partial(self.get, some, include=include))
 
     def query(
         self, embedding: NDArray[np.float32], k: int, ids: Sequence[str] | None = None
     ) -> Rows:
-        """Return the ids and distances of about the k nearest rows, nearest first, k at most.
+        """Return the ids and distances of at most k approximately nearest rows, nearest first.
 
         Raises:
             UnknownIds: One of `ids`, to which the search is restricted, does not exist.

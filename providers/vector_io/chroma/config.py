@@ -22,9 +22,9 @@ def _header_values(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
 
 
 class GraphConfig(ProviderConfig):
-    """Settings of a collection's graph, which are fixed when it is made.
+    """Settings of a collection's graph, fixed at its creation.
 
-    Their defaults find more than 0.99 of the true ten nearest among 20,000 embeddings (README).
+    The defaults reach a recall above 0.99 for the ten nearest of 20,000 embeddings (README).
     """
 
     ef_search: int = Field(

@@ -1,4 +1,4 @@
-"""The index of one vector DB in one collection of Chroma, with its mirror."""
+"""The engine of one vector DB in a Chroma collection, with its mirror."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ from corral.providers.vector_io.store.rows import (
 )
 
 MARGIN = 16
-"""Rows asked for beyond k: markers, and ties with the last."""
+"""Rows requested beyond k, to allow for markers and ties with the last row."""
 FEW = 100
-"""Chunks that pass a filter and are compared one by one: in the graph they would be found only by
-walking through all others, 20 ms where this takes 2."""
+"""If at most this many chunks pass a filter, they are compared one by one in about 2 ms. The graph
+would have to walk through all other chunks, about 20 ms."""
 
 
 class ChromaEngine(Engine):
-    """Chunks in one collection; every public method is the contract's.
+    """Stores the chunks of one vector DB in one collection; see `Engine` for the public methods.
 
-    The work runs in threads. Writes of one index wait for each other; another process's do not.
+    The work runs in threads. Writes of one index run one at a time; other processes may write too.
 
     Args:
-        collection: Its collection, which exists.
-        mirror: Its mirror, prepared.
+        collection: An existing collection.
+        mirror: The collection's mirror, prepared.
         drop: Deletes the collection.
-        release: Gives the engine back, on close.
+        release: Called on close.
     """
 
     has_term_statistics = True
@@ -167,10 +167,10 @@ class ChromaEngine(Engine):
 
     @override
     async def close(self) -> None:
-        """Fold this process's markers, and release the mirror's connections and Chroma."""
+        """Fold this process's markers, and release the mirror's connections and the client."""
         if not self._closed:
             self._closed = True
-            with suppress(CorralError):  # if Chroma is down, another process folds them
+            with suppress(CorralError):  # If Chroma is down, another process folds the markers.
                 await self._threads.run(self._fold)
             await asyncio.to_thread(self._mirror.close)
             await asyncio.to_thread(self._release)
@@ -205,7 +205,7 @@ class ChromaEngine(Engine):
         with self._write_lock:
             self._drop_collection()
             self._mirror.drop()
-            self._writer = Writer(self._collection)  # which has nothing to fold
+            self._writer = Writer(self._collection)  # the new writer has nothing to fold
 
     # --- reading -----------------------------------------------------------------------------
 
@@ -217,10 +217,10 @@ class ChromaEngine(Engine):
     def _propose(
         self, embedding: NDArray[np.float32], k: int, filter_: Filter | None, limit: int
     ) -> Proposals:
-        """Ask Chroma's graph, or compare all chunks where the graph cannot be relied on.
+        """Search Chroma's graph, or compare all chunks if the graph is unreliable.
 
-        It loses some of many identical embeddings, however many rows it is asked for: where more
-        tie with the last than the margin holds, it is not asked a second time.
+        The graph misses some of many identical embeddings, however many rows are requested. So if
+        more rows tie with the last one than the margin allows, all chunks are compared.
         """
         mirror = self._mirror
         passing = None if filter_ is None else mirror.read(mirror.passing, filter_)
@@ -238,13 +238,13 @@ class ChromaEngine(Engine):
         return proposals
 
     def _is_all(self, found: Rows, passing: Sequence[str] | None) -> bool:
-        """Return True if a search found every row that there is, or every one that passes."""
+        """Return True if a search returned every existing row, or every row that passes."""
         return len(found.ids) >= (self._collection.count() if passing is None else len(passing))
 
     def _compare_all(
         self, embedding: NDArray[np.float32], k: int, passing: Sequence[str] | None
     ) -> Proposals:
-        """Score each of these chunks, or all: also those that the graph can no longer reach."""
+        """Score these chunks, or all chunks, including those that the graph can no longer reach."""
         ids = self._collection.get().ids if passing is None else passing
         parts = (
             ([None if is_marker(row_id) else row_id for row_id in found.ids], found.embeddings)

@@ -1,4 +1,4 @@
-"""inline::chroma and remote::chroma: make and open the files and collections of vector DBs."""
+"""inline::chroma and remote::chroma: create and open the files and collections of vector DBs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PREFIX = "corral-"
 
 
 class ChromaProvider(ChunkFileProvider):
-    """Holds one file per vector DB in one folder, and a collection beside a large one."""
+    """Keeps one file per vector DB in one folder, and a collection beside each large one."""
 
     def __init__(self, provider_id: str, config: ChromaConfig, folder: Path) -> None:
         super().__init__(provider_id, folder)
@@ -46,7 +46,7 @@ class ChromaProvider(ChunkFileProvider):
 
 
 class ChromaServerProvider(VectorIOProvider):
-    """Holds one collection per vector DB in a server.
+    """Keeps one collection per vector DB on a server.
 
     Args:
         folder: The folder of the mirrors.
@@ -74,7 +74,7 @@ class ChromaServerProvider(VectorIOProvider):
             path = self._mirrors / f"{name}.db"
             mirror = Mirror(path, collection, vector_db, self._config.keyword_memory_mib)
             mirror.prepare()
-            with suppress(ProviderError):  # housekeeping that the next one can do
+            with suppress(ProviderError):  # this is cleanup, which the next open can do
                 fold(collection, MOST_MARKERS)
             self._server.http.enter()
         drop, release = partial(self._server.drop, name), self._server.http.leave
@@ -94,7 +94,7 @@ class ChromaServerProvider(VectorIOProvider):
         return found
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
-        """Return the collections and mirrors that no registration holds; see the contract."""
+        """Return the collections and mirrors without a registration; see the contract."""
         names = await self._threads.run(self._names)
         drop = partial(self._threads.run, self._remove)
         return await strays(names, registered, drop, partial(stored_name, prefix=PREFIX), PREFIX)

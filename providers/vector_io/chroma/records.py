@@ -1,4 +1,4 @@
-"""Rows of a Chroma collection, and chunks as such rows."""
+"""Rows of a Chroma collection, and their conversion from and to chunks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ CHUNK_KEYS = ("content", "metadata", "chunk_metadata")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows of a collection; the lists are parallel, or empty where not asked for.
+    """Rows of a collection as parallel lists; a list that was not requested is empty.
 
     Attributes:
-        distances: From what was searched, as Chroma computed them: ascending.
+        distances: Distances from the query as Chroma computed them, ascending.
     """
 
     ids: list[str]
@@ -36,9 +36,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Upsert:
-    """Rows to write: parallel, at least one. Every row has the same metadata keys.
+    """Rows to write as parallel lists, at least one row.
 
-    Chroma merges the metadata of an upsert into what is stored; equal keys make it replace it.
+    Every row has the same metadata keys, because Chroma merges the metadata of an upsert into the
+    stored metadata: equal keys replace it entirely.
     """
 
     ids: Sequence[str]
@@ -53,15 +54,15 @@ class Upsert:
 
 
 def is_marker(row_id: str) -> bool:
-    """Return True for a row of the journal: its id is longer than a chunk's may be."""
+    """Return True for a row of the journal, recognized by an id longer than any chunk's."""
     return len(row_id) > MAX_ID_LENGTH
 
 
 def records(chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> Upsert:
-    """Return chunks as rows, whose metadata holds the text, and the chunk's own metadata as JSON.
+    """Convert chunks to rows with text and JSON metadata in the row's metadata.
 
-    Not as Chroma's documents: those go into an index of their own besides, which is of no use here
-    and doubles the time of a write.
+    Chroma's documents are not used, because Chroma adds them to a text index that is not needed
+    here and doubles the time of a write.
     """
     return Upsert(
         [chunk.chunk_id for chunk in chunks],
@@ -71,12 +72,12 @@ def records(chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> Upsert:
 
 
 def own_metadatas(fields: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the metadata of chunks' rows, without what the journal adds."""
+    """Return the metadata of chunks' rows, without the journal's additions."""
     return [{key: one[key] for key in CHUNK_KEYS} for one in fields]
 
 
 def chunks_of(found: Rows) -> list[Chunk]:
-    """Return rows as chunks, with their embeddings where these were fetched; no markers."""
+    """Convert rows to chunks, with embeddings if these were fetched; skip markers."""
     embeddings: Any = [None] * len(found.ids) if found.embeddings is None else found.embeddings
     return [
         read_chunk({"chunk_id": chunk_id, **metadata}, None if row is None else row.tolist())
@@ -93,7 +94,7 @@ def matrix_of(embeddings: Any, rows: int) -> NDArray[np.float32]:
 
 
 def batches(rows: Upsert, most_rows: int, most_bytes: int) -> Iterator[Upsert]:
-    """Cut rows into runs that an engine takes, in order; a larger row is one by itself."""
+    """Split rows into batches within an engine's limits, in order; a larger row is alone in one."""
 
     def bytes_of(place: int) -> int:
         texts = sum(len(str(value).encode()) for value in rows.metadatas[place].values())

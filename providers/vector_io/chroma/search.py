@@ -1,8 +1,8 @@
 """Vector search of inline::chroma: a Chroma collection over the chunk file.
 
-The chunk file is the truth. The collection holds what Chroma's own tools expect, the id, embedding,
-text and metadata of each chunk, and can be deleted at any time. One process has its folder; others
-compare every embedding exactly.
+The chunk file is the truth. The collection contains the id, embedding, text and metadata of each
+chunk, as Chroma's own tools expect, and can be deleted at any time. One process opens its folder;
+others compare every embedding exactly.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ COLLECTION = "chunks"
 ROW = "corral_row"
 """The metadata key of a chunk's row in the chunk file."""
 GROWTH = 0.1
-"""Share of the collection's rows that newer rows may reach before they are added to it."""
+"""Once newer rows exceed this share of the collection's rows, they are added to it."""
 SLICE_ROWS = 128
-"""Rows added at once; searches of the collection wait for one slice, about 0.1 s."""
+"""Rows added per slice; searches of the collection wait for one slice, about 0.1 s."""
 SPARE = 16
-"""Rows asked for beyond k: a few tie with the last one."""
+"""Rows requested beyond k, because a few may tie with the last one."""
 TIE = 1e-5
-"""Relative difference of Chroma's distances of equal embeddings, at most."""
+"""Maximum relative difference between Chroma's distances of equal embeddings."""
 MIN_SHARE = 0.1
-"""Below this share of usable rows all of them are compared: a walk would meet too few of them."""
+"""Below this share of usable rows, all usable rows are compared: a graph walk finds too few."""
 DEEPER = 2
-"""If not all rows are usable, so many times more are asked for than would hold enough if those that
-are lay anywhere."""
+"""If some rows are unusable, this many times more rows are requested than would suffice if the
+usable rows were evenly distributed."""
 MAX_INTEGER = 2**63
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,8 @@ class ChromaBase(CoveredRows):
         while limit < passing and share >= MIN_SHARE:
             depth = limit if usable is None else min(len(self), int(DEEPER * limit / share))
             chunk_ids, distances = self.collection.nearest(query, depth)
-            by_id = rows_by_chunk(connection, chunk_ids)  # a chunk may be deleted, or replaced
+            # a chunk may have been deleted or replaced
+            by_id = rows_by_chunk(connection, chunk_ids)
             rows = np.array([by_id.get(chunk_id, 0) for chunk_id in chunk_ids], dtype=np.int64)
             places = np.minimum(np.searchsorted(self.rows, rows), len(self) - 1)
             there = (self.rows[places] == rows) & mask[places]
@@ -113,7 +114,7 @@ class ChromaBase(CoveredRows):
 
 
 class EmbeddedCollection:
-    """A collection in a folder of this process. Safe to use from many threads.
+    """A collection in a folder that this process has open. Safe to use from many threads.
 
     Raises:
         IndexFailed: It is damaged.
@@ -143,7 +144,7 @@ class EmbeddedCollection:
         chunks: Sequence[tuple[str, str, str]],
         embeddings: NDArray[np.float32],
     ) -> None:
-        """Write rows; each chunk is its id, text, and metadata as JSON."""
+        """Write rows; each chunk is an id, a text, and metadata as JSON."""
         with self._open():
             self._collection.upsert(
                 ids=[chunk_id for chunk_id, _, _ in chunks],
@@ -156,7 +157,7 @@ class EmbeddedCollection:
             )
 
     def delete(self, rows: NDArray[np.int64]) -> None:
-        """Delete rows; unknown ones are ignored."""
+        """Delete rows; unknown ids are ignored."""
         for start in range(0, len(rows), SLICE_ROWS):
             where: Any = {ROW: {"$in": rows[start : start + SLICE_ROWS].tolist()}}
             with self._open():
@@ -165,7 +166,7 @@ class EmbeddedCollection:
     def nearest(
         self, query: NDArray[np.float32], limit: int
     ) -> tuple[list[str], NDArray[np.float64]]:
-        """Return the ids of about the nearest chunks, nearest first, and their distances."""
+        """Return the ids and distances of the approximately nearest chunks, nearest first."""
         with self._open():
             reply: Any = self._collection.query(
                 query_embeddings=query, n_results=limit, include=["distances"]
@@ -177,7 +178,7 @@ class EmbeddedCollection:
         """Keep Chroma open during a call.
 
         Raises:
-            IndexFailed: It failed, or was closed.
+            IndexFailed: Chroma failed, or is closed.
         """
         with self._closing:
             if self._closed:
@@ -192,7 +193,7 @@ class EmbeddedCollection:
                 self._close_if_idle()
 
     def close(self) -> None:
-        """Refuse further calls, and close Chroma after the running ones."""
+        """Reject further calls, and close Chroma after the running ones."""
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -213,7 +214,7 @@ class ChromaSearch(ApproximateSearcher[ChromaBase]):
 
     def __init__(self, vector_db: VectorDB, config: ChromaConfig, folder: Path, lend: Lend) -> None:
         metric = Metric.COSINE if vector_db.normalize else vector_db.metric
-        # An inner product of embeddings of any length is not a distance: a graph misses much.
+        # Inner products of embeddings of varying length are not a distance; a graph misses many.
         build_from = None if metric is Metric.DOT else config.approximate_from
         super().__init__(vector_db, lend, "Chroma", build_from, GROWTH)
         self._graph = config.graph(metric)
@@ -271,8 +272,8 @@ class ChromaSearch(ApproximateSearcher[ChromaBase]):
             raise
 
     def _extended(self, connection: apsw.Connection, old: ChromaBase) -> ChromaBase:
-        """Return the old collection with the newer rows, and without the deleted ones."""
-        self._folder.forget()  # until it is whole again
+        """Return the old collection with the newer rows added and the deleted rows removed."""
+        self._folder.forget()  # until it is complete again
         with transaction(connection, "DEFERRED"):
             alive, deletion = old.living(connection)
         old.collection.delete(old.rows[~alive])
@@ -287,10 +288,10 @@ class ChromaSearch(ApproximateSearcher[ChromaBase]):
         norms: NDArray[np.float64],
         deletion: int,
     ) -> ChromaBase:
-        """Add the rows above the last one to the collection, and record what it covers."""
+        """Add the rows above the last one to the collection, and record the covered rows."""
         for batch, chunks in _above(connection, int(rows[-1]) if len(rows) else 0):
             if self.stopping.is_set():
-                break  # what is there covers the rows up to the last one
+                break  # the existing file covers the rows up to the last one
             matrix = batch.matrix
             if self._metric is Metric.COSINE:
                 matrix = unit_rows(matrix, batch.squared_norms)
@@ -328,7 +329,7 @@ class ChromaSearch(ApproximateSearcher[ChromaBase]):
 
 
 def metadata_of(metadata: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
-    """Return a chunk's metadata as Chroma takes it: other values as JSON, without nulls."""
+    """Return a chunk's metadata in the types that Chroma accepts: others as JSON, nulls dropped."""
     return {
         key: value if _is_plain(value) else json.dumps(value, ensure_ascii=False)
         for key, value in metadata.items()
@@ -345,9 +346,9 @@ def _is_plain(value: object) -> bool:
 def _above(
     connection: apsw.Connection, row: int
 ) -> Iterator[tuple[EmbeddingBatch, list[tuple[str, str, str]]]]:
-    """Yield the rows above one with their chunks, each slice in a transaction of its own.
+    """Yield the rows above a row number with their chunks, each slice in a separate transaction.
 
-    One long transaction would keep SQLite from clearing its log while the index is built.
+    One long transaction would prevent SQLite from truncating its log during the build.
     """
     query = "SELECT chunk_id, content, metadata FROM chunks WHERE row BETWEEN ? AND ? ORDER BY row"
     while True:
@@ -363,14 +364,14 @@ def _above(
 
 
 def _ties(distances: NDArray[np.float64], k: int) -> bool:
-    """Return True if the last distance equals the k-th: more may tie with it."""
+    """Return True if the last distance equals the k-th, so that more rows may tie with it."""
     kth, last = float(distances[k - 1]), float(distances[-1])
     return abs(kth - last) <= TIE * max(abs(kth), 1.0)
 
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Translate Chroma's errors, here and nowhere else. Their texts may quote data: dropped."""
+    """Translate Chroma's errors, only here. Their texts may quote data, so they are dropped."""
     try:
         yield
     except (ChromaError, ValueError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""inline::faiss: FAISS searches the vectors, one SQLite file a vector DB holds everything."""
+"""inline::faiss: FAISS searches the vectors; one SQLite file per vector DB stores everything."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ SPEC = ProviderSpec(
     factory="corral.providers.vector_io.faiss.provider:create",
     requires=("apsw", "faiss-cpu"),
     extra="faiss",
-    capabilities=replace(  # not exact: only `index: flat` is
+    capabilities=replace(  # only `index: flat` is exact
         ENGINE_DEFAULTS,
         keyword="emulated",
         concurrent_processes=True,

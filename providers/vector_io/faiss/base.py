@@ -13,10 +13,10 @@ from corral.providers.vector_io.store.matrix import EmbeddingBatch
 
 
 class Base(CoveredRows):
-    """A FAISS index; its places 0 to n - 1 are rows of the chunk file.
+    """A FAISS index; its positions 0 to n - 1 correspond to rows of the chunk file.
 
     Args:
-        rows, squared_norms, alive, deletion: As `CoveredRows` takes them.
+        rows, squared_norms, alive, deletion: As for `CoveredRows`.
         trained: Number of embeddings in the file when the index was built from scratch.
     """
 
@@ -35,7 +35,7 @@ class Base(CoveredRows):
 
     @classmethod
     def empty(cls, index: ApproximateIndex, deletion: int, trained: int) -> Base:
-        """Return a base of no rows yet."""
+        """Return a base without rows."""
         none = np.empty(0, dtype=np.int64)
         no_norms = np.empty(0, dtype=np.float64)
         return cls(index, none, no_norms, np.empty(0, dtype=np.bool_), deletion, trained)
@@ -48,7 +48,7 @@ class Base(CoveredRows):
         return Base(index, self.rows, self.squared_norms, alive, deletion, self.trained)
 
     def extend(self, batch: EmbeddingBatch) -> None:
-        """Add rows, all above the last one. The base must not be searched during that time."""
+        """Add rows, all above the last one. The base must not be searched at the same time."""
         self.index.add(batch.matrix)
         self.rows = np.concatenate([self.rows, batch.rows])
         self.squared_norms = np.concatenate([self.squared_norms, batch.squared_norms])

@@ -1,4 +1,4 @@
-"""FAISS itself: HNSW and IVF indexes."""
+"""FAISS indexes: HNSW and IVF."""
 
 from __future__ import annotations
 
@@ -12,46 +12,47 @@ from numpy.typing import NDArray
 from corral.api.scoring import Metric
 from corral.providers.vector_io.faiss.config import FaissConfig
 
-faiss: Any = importlib.import_module("faiss")  # its type stubs (1.15) lack half of what we use
+# FAISS's type stubs (1.15) lack half of the functions used here
+faiss: Any = importlib.import_module("faiss")
 
 SPARE = 16
-"""Places asked for beyond k: a few tie with the last one, and codes mistake neighbors' order."""
+"""Positions requested beyond k: a few tie with the last one, and codes reorder close neighbors."""
 FEW = 0.1
-"""Below this share of usable places all of them are compared: a graph walk, or a few lists, would
-meet too few of them, and comparing them is cheap."""
+"""Below this share of usable positions, all usable ones are compared: a graph walk, or a few lists,
+would find too few, and comparing them is cheap."""
 TIE = 1e-6
-"""Relative difference of FAISS's scores of equal embeddings, at most."""
+"""Maximum relative difference between FAISS's scores of equal embeddings."""
 DEEPER = 2
-"""Where not all places are usable, so many times more are asked for than would hold enough if those
-that are lay anywhere. They lie elsewhere where too few of them come: all are compared then."""
+"""If some positions are unusable, this many times more are requested than would suffice if the
+usable ones were evenly distributed. If too few are returned, all are compared."""
 MIN_PROBES = 16
-"""Minimum number of lists of a query if the operator sets no number."""
+"""Minimum number of lists that a query visits, if the operator sets no number."""
 PROBES_PER_ROOT = 3
-"""Lists of a query for each root of their number. Of 12,834 real texts in 329 lists, 54 lists hold
-0.989 of the ten nearest (RFC 0009)."""
+"""A query visits this multiple of the square root of the number of lists. With 12,834 real texts in
+329 lists, 54 lists contain 0.989 of the ten nearest (RFC 0009)."""
 POINTS_PER_LIST = 39
-"""Minimum number of training points of an IVF list; FAISS's own bound."""
+"""Minimum number of training points per IVF list, required by FAISS."""
 
 
 Found = tuple[NDArray[np.float32], NDArray[np.int64]]
-"""FAISS's scores or squared distances, best first, and the places; shape (1, k) or (k,)."""
+"""FAISS's scores or squared distances, best first, and the positions; shape (1, k) or (k,)."""
 
 
 class Selector:
-    """FAISS's view of a mask over places, with the memory that it points to.
+    """FAISS's view of a mask over positions; keeps alive the memory that FAISS points to.
 
     Args:
         usable: Shape (n,), or None for all.
     """
 
     def __init__(self, usable: NDArray[np.bool_] | None) -> None:
-        # FAISS keeps a pointer only: the bits must live as long as the search.
+        # FAISS stores only a pointer, so the bits must live as long as the search.
         self._bits = None if usable is None else np.packbits(usable, bitorder="little")
         self.faiss: Any = None if self._bits is None else faiss.IDSelectorBitmap(self._bits)
 
 
 class ApproximateIndex(ABC):
-    """An approximate index over places 0 to n - 1. Searching is safe from many threads."""
+    """An approximate index over positions 0 to n - 1. Searching is safe from many threads."""
 
     def __init__(self, engine: Any, config: FaissConfig) -> None:
         self.engine = engine
@@ -61,25 +62,25 @@ class ApproximateIndex(ABC):
         return int(self.engine.ntotal)
 
     def copy(self) -> ApproximateIndex:
-        """Return a copy that can be added to."""
+        """Return a copy that can be extended."""
         return type(self)(faiss.clone_index(self.engine), self._config)
 
     def add(self, matrix: NDArray[np.float32]) -> None:
-        """Add embeddings at the next places. The index must not be searched at the same time."""
+        """Append embeddings. The index must not be searched at the same time."""
         faiss.omp_set_num_threads(self._config.build_threads)
         self.engine.add(np.ascontiguousarray(matrix))
 
     def places(
         self, query: NDArray[np.float32], k: int, usable: NDArray[np.bool_] | None
     ) -> NDArray[np.int64]:
-        """Return the places of about the k nearest embeddings, and of some more.
+        """Return the positions of the approximately k nearest embeddings, and of some more.
 
-        Never fewer than exist: if the index finds too few, all embeddings are compared.
+        If the index finds too few, all embeddings are compared, so k are returned if they exist.
 
         Args:
             query: Shape (dimension,).
             k: At least 1.
-            usable: Which places may be returned, shape (n,); None for all.
+            usable: Mask of the positions that may be returned, shape (n,); None for all.
         """
         faiss.omp_set_num_threads(1)  # The setting holds for the calling thread only.
         passing = len(self) if usable is None else int(usable.sum())
@@ -88,7 +89,7 @@ class ApproximateIndex(ABC):
             return np.empty(0, dtype=np.int64)
         found = self._nearest(query[None], wanted, passing, usable)
         while found is None or (wanted < passing and _ties(found[0], k)):
-            # Not all embeddings that are equal to one are in reach of it.
+            # The index cannot reach every one of several equal embeddings.
             wanted = wanted if found is None else min(passing, 4 * wanted)
             found = self._compare_all(query[None], wanted, Selector(usable).faiss)
         places: NDArray[np.int64] = found[1].reshape(-1)
@@ -101,7 +102,7 @@ class ApproximateIndex(ABC):
         passing: int,
         usable: NDArray[np.bool_] | None,
     ) -> Found | None:
-        """Return the nearest of the usable places, or None if too few of them come up."""
+        """Return the nearest usable positions, or None if too few are found."""
         share = passing / len(self)
         if share < FEW:
             return None
@@ -116,14 +117,14 @@ class ApproximateIndex(ABC):
 
     @abstractmethod
     def _search(self, queries: NDArray[np.float32], k: int, share: float) -> Found:
-        """Return the k nearest of all with the effort that a share of usable places asks for.
+        """Return the k nearest positions, shape (1, k); the share of usable ones sets the effort.
 
-        What is not usable is left in: it shows how near the usable places are. Shape (1, k).
+        Unusable positions are included; they show how near the usable ones are.
         """
 
     @abstractmethod
     def _compare_all(self, queries: NDArray[np.float32], k: int, selector: Any) -> Found:
-        """Compare everything that the index holds; shape (1, k)."""
+        """Compare all embeddings in the index; shape (1, k)."""
 
 
 class Hnsw(ApproximateIndex):
@@ -134,7 +135,7 @@ class Hnsw(ApproximateIndex):
     """
 
     def _search(self, queries: NDArray[np.float32], k: int, share: float) -> Found:
-        # The walk also meets what may not be returned, so it must be longer.
+        # The walk also visits unusable positions, so it must be longer.
         effort = max(int(self._config.hnsw_ef_search / share), k)
         parameters = faiss.SearchParametersHNSW(efSearch=effort)
         found: Found = self.engine.search(queries, k, params=parameters)
@@ -148,7 +149,9 @@ class Hnsw(ApproximateIndex):
 
 
 class Ivf(ApproximateIndex):
-    """Lists around centers found by k-means, of one byte a number: the row less its center.
+    """Lists around k-means centers.
+
+    Each row is stored as its difference from the center, one byte per number.
 
     Jégou, Douze, Schmid: "Product Quantization for Nearest Neighbor Search", IEEE TPAMI 33(1),
     2011, section 4, with a scalar quantizer: 8 bits for each dimension's range.
@@ -186,7 +189,7 @@ def empty_hnsw(dimension: int, metric: Metric, config: FaissConfig) -> Hnsw:
 def lists_for(count: int, config: FaissConfig) -> int:
     """Return the number of lists of an IVF index over this many embeddings.
 
-    FAISS's guidelines: 4 to 16 times the root; never so many that they cannot be trained.
+    FAISS's guidelines: 4 to 16 times the square root of the number; never more than can be trained.
     """
     lists = config.ivf_nlist or int(4 * count**0.5)
     return max(1, min(lists, count // POINTS_PER_LIST))
@@ -205,11 +208,11 @@ def empty_ivf(sample: NDArray[np.float32], lists: int, metric: Metric, config: F
 
 
 def _ties(scores: NDArray[np.float32], k: int) -> bool:
-    """Return True if the last score equals the k-th: more may tie with it."""
+    """Return True if the last score equals the k-th, so that more positions may tie with it."""
     kth, last = float(scores.flat[k - 1]), float(scores.flat[-1])
     return abs(kth - last) <= TIE * abs(kth)
 
 
 def _metric(metric: Metric) -> int:
-    # Rows under cosine have length 1, and so has a query that differs from it by a factor only.
+    # Under cosine, rows have length 1, and so does the query up to a constant factor.
     return int(faiss.METRIC_L2 if metric is Metric.L2 else faiss.METRIC_INNER_PRODUCT)

@@ -16,7 +16,7 @@ from corral.providers.vector_io.store.provider import ChunkFileProvider
 
 
 class FaissProvider(ChunkFileProvider):
-    """Holds one file per vector DB in one folder, and a FAISS index beside a large one."""
+    """Keeps one file per vector DB in one folder, and a FAISS index beside each large one."""
 
     def __init__(self, provider_id: str, config: FaissConfig, folder: Path) -> None:
         super().__init__(provider_id, folder)

@@ -26,20 +26,20 @@ FORMAT = 1
 CRC_BYTES = 4
 READ_BYTES = 2**20
 STALE_SECONDS = 3600.0
-"""Age at which a half-written file must be from a killed process."""
+"""Age at which a half-written file must come from a killed process."""
 
 logger = logging.getLogger(__name__)
 
 
 class BaseFile:
-    """Stores a base on disk: a cache of what can be rebuilt from the chunk file.
+    """Stores a base on disk, as a cache that can be rebuilt from the chunk file.
 
-    A new file replaces the old one as a whole, by renaming, so that no killed writer leaves half a
-    file. A file is used only if its checksum is right and its rows and norms agree with the chunk
-    file's; so a damaged one, or one of another chunk file, does no harm.
+    A new file replaces the old one by renaming, so a killed writer never leaves half a file. A file
+    is used only if its checksum is right and its rows and norms agree with the chunk file; a
+    damaged file, or one for another chunk file, is ignored.
 
     The layout: a line of JSON, row numbers (int64), squared norms (float64), FAISS's own format,
-    and the CRC-32 of all that.
+    and a CRC-32 of everything before it.
 
     Args:
         settings: The settings of the base; a file with other settings is not used.
@@ -52,7 +52,7 @@ class BaseFile:
         self._seen: tuple[int, int] | None = None
 
     def load(self, connection: apsw.Connection) -> Base | None:
-        """Return the base in the file, or None if there is no new one that fits.
+        """Return the base in the file, or None if the file has no newer, valid base.
 
         Args:
             connection: In a read transaction on the chunk file.
@@ -63,7 +63,7 @@ class BaseFile:
                 if stamp == self._seen:
                     return None
                 self._seen = stamp
-                if not _is_whole(file):  # FAISS must never see damaged bytes: it would crash
+                if not _is_whole(file):  # FAISS must never see damaged bytes: it would crash.
                     logger.warning("%s is damaged; it will be rebuilt", self._path.name)
                     return None
                 return self._read(connection, file)
@@ -84,7 +84,7 @@ class BaseFile:
         self._seen = stamp
 
     def delete(self) -> None:
-        """Delete the file, and what killed processes left of it."""
+        """Delete the file, and temporary files that killed processes left."""
         self._path.unlink(missing_ok=True)
         self._sweep(0.0)
 
@@ -133,7 +133,7 @@ def _stamp(file: BinaryIO) -> tuple[int, int]:
 
 
 def _is_whole(file: BinaryIO) -> bool:
-    """Return True if the checksum at the end is right; go back to the start."""
+    """Return True if the checksum at the end is right; rewind the file."""
     size = file.seek(0, os.SEEK_END) - CRC_BYTES
     file.seek(0)
     crc, left = 0, size

@@ -1,6 +1,6 @@
-"""Vector search of inline::faiss: an HNSW or IVF index for large vector DBs; `flat` has none.
+"""Vector search of inline::faiss: an HNSW or IVF index for large vector DBs; none for `flat`.
 
-A new base is built from the old one and the rows above it.
+A new base is built from the old one and the newer rows.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from corral.providers.vector_io.store.matrix import (
 )
 
 GROWTH = 0.1
-"""Share of the base's rows that the copy may reach before both become a new base."""
+"""Once the rows that are not in the base exceed this share of its rows, a new base is built."""
 RETRAINED_AT = 4
-"""Growth at which an IVF index is trained again, which doubles the number of its centers."""
+"""Growth at which an IVF index is trained again, with twice as many centers."""
 STRANGE = 1.2
-"""Mean distance of new rows from their IVF center, as a multiple of that of old ones, beyond which
-the index is trained again: they are about something else."""
+"""An IVF index is trained again if the mean distance of new rows from their centers exceeds this
+multiple of the old rows' mean: the new rows then differ in content."""
 FIT_ROWS = 1000
-"""Rows, old and new, that are compared for `STRANGE`."""
+"""Maximum number of old and of new rows that are compared for `STRANGE`."""
 SLICE_ROWS = {"hnsw": 1024, "ivf": 16_384}
-"""Rows added at once; between slices a build can be stopped (0.4 s for 384 dimensions)."""
+"""Rows added per slice; a build can be stopped between slices (0.4 s for 384 dimensions)."""
 LAST_ROW = 2**63 - 1
-"""The largest row number that SQLite has."""
+"""The largest row number in SQLite."""
 SAMPLE_PER_LIST = 64
-"""Embeddings that k-means sees for each list."""
+"""Embeddings per list that k-means is trained on."""
 
 
 class FaissSearch(ApproximateSearcher[Base]):
@@ -107,7 +107,7 @@ class FaissSearch(ApproximateSearcher[Base]):
     @override
     def build(self, connection: apsw.Connection, old: Base | None) -> Base:
         with transaction(connection, "DEFERRED"):
-            # The lists fit the rows of now; rows that are added during the build may differ.
+            # The number of lists fits the current rows; the number after the build may differ.
             last = read_state(connection).last_row if self._kind == "ivf" else LAST_ROW
         base = self._start(connection, old)
         for batch in self._above(connection, base.last_row, last):
@@ -136,7 +136,7 @@ class FaissSearch(ApproximateSearcher[Base]):
         return Base.empty(index, now.deletion, trained=now.count)
 
     def _is_outdated(self, connection: apsw.Connection, base: Base, count: int) -> bool:
-        """Return True if a base has to be built from scratch to hold all rows well."""
+        """Return True if the base must be built from scratch to represent all rows well."""
         if base.is_worn or not isinstance(base.index, Ivf):
             return base.is_worn
         if count >= RETRAINED_AT * base.trained:
@@ -150,23 +150,25 @@ class FaissSearch(ApproximateSearcher[Base]):
     def _sample(
         self, connection: apsw.Connection, size: int, first: int = 0, last: int = LAST_ROW
     ) -> NDArray[np.float32]:
-        """Return embeddings of rows, shape (n, dimension); the same ones for the same file."""
+        """Return a sample of embeddings, shape (n, dimension); deterministic for a given file."""
         between = "SELECT row FROM embeddings WHERE row BETWEEN ? AND ? ORDER BY row"
         found = connection.execute(between, (first, last))
         rows = np.fromiter((row for (row,) in found), dtype=np.int64)
         if len(rows) > size:
             rows = np.sort(np.random.default_rng(0).choice(rows, size, replace=False))
         sample = np.empty((len(rows), self._dimension), dtype=np.float32)
-        for start in range(0, len(rows), BATCH_ROWS):  # in double precision all take much memory
+        # converting all of them to double precision takes much memory
+        for start in range(0, len(rows), BATCH_ROWS):
             part = read_rows(connection, rows[start : start + BATCH_ROWS], self._dimension)
             norms = (part.astype(np.float64) ** 2).sum(axis=1)
             sample[start : start + len(part)] = unit_rows(part, norms) if self._unit else part
         return sample
 
     def _above(self, connection: apsw.Connection, row: int, last: int) -> Iterator[EmbeddingBatch]:
-        """Yield the rows above one, up to about the last, each batch in a transaction of its own.
+        """Yield batches of rows above `after`, up to about the last row, each in a separate
+        transaction.
 
-        One long transaction would keep SQLite from clearing its log while the index is built.
+        One long transaction would prevent SQLite from truncating its log during the build.
         """
         while row < last:
             with transaction(connection, "DEFERRED"):
@@ -190,7 +192,8 @@ def index_kind(vector_db: VectorDB, config: FaissConfig) -> str:
     """Return the kind of index for a vector DB: flat, hnsw or ivf.
 
     Inner products of embeddings that are not normalized are always compared one by one: an inner
-    product is not a distance, long embeddings are near everything, and graphs and lists miss much.
+    product is not a distance, long embeddings are near everything, and graphs and lists miss many
+    neighbors.
     """
     if not vector_db.normalize and vector_db.metric is Metric.DOT:
         return "flat"

@@ -56,19 +56,19 @@ class SharedClient(Generic[C]):
         self.lock = threading.RLock()
 
     def enter(self) -> None:
-        """Count a user."""
+        """Register a user."""
         with self.lock:
             self._counts.users += 1
 
     def leave(self) -> None:
-        """Count a user less."""
+        """Unregister a user."""
         with self.lock:
             self._counts.users -= 1
             self._close_if_idle()
 
     @contextmanager
     def using(self) -> Iterator[None]:
-        """Be a user for the time of a context."""
+        """Register as a user for the duration of a block."""
         self.enter()
         try:
             yield
@@ -77,7 +77,7 @@ class SharedClient(Generic[C]):
 
     @contextmanager
     def calling(self) -> Iterator[None]:
-        """Keep the client for the time of a call.
+        """Keep the client open during a call.
 
         Raises:
             Unavailable: All users have left.
@@ -92,7 +92,7 @@ class SharedClient(Generic[C]):
                 self._close_if_idle()
 
     def connected(self) -> C:
-        """Return the client, opened if it is not; within `calling`."""
+        """Return the client, opening it if necessary; call within `calling`."""
         with self.lock:
             if self._client is None:
                 self._client = self._connect()
@@ -100,7 +100,7 @@ class SharedClient(Generic[C]):
 
     @property
     def is_open(self) -> bool:
-        """True from its first call until it is closed."""
+        """True from the first call until the client is closed."""
         return self._client is not None
 
     def close(self) -> None:
@@ -132,19 +132,19 @@ class SharedAsyncClient(Generic[C]):
         self._no_call = asyncio.Event()
 
     def enter(self) -> None:
-        """Count a user."""
+        """Register a user."""
         self._counts.users += 1
         self._closing = False
 
     async def leave(self) -> None:
-        """Count a user less."""
+        """Unregister a user."""
         self._counts.users -= 1
         self._closing = not self._counts.users
         await self._close_if_due()
 
     @asynccontextmanager
     async def using(self) -> AsyncIterator[None]:
-        """Be a user for the time of a context."""
+        """Register as a user for the duration of a block."""
         self.enter()
         try:
             yield
@@ -153,7 +153,7 @@ class SharedAsyncClient(Generic[C]):
 
     @asynccontextmanager
     async def calling(self) -> AsyncIterator[None]:
-        """Keep the client for the time of a call.
+        """Keep the client open during a call.
 
         Raises:
             Unavailable: All users have left.
@@ -169,7 +169,7 @@ class SharedAsyncClient(Generic[C]):
                 self._no_call.set()
 
     async def connected(self) -> C:
-        """Return the client, opened if it is not; within `calling`."""
+        """Return the client, opening it if necessary; call within `calling`."""
         async with self._opening:
             if self._client is None:
                 self._client = await self._connect()
@@ -177,7 +177,7 @@ class SharedAsyncClient(Generic[C]):
 
     @property
     def is_open(self) -> bool:
-        """True from its first call until it is closed."""
+        """True from the first call until the client is closed."""
         return self._client is not None
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """inline::memory: a chunk store for each vector DB, in a SQLite database without a file.
 
-It has one connection, to `:memory:`, which the calls take in turn. Two other ways were tried.
+It has one connection, to `:memory:`, which calls use one at a time. Two alternatives were tried.
 SQLite's `memdb`, which several connections share, has no write-ahead log: a writer gets SQLITE_BUSY
 while anything is read, and a reader while anything is written. A file in a temporary folder takes
 six times the processor time to open (3.5 ms against 0.6), and a killed process leaves it behind.
@@ -26,7 +26,7 @@ from corral.providers.vector_io.store.vectors import VectorSearch
 
 
 class MemoryProvider(VectorIOProvider):
-    """Holds one index per vector DB until the provider is closed."""
+    """Keeps one index per vector DB until the provider is closed."""
 
     def __init__(self, provider_id: str, config: MemoryConfig) -> None:
         super().__init__(provider_id)
@@ -69,7 +69,7 @@ def memory_engine(
     config: MemoryConfig | None = None,
     on_drop: Callable[[], None] | None = None,
 ) -> ChunkFileEngine:
-    """Return a new engine, empty; its data lives until it is dropped."""
+    """Return a new, empty engine; its data exists until it is dropped."""
     searcher = VectorSearch(vector_db.embedding_dimension, effective_metric(vector_db))
     fuzzy = config is not None and config.keyword == "fuzzy"
     engine = ChunkFileEngine(

@@ -1,4 +1,4 @@
-"""The connection to Milvus, made when it is needed; its errors; and one collection of it."""
+"""The connection to Milvus, opened on demand; its errors; and one collection."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from corral.providers.vector_io.milvus.records import (
     stored_dimension,
 )
 
-_BATCH = 500  # rows fetched at once where they may be of 64 KiB
-# Milvus Lite searches what it has not flushed row by row and term by term, about 1.5 us each.
+_BATCH = 500  # rows per request, if each may be 64 KiB
+# Milvus Lite searches unflushed rows one by one and term by term, about 1.5 us each.
 UNFLUSHED_TERMS = 20_000
-_TERMS_OF_A_ROW = 20  # what a row costs beside its terms
+_TERMS_OF_A_ROW = 20  # size of a row without its terms
 _ABOUT = "about"
 _DEAD = f"kind == {Kind.DEAD:d}"
 
@@ -64,7 +64,7 @@ _STATUS_ERRORS: dict[grpc.StatusCode, tuple[type[ProviderError], str]] = {
     grpc.StatusCode.PERMISSION_DENIED: (ProviderError, "Milvus refused permission"),
 }
 
-# The driver logs whole requests if one fails, a user's text among them.
+# If a request fails, the driver logs all of it, including a user's text.
 for _name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer", "milvus_lite"):
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
@@ -72,18 +72,17 @@ for _name in ("pymilvus", "pymilvus.milvus_client", "pymilvus.bulk_writer", "mil
 class Connection:
     """One connection to Milvus, shared by the indexes of a provider. Safe to use from threads.
 
-    It is opened by the first call, and closed when its last user is gone: so an embedded Milvus
-    lets go of its folder.
+    The first call opens it. It closes when its last user leaves, and an embedded Milvus releases
+    its folder.
 
     Args:
         connect: Returns a client.
-        timeout_seconds: Bound of one call. The driver retries with back-off, on connection errors
-            only, within it.
+        timeout_seconds: Time limit of one call; the driver retries connection errors within it.
         embedded: True if Milvus Lite runs in this process.
 
     Attributes:
-        threads: Where its calls run.
-        client: The driver's client; its users say so.
+        threads: The threads that run its calls.
+        client: The shared client of the driver.
     """
 
     def __init__(
@@ -105,15 +104,15 @@ class Connection:
     def exclusive(self) -> AbstractContextManager[Any]:
         """Return a context in which no other thread uses an embedded Milvus.
 
-        Milvus Lite is Python under the interpreter's lock, so nothing is lost; and a search during
-        its flush would miss the rows that are on their way to disk.
+        This costs no time, because Milvus Lite is Python code under the interpreter's lock. A
+        search during a flush would miss the rows being written to disk.
         """
         return self.client.lock if self.embedded else nullcontext()
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of the client with the timeout, and translate its errors.
 
-        A collection that is not loaded after a restart of the server is loaded.
+        A collection that is not loaded, as after a restart of the server, is loaded.
         """
         check_before_request()
         with self.client.calling(), self.exclusive(), self._errors():
@@ -127,14 +126,14 @@ class Connection:
                 return function(*arguments, timeout=self._timeout, **options)
 
     def call_once(self, method: str, *arguments: Any) -> Any:
-        """Call a method as a user of the client, for when no index may be open."""
+        """Call a method as a temporary user of the client, for when no index may be open."""
         with self.client.using():
             return self.call(method, *arguments)
 
     def scan(
         self, collection: str, expression: str, fields: Sequence[str], step: int = MOST_ROWS
     ) -> Iterator[Any]:
-        """Yield every row that passes, fetched so many at a time."""
+        """Yield every row that passes, fetched in batches."""
         options = {"filter": expression, "output_fields": list(fields), "batch_size": step}
         with self.client.calling():
             iterator = self.call("query_iterator", collection, **options)
@@ -150,7 +149,7 @@ class Connection:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Raise the contract's errors; the driver's messages may hold data and are left out."""
+        """Raise the contract's errors; omit the driver's messages, which may contain data."""
         try:
             yield
         except grpc.FutureTimeoutError as error:
@@ -167,7 +166,8 @@ class Connection:
             )
         if code == _CONNECT_FAILED:
             return Unavailable(f"{self.provider_id}: Milvus cannot be reached.")
-        if code == _COLLECTION_NOT_LOADED:  # still, after it was loaded: the server is starting
+        # The collection was loaded and is still missing: the server is starting.
+        if code == _COLLECTION_NOT_LOADED:
             return Unavailable(f"{self.provider_id}: Milvus is loading the collection.")
         if code == _RATE_LIMIT:
             return Unavailable(f"{self.provider_id}: Milvus limits the rate of requests.")
@@ -179,17 +179,17 @@ class Connection:
 
 
 class Collection:
-    """One collection. Blocking; safe to use from threads, but one write at a time is the caller's.
+    """One collection. Calls block. Safe to use from threads, but the caller must serialize writes.
 
     Args:
-        vectors: The index of the embeddings, for a collection that is made.
-        unflushed_terms: Terms that Milvus Lite may hold unflushed.
+        vectors: The index of the embeddings, for a new collection.
+        unflushed_terms: Maximum number of unflushed terms in Milvus Lite.
 
     Attributes:
         name: Its name in Milvus.
-        writers: The processes that write to it; not of an embedded Milvus.
-        is_lite: True if Milvus Lite answers, in this process or as a server: it has no index of
-            arrays, so term keys are counted here, and it is told when to flush.
+        writers: The processes that write to it; None for an embedded Milvus.
+        is_lite: True if Milvus Lite answers, in this process or as a server: it cannot index
+            arrays, so term keys are counted here, and flushes are requested here.
     """
 
     def __init__(
@@ -217,16 +217,16 @@ class Collection:
         return bool(self._call("has_collection"))
 
     def make(self) -> None:
-        """Make the collection."""
+        """Create the collection."""
         schema = fields(self._vector_db, self.layout)
         self._call("create_collection", schema=schema, consistency_level="Strong")
 
     def load(self) -> None:
-        """Make the collection searchable, as it must be after a start of the server."""
+        """Make the collection searchable, as is necessary after each start of the server."""
         missing = indexes(self._vector_db, self.layout, self.vectors)
         for field in self._call("list_indexes"):
             missing.pop(field, None)
-        if self.layout.arrays and missing:  # as they always are where none can be made
+        if self.layout.arrays and missing:  # as always on a server that cannot create any
             version = str(self.connection.call("get_server_version"))
             self.is_lite = version.startswith("milvus_lite")
         if self.is_lite:
@@ -240,11 +240,11 @@ class Collection:
         self._call("drop_collection")
 
     def tidy(self) -> None:
-        """Remove what a killed process has marked and not yet deleted."""
+        """Delete rows that a killed process marked but did not delete."""
         self._delete_dead([row["pk"] for row in self._scan(_DEAD, ("pk",))])
 
     def analyzer_version(self) -> int:
-        """Return the `ANALYZER_VERSION` of the stored terms; the current one without any.
+        """Return the `ANALYZER_VERSION` of the stored terms; the current one if there are none.
 
         Raises:
             ConfigError: A newer Corral wrote the collection.
@@ -255,7 +255,7 @@ class Collection:
         return int(about.get("analyzer", ANALYZER_VERSION))
 
     def record_version(self, layout: int = LAYOUT, analyzer: int = ANALYZER_VERSION) -> None:
-        """Record how the rows are made."""
+        """Record the layout of the rows."""
         about = json.dumps({"layout": layout, "analyzer": analyzer})
         self._upsert([self.maker.blank(_ABOUT, Kind.ABOUT, about)])
 
@@ -266,11 +266,11 @@ class Collection:
     ) -> tuple[list[Any], bool]:
         """Return the nearest rows by embedding.
 
-        A graph's walk may not reach every row that passes, so with fewer than asked for they are
-        counted: mostly there are no more, and a wider walk would find nothing.
+        A graph walk may not reach every row that passes. So if it finds too few, the passing rows
+        are counted; usually there are no more.
 
         Returns:
-            Up to `limit` rows, best first, and whether fewer than `k` were found though more pass.
+            Up to `limit` rows, best first, and True if fewer than `k` were found but more pass.
         """
         first, *wider = self.vectors.efforts(limit, filtered=expression != CHUNKS)
         search = partial(self.search, "embedding", vector, expression, limit, output)
@@ -305,25 +305,25 @@ class Collection:
         return list(found[0])
 
     def embeddings(self, expression: str) -> Iterator[tuple[list[str], NDArray[np.float32]]]:
-        """Yield the ids and embeddings of the chunks that pass, some at a time."""
+        """Yield the ids and embeddings of the chunks that pass, in batches."""
         rows = self.connection.scan(self.name, expression, ("chunk_id", "embedding"), _BATCH)
         while some := list(islice(rows, _BATCH)):
             matrix = np.array([row["embedding"] for row in some], dtype=np.float32)
             yield [row["chunk_id"] for row in some], matrix
 
     def embeddings_of(self, pks: Sequence[str]) -> dict[str, list[float]]:
-        """Return the embeddings of the chunks of these primary keys that exist, by chunk id."""
+        """Return by chunk id the embeddings of the existing chunks of these primary keys."""
         rows = self._get(pks, ("chunk_id", "embedding", "kind"))
         return {row["chunk_id"]: row["embedding"] for row in rows if row["kind"] == Kind.CHUNK}
 
     def entries(self) -> Iterator[Entry]:
-        """Yield what the statistics need of every chunk."""
+        """Yield the statistics entry of every chunk."""
         return self._entries(self._scan(CHUNKS, self._entry_fields))
 
     def entries_of(
         self, pks: Sequence[str], documents: AbstractSet[str] = frozenset()
     ) -> list[Entry]:
-        """Return the stored chunks of these primary keys and of these documents."""
+        """Return the entries of the chunks with these primary keys or of these documents."""
         rows = self._get(pks, (*self._entry_fields, "kind"))
         found = [row for row in rows if row["kind"] == Kind.CHUNK]
         for some in runs(sorted(map(digest, documents)), _BATCH):
@@ -344,7 +344,7 @@ class Collection:
                 yield entry(row, lexemes(row["lexemes"], text)[0] if self.is_lite else ())
 
     def chunks(self, pks: Sequence[str], *, with_embeddings: bool = False) -> list[Chunk]:
-        """Return the chunks of these primary keys that exist, in any order."""
+        """Return the existing chunks of these primary keys, in any order."""
         output = ("pk", "kind", "chunk_id", "payload", "parts")
         rows = self._get(pks, (*output, "embedding") if with_embeddings else output)
         return self._decoded([row for row in rows if row["kind"] == Kind.CHUNK])
@@ -357,7 +357,7 @@ class Collection:
             yield from self._decoded(rows)
 
     def payloads(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """Return whole payloads by primary key, without rows that are being replaced."""
+        """Return complete payloads by primary key, without rows that are being replaced."""
         pks = [pk for row in rows for pk in part_keys(row["pk"], row["parts"])]
         parts = {row["pk"]: row["payload"] for row in self._get(pks, ("pk", "payload"))}
         whole = {}
@@ -368,7 +368,7 @@ class Collection:
         return whole
 
     def payloads_of(self, pks: Sequence[str]) -> dict[str, str]:
-        """Return the whole payloads of rows of these primary keys."""
+        """Return the complete payloads of the rows with these primary keys."""
         return self.payloads(self._get(pks, ("pk", "payload", "parts")))
 
     def keys(self) -> list[str]:
@@ -387,17 +387,16 @@ class Collection:
     # --- writing -----------------------------------------------------------------------------
 
     def write(self, rows: Sequence[Row], gone: Sequence[str]) -> None:
-        """Write rows and remove others, in one request if it can hold them.
+        """Write rows and remove others, in one request if they fit.
 
-        Rows to be removed are first marked in the same request, so that no moment, and no killed
-        process, shows chunks of two versions or of none.
+        The same request marks the rows to remove, so readers never see two versions or none.
 
         Args:
-            rows: New rows; one whose primary key exists replaces it.
-            gone: Primary keys of others.
+            rows: New rows; they replace rows with the same primary key.
+            gone: Primary keys of the rows to remove.
 
         Raises:
-            InvalidRequest: Too much for one request to an embedded Milvus.
+            InvalidRequest: The write exceeds one request to an embedded Milvus.
         """
         marked = [*rows, *(self.maker.blank(pk, Kind.DEAD) for pk in gone)] if rows else []
         if self.layout.arrays:
@@ -427,12 +426,12 @@ class Collection:
                 self._upsert(request)
 
     def _requests(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[list[Row]]:
-        """Cut rows into requests, parts before the chunks that need them."""
+        """Split rows into requests, with parts before the chunks that need them."""
         ordered = sorted(rows, key=lambda one: one["kind"] != Kind.PART)
         return batches(map(dict, ordered), size_of, len(ordered), self.layout.request_bytes)
 
     def _delete_dead(self, pks: Sequence[str]) -> None:
-        """Delete rows, except those that another client has written again since."""
+        """Delete marked rows, except those that another client has rewritten since."""
         if self.connection.embedded:
             self._delete(pks)
             return
@@ -440,8 +439,8 @@ class Collection:
             self._call("delete", filter=f"{_DEAD} and pk in {quoted(some)}")
 
     def _upsert(self, rows: Sequence[Row]) -> None:
-        # Milvus Lite's upsert keeps the fields of an old row that the new one does not have, such
-        # as bounds of metadata that a chunk no longer has. Its insert replaces the whole row.
+        # Milvus Lite's upsert keeps the fields of an old row that the new one lacks, such as bounds
+        # of metadata that a chunk no longer has. Its insert replaces the whole row.
         self._call("insert" if self.is_lite else "upsert", data=rows)
 
     def _delete(self, pks: Sequence[str]) -> None:
@@ -449,7 +448,7 @@ class Collection:
             self._call("delete", ids=list(pks))
 
     def _flush(self, rows: Iterable[Row]) -> None:
-        if not self.is_lite:  # a Milvus flushes when it wants to
+        if not self.is_lite:  # a Milvus server decides itself when to flush
             return
         self._unflushed += sum(_TERMS_OF_A_ROW + len(row["terms"]) for row in rows)
         if self._unflushed >= self._unflushed_terms:

@@ -1,4 +1,4 @@
-"""The index of one vector DB in one Milvus collection."""
+"""The engine of one vector DB in one Milvus collection."""
 
 from __future__ import annotations
 
@@ -42,19 +42,19 @@ from corral.providers.vector_io.milvus.records import (
     stored_dimension,
 )
 
-_MARGIN = 8  # rows asked for beyond k; Milvus Lite takes 0.1 ms to hand over each
-_REWRITTEN = 500  # chunks of one step when terms are analyzed again
+_MARGIN = 8  # rows requested beyond k; Milvus Lite takes 0.1 ms to return each
+_REWRITTEN = 500  # chunks per batch when terms are analyzed again
 
 
 class MilvusEngine(Engine):
-    """Chunks in one Milvus collection; every public method is the contract's.
+    """Stores the chunks of one vector DB in one Milvus collection; see `Engine`.
 
-    The work runs in threads. Milvus finds candidates, and more are asked for until none that is
-    missing can belong to the answer.
+    The work runs in threads. Milvus proposes candidates, and more are requested until no missing
+    one can belong to the answer.
 
     Args:
         collection: The collection of the vector DB.
-        max_age_seconds: Maximum age of the statistics of other processes' writes.
+        max_age_seconds: Maximum age of the statistics if other processes write, in seconds.
     """
 
     has_term_statistics = True
@@ -70,10 +70,10 @@ class MilvusEngine(Engine):
         collection.connection.client.enter()
 
     def prepare(self, *, is_new: bool) -> None:
-        """Load the collection, and put in order what another process or version left.
+        """Load the collection, clean up after killed processes, and update rows of older versions.
 
         Raises:
-            ConfigError: A newer Corral wrote it.
+            ConfigError: A newer Corral wrote the collection.
         """
         self.collection.load()
         if not is_new:
@@ -151,10 +151,10 @@ class MilvusEngine(Engine):
 
     @override
     async def close(self) -> None:
-        """Let go of the connection; an embedded Milvus is closed with its last index."""
+        """Release the connection; an embedded Milvus closes with its last index."""
         if self._open:
             self._open = False
-            with suppress(CorralError):  # if Milvus is down, another process does it in a week
+            with suppress(CorralError):  # or another process does it later
                 await self._threads.run(self._fold)
             await asyncio.to_thread(self.collection.connection.client.leave)
 
@@ -176,7 +176,7 @@ class MilvusEngine(Engine):
         return scorer.proposals(neighbors, stored, limit)
 
     def _compare_all(self, padded: NDArray[np.float32], k: int, expression: str) -> list[Candidate]:
-        """Compare every row that passes: of many equal embeddings a graph does not reach all."""
+        """Compare every row that passes: a graph does not reach all of many equal embeddings."""
         parts = self.collection.embeddings(expression)
         return nearest_of(parts, padded, effective_metric(self.vector_db), k)
 
@@ -195,7 +195,7 @@ class MilvusEngine(Engine):
             return self.collection.chunks(pks, with_embeddings=include_embeddings)
 
     def _ids_after(self, after: str, limit: int) -> list[str]:
-        """Return the first ids that follow one. Milvus orders nothing: all are read."""
+        """Return the first ids after an id. Milvus cannot sort, so all ids are read."""
         with self.collection.connection.exclusive():
             version = None  # an embedded Milvus has one writer
             if not self.collection.connection.embedded:
@@ -203,7 +203,7 @@ class MilvusEngine(Engine):
             return self._pages.page(after, limit, version, self.collection.chunk_ids)
 
     def _count_chunks(self) -> int:
-        if self._keywords.in_memory:  # Milvus Lite reads all rows to count some of them
+        if self._keywords.in_memory:  # Milvus Lite reads all rows even to count a few
             return self._keywords.statistics().count
         return self.collection.count(CHUNKS)
 
@@ -229,11 +229,11 @@ class MilvusEngine(Engine):
     def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
         with self.collection.connection.exclusive(), self._writing:
             gone = self.collection.entries_of(list(dict.fromkeys(map(row_key, chunk_ids))))
-            self._keywords.statistics()  # counted before, they can follow the deletion
+            self._keywords.statistics()  # before the deletion
             self._replace([], gone, [])
 
     def _replace(self, rows: Sequence[Row], gone: Sequence[Entry], come: Sequence[Entry]) -> None:
-        """Write and remove rows, the statistics following."""
+        """Write and remove rows, and update the statistics."""
         if not rows and not gone:
             return
         written = {row["pk"] for row in rows}

@@ -1,10 +1,8 @@
 """Filters as Milvus expressions.
 
-Nothing of a key or a value enters an expression as it is: equality compares hashes, and ordering
-compares strings of hexadecimal digits that sort as the values do. So there is nothing to escape.
-
-A chunk's attributes are the hashes of its (key, value) pairs, and for each key and kind of value
-the smallest and the largest one: some element is greater than x exactly where the largest is.
+No key or value enters an expression unchanged: equality compares hashes, and ordering compares
+hexadecimal strings that sort like the values. A chunk's attributes are the hashes of its (key,
+value) pairs, and the minimum and maximum for each key and kind of value.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from corral.api.filters import Comparison, Filter, Scalar, elements, kind_of
 from corral.providers.vector_io.kit.tokens import canonical, sortable_bits
 
 PREFIX_BYTES = 60
-"""Characters of a string in the bounds; longer comparisons read the chunks themselves."""
+"""Characters of a string in the bounds; comparisons with longer strings read the chunks."""
 
 
 class Kind(IntEnum):
@@ -28,9 +26,9 @@ class Kind(IntEnum):
 
     CHUNK = 0
     PART = 1  # the rest of a chunk that is too long for one row
-    DEAD = 2  # about to be deleted
-    WRITER = 3  # how often a process has written
-    ABOUT = 4  # how the collection was made
+    DEAD = 2  # rows of chunks about to be deleted
+    WRITER = 3  # the number of writes of a process
+    ABOUT = 4  # the layout of the collection
 
 
 CHUNKS = f"kind == {Kind.CHUNK:d}"
@@ -75,10 +73,10 @@ def digest(text: str) -> str:
 
 
 def quoted(words: Iterable[str]) -> str:
-    """Return own words, of letters, digits and hyphens, as a list in an expression.
+    """Return generated words of letters, digits and hyphens as a list in an expression.
 
     Raises:
-        ValueError: One holds anything else: text from outside must not come here.
+        ValueError: A word contains other characters; text from outside must not get here.
     """
     words = list(words)
     if not all(word.replace("-", "").isalnum() and word.isascii() for word in words):
@@ -113,7 +111,7 @@ def _translate(filter_: Filter, arrays: bool, resolve: Resolve) -> str:
 
 def _has_any(tokens: list[str], arrays: bool) -> str:
     if not tokens:
-        return f"(kind != {Kind.CHUNK:d})"  # no chunk is none: the language has no false
+        return f"(kind != {Kind.CHUNK:d})"  # Matches no chunk; the language has no false.
     words = quoted(tokens)
     if arrays:
         return f"(array_contains_any(attributes, {words}))"
@@ -144,11 +142,11 @@ def _bound_names(key: str, value: Scalar) -> tuple[str, str]:
 
 
 def _sortable(value: Scalar) -> str:
-    """Return hexadecimal digits that sort as the values of this kind do.
+    """Return hexadecimal digits that sort like the values of this kind.
 
     Strings: their UTF-8, which sorts by code point, at most `PREFIX_BYTES` of it. Numbers: the
-    nearest double with its bits put in order, then how far the number is from it, which only
-    integers beyond 2^53 are.
+    sortable bits of the nearest double, then the difference from it, which is not 0 only for
+    integers beyond 2^53.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")[:PREFIX_BYTES].hex()

@@ -1,4 +1,4 @@
-"""Keyword search in one collection: Milvus proposes chunks, and the definition ranks them."""
+"""Keyword search in one collection: Milvus proposes chunks, and BM25 is computed here."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from corral.providers.vector_io.milvus.records import MOST_ROWS, Entry, lexemes,
 
 T = TypeVar("T")
 
-_COUNTERS = 8  # requests at once that count the chunks which hold a term
+_COUNTERS = 8  # concurrent requests that count the chunks containing a term
 
 
 class Keywords:
-    """The words of one vector DB. Safe to use from many threads.
+    """The keyword index of one vector DB. Safe to use from many threads.
 
     Args:
         vector_db: The registration; its language and field weights decide the terms.
-        writing: Held by every write of this process, so that counting all rows meets none.
+        writing: Lock held by every write of this process, so that none runs during a count.
         max_age_seconds: Maximum age of the statistics if another process writes.
     """
 
@@ -56,11 +56,11 @@ class Keywords:
         self._collection = collection
         self._threads = collection.connection.threads
         self._memory: Counts | None = None
-        self._others: dict[str, str] = {}  # other writers, as the counts knows them
+        self._others: dict[str, str] = {}  # write counts of other processes at the time of counting
         self._known: dict[int, int] = {}  # chunks by term key, as counted by the server
         self._writing = writing
         self._max_age = max_age_seconds
-        self._asked = -math.inf  # when it was last asked who else has written
+        self._asked = -math.inf  # time of the last check for other writers
         self._counting = threading.RLock()
 
     @property
@@ -75,7 +75,7 @@ class Keywords:
         return [sparse_chunk(one, reference) for one in terms]
 
     async def term_statistics(self, query_string: str) -> TermStatistics:
-        """Return the query vector for `search`."""
+        """Return the query's terms for `search`."""
         query = SparseQuery(query_string, self._analyzer)
         return query.statistics(*await self._counts(query.keys))
 
@@ -88,29 +88,29 @@ class Keywords:
         return await keyword_leg(query, k, by, self._counts, fetch)
 
     def statistics(self) -> Statistics:
-        """Return the statistics of now."""
+        """Return the current statistics."""
         return self._read(Counts.statistics)
 
     def follow(self, *, gone: Sequence[Entry], come: Sequence[Entry]) -> None:
-        """Change the statistics as a write of this process has changed the rows."""
+        """Apply a write of this process to the statistics."""
         with self._counting:
             self._known = {}
             if self._memory is not None:
                 self._memory.change(gone=gone, come=come)
 
     def forget(self) -> None:
-        """Count again at the next opportunity, because a failed write may be partly stored."""
+        """Discard the counts, because a failed write may be partly stored."""
         with self._counting:
             self._memory = None
 
     def _read(self, read: Callable[[Counts], T], *, recent: bool = False) -> T:
         """Read the counts, after counting again if another client has written.
 
-        Whoever needs both locks takes `_writing` first, as a write does that asks for statistics.
+        Code that needs both locks takes `_writing` first, like a write that reads statistics.
 
         Args:
             read: Called with the counts.
-            recent: True if they may be as old as the setting allows.
+            recent: True if the counts may be as old as the setting allows.
         """
         with self._collection.connection.exclusive():
             if recent and time.monotonic() < self._asked + self._max_age:
@@ -122,7 +122,7 @@ class Keywords:
                 if self._memory is not None and others == self._others:
                     return read(self._memory)
             with self._writing, self._counting:
-                others = self._other_writers()  # before the rows: a later write shows next time
+                others = self._other_writers()  # before the rows
                 if self._memory is None or others != self._others:
                     self._memory = Counts(self._collection.entries())
                     self._others, self._known = others, {}
@@ -136,9 +136,9 @@ class Keywords:
         return others
 
     async def _counts(self, keys: Sequence[int]) -> tuple[Statistics, list[int]]:
-        """Return the statistics, and for each term key how many chunks hold it.
+        """Return the statistics, and the number of chunks that contain each term key.
 
-        They are those of this moment where older ones would hide what another process has added.
+        They are counted now if older ones could hide another process's additions.
         """
         found = await self._counted(keys, recent=True)
         if all(found[1]) and finds_new_chunks(found[0]):
@@ -154,8 +154,8 @@ class Keywords:
         return await self._threads.run(read, Counts.statistics), await self._holding(keys)
 
     async def _holding(self, keys: Sequence[int]) -> list[int]:
-        """Have the server count, for each term key, the chunks that hold it."""
-        known = self._known  # another dictionary takes its place when a write changes the counts
+        """Let the server count the chunks that contain each term key."""
+        known = self._known  # a write that changes the counts replaces the dictionary
         missing = [key for key in keys if key not in known]
         shares = [missing[start::_COUNTERS] for start in range(_COUNTERS)]
         await asyncio.gather(
@@ -164,7 +164,7 @@ class Keywords:
         return [known[key] for key in keys]
 
     def _count(self, keys: Sequence[int], known: dict[int, int]) -> None:
-        """Count the chunks that hold each key; many at once, since most of many are unused."""
+        """Count the chunks that contain each key, concurrently."""
         if len(keys) == 1:
             known[keys[0]] = self._collection.count(f"array_contains(keys, {keys[0]})")
         elif len(keys) > 4 and not self._collection.count(
@@ -206,13 +206,14 @@ class Keywords:
 
 
 class Counts:
-    """The numbers that BM25 needs, in memory. Not safe to use from two threads at once.
+    """The BM25 statistics, in memory.
 
-    They are read from all rows once, follow this process's own writes, and are read again when
-    another process has written. Nothing of them is stored, so nothing stored can be wrong.
+    Not safe to use from several threads. They are counted from all rows once, updated by this
+    process's writes, and counted again after another process has written. They are never stored, so
+    no stored value can be wrong.
 
     Args:
-        entries: Every chunk stored; without keys where the terms are counted elsewhere.
+        entries: All stored chunks, without keys if the server counts the terms.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
@@ -223,7 +224,7 @@ class Counts:
             self._count(one, 1)
 
     def change(self, *, gone: Iterable[Entry], come: Iterable[Entry]) -> None:
-        """Follow a write."""
+        """Apply a write."""
         for one in gone:
             self._count(one, -1)
         for one in come:
@@ -234,7 +235,7 @@ class Counts:
         return Statistics(dict(self._lengths), dict(self._references))
 
     def holding(self, keys: Iterable[int]) -> list[int]:
-        """Return for each key how many chunks hold it, if they are counted by key."""
+        """Return the number of chunks that contain each key, if they are counted by key."""
         return [self._holding[key] for key in keys]
 
     def _count(self, one: Entry, by: int) -> None:

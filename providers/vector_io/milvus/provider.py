@@ -1,4 +1,4 @@
-"""inline::milvus and remote::milvus: make and open the collections of vector DBs."""
+"""inline::milvus and remote::milvus: create and open the collections of vector DBs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from corral.providers.vector_io.milvus.config import MilvusConfig, RemoteMilvusC
 from corral.providers.vector_io.milvus.engine import MilvusEngine
 from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout, VectorIndex
 
-_NO_ADDRESS = "unix:"  # no connection is made
-_LITE_TIMEOUT_SECONDS = 600  # nothing can be lost on the way; only the work itself takes time
+_NO_ADDRESS = "unix:"  # no network connection is made
+# Calls in this process cannot be lost; only the work itself takes time.
+_LITE_TIMEOUT_SECONDS = 600
 
 
 class MilvusProvider(VectorIOProvider):
-    """Holds one collection a vector DB.
+    """Keeps one collection per vector DB.
 
     Args:
         connection: The connection that all its indexes share.
@@ -94,7 +95,7 @@ class MilvusProvider(VectorIOProvider):
         return engine
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
-        """Return the collections that no registration holds; see the contract."""
+        """Return the collections without a registration; see the contract."""
         once = partial(self.connection.threads.run, self.connection.call_once)
         name_of = partial(stored_name, prefix=self._prefix)
         names = await once("list_collections")
@@ -113,7 +114,7 @@ class MilvusProvider(VectorIOProvider):
 
 
 class Embedded:
-    """Milvus Lite in this process, as the channel that the driver calls; no port is open.
+    """Milvus Lite in this process, as a gRPC channel for the driver; opens no port.
 
     Args:
         path: Its folder.
@@ -135,19 +136,19 @@ class Embedded:
         """Return a method by its path."""
         return _Method(getattr(self._methods, path.rpartition("/")[2]))
 
-    unary_stream = stream_stream = unary_unary  # the driver looks these up and calls none
+    unary_stream = stream_stream = unary_unary  # the driver looks these up but never calls them
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         atexit.unregister(self.close)
         self._engine.close()
 
 
 def _remove_torn(folder: Path) -> None:
-    """Remove index files that a killed process did not finish.
+    """Remove incomplete index files of a killed process.
 
-    Milvus Lite writes them in place and refuses to load a collection that has a torn one; one that
-    is missing is rebuilt from the rows.
+    Milvus Lite writes them in place and refuses to load a collection with an incomplete one; a
+    missing one is rebuilt from the rows.
     """
     for file in folder.glob("collections/*/partitions/*/indexes/*.idx"):
         try:
@@ -157,7 +158,7 @@ def _remove_torn(folder: Path) -> None:
 
 
 class _Method:
-    """A method of an embedded Milvus in the three shapes that the driver calls."""
+    """A method of an embedded Milvus, callable in the three ways that the driver uses."""
 
     def __init__(self, method: Callable[[Any, None], Any]) -> None:
         self._method = method
@@ -166,11 +167,11 @@ class _Method:
         return self._method(request, None)
 
     def with_call(self, request: Any, **_: Any) -> tuple[Any, None]:
-        """Return the answer; there is no call to tell of."""
+        """Return the response; there is no call object."""
         return self(request), None
 
     def future(self, request: Any, **_: Any) -> Future[Any]:
-        """Return the answer, which has come."""
+        """Return a completed future of the response."""
         answer: Future[Any] = Future()
         answer.set_result(self(request))
         return answer

@@ -1,9 +1,8 @@
-"""Chunks as rows of a collection, and back; its fields and indexes; a row for each writing process.
+"""Conversion between chunks and rows, the fields and indexes of a collection, and writers' rows.
 
-Everything of a vector DB is in one collection, so that one request, which Milvus applies whole or
-not at all, can write chunks, remove others and announce the change. A writer's row counts the
-writes of its process and goes into the request of each of them. A process that finds other rows
-than before counts again. An embedded Milvus, which only one process uses, has none.
+All data of a vector DB is in one collection, so that one atomic request can write chunks, remove
+others and announce the change. A writer's row counts the writes of its process. A process that sees
+changed rows counts its statistics again. An embedded Milvus has no such rows.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from corral.providers.vector_io.milvus.filters import Kind
 Row = dict[str, Any]
 
 LAYOUT = 1
-"""Raise it when what is stored changes its form."""
+"""Version of the stored layout; increase it when the layout changes."""
 
 MOST_ROWS = 16_384
 """Maximum number of rows that Milvus returns for one request."""
@@ -46,17 +45,18 @@ WIDEST_WALK = 32_768
 """Maximum number of candidates of an HNSW search."""
 
 IDLE_SECONDS = 3600
-"""After which a process that writes again takes a new row: the old one may go at any moment."""
+"""Age after which a process takes a new row for its next write, as others may delete the old one.
+"""
 ENDED_SECONDS = 7 * 86_400
-"""Age after which a writer's row is treated as abandoned; much longer, because clocks differ."""
+"""Age after which a writer's row counts as abandoned; much longer, because clocks differ."""
 
 _PAST = "past-"
 
 SEARCHED_METRIC = {Metric.COSINE: "COSINE", Metric.L2: "L2", Metric.DOT: "IP"}
 
 PLACEHOLDER = {DIMENSIONS: 1.0}
-"""The sparse vector of a row without terms: a dimension that no term has, since not every Milvus
-takes an empty vector."""
+"""The sparse vector of a row without terms: a dimension that no term uses, because not every Milvus
+accepts an empty vector."""
 
 MOST_BOUNDS_CHARACTERS = 60_000
 """Maximum number of characters of a chunk's bounds; Milvus takes 65,536 bytes of dynamic fields."""
@@ -68,9 +68,9 @@ class Layout:
 
     Attributes:
         arrays: True if attributes and term keys are arrays, which a Milvus server indexes. Milvus
-            Lite reads whole rows to look into an array (measured: 670 ms for 20,000 rows), but
-            searches text fast (15 ms), so there the attributes are words of one text, and the
-            term keys are counted in memory.
+            Lite reads whole rows to examine an array (measured: 670 ms for 20,000 rows) but
+            searches text fast (15 ms), so attributes are words of one text, and term keys are
+            counted in memory.
         text_characters: Maximum number of characters of a text field.
         request_bytes: Approximate maximum size of a request.
     """
@@ -89,9 +89,9 @@ class Entry:
     """A stored chunk's part of the statistics, and its rows.
 
     Attributes:
-        pk: Of its first row.
-        parts: As `part_keys` takes it.
-        length, reference, keys: As `SparseChunk` has them.
+        pk: Primary key of the first row.
+        parts: As for `part_keys`.
+        length, reference, keys: As in `SparseChunk`.
     """
 
     pk: str
@@ -102,7 +102,7 @@ class Entry:
 
     @property
     def pks(self) -> list[str]:
-        """The keys of all its rows."""
+        """The primary keys of all its rows."""
         return [self.pk, *part_keys(self.pk, self.parts)]
 
 
@@ -112,11 +112,11 @@ def row_key(chunk_id: str) -> str:
 
 
 def part_keys(pk: str, parts: str) -> list[str]:
-    """Return the keys of the rows that hold the rest of a chunk.
+    """Return the keys of the rows with the rest of a chunk.
 
     Args:
-        pk: Of its first row.
-        parts: "", or their number and a hash, so that the parts of two versions never mix.
+        pk: Primary key of the first row.
+        parts: "", or the number of parts and a hash, so that parts of two versions never mix.
     """
     if not parts:
         return []
@@ -146,10 +146,10 @@ class RowMaker:
         }  # fmt: skip
 
     def chunk(self, chunk: Chunk, embedding: NDArray[np.float32], sparse: SparseChunk) -> list[Row]:
-        """Return the rows of a chunk: the first one, and parts if it is too long for one.
+        """Return the rows of a chunk: one, and further parts if it does not fit.
 
         Raises:
-            InvalidRequest: Its metadata has more values than a filter can be applied to.
+            InvalidRequest: Its metadata has more values than can be filtered.
         """
         row = self.blank(row_key(chunk.chunk_id), Kind.CHUNK)
         lexemes = json.dumps([sparse.keys, sparse.frequencies], separators=(",", ":"))
@@ -190,7 +190,7 @@ class RowMaker:
         row |= found.bounds
 
     def _with_parts(self, row: Row, texts: list[str], sparse: SparseChunk) -> list[Row]:
-        """Add the keys that exceed a row, in parts. Each key is in one part, so it counts once."""
+        """Move the keys that exceed a row to parts. Each key is in one part, so it counts once."""
         groups: list[list[int]] = [[]]
         if self._layout.arrays:
             starts = range(0, max(1, len(sparse.keys)), MOST_ELEMENTS)
@@ -221,7 +221,7 @@ def size_of(row: Mapping[str, Any]) -> int:
 
 
 def entry(row: Mapping[str, Any], keys: Sequence[int] = ()) -> Entry:
-    """Return a row's entry in the statistics; with its keys if Corral counts them."""
+    """Return the statistics entry of a row, with its keys if Corral counts them."""
     return Entry(row["pk"], row["parts"], row["length"], row["reference"], keys)
 
 
@@ -229,8 +229,8 @@ def decoded(row: Mapping[str, Any], payload: str, dimension: int) -> Chunk:
     """Return the chunk of a row.
 
     Args:
-        row: Its embedding is returned where the row has it.
-        payload: That of the row and its parts.
+        row: The chunk gets an embedding if the row has one.
+        payload: The complete payload, including the parts.
         dimension: Components of an embedding.
     """
     stored = json.loads(payload)
@@ -246,9 +246,9 @@ def decoded(row: Mapping[str, Any], payload: str, dimension: int) -> Chunk:
 
 
 def lexemes(stored: str, payload: str) -> tuple[list[int], list[float]]:
-    """Return the keys and frequencies of a row; a long chunk keeps them in its payload.
+    """Return the keys and frequencies of a row, which for a long chunk are in the payload.
 
-    Nothing if there is neither, since the chunk is being replaced.
+    Empty if there is neither, because the chunk is being replaced.
     """
     if not stored and not payload:
         return [], []
@@ -258,9 +258,9 @@ def lexemes(stored: str, payload: str) -> tuple[list[int], list[float]]:
 
 @lru_cache(maxsize=16_384)
 def packed_lexemes(stored: str) -> tuple[bytes, bytes]:
-    """Return the lexemes of a row that holds them as `sparse.packed` does.
+    """Return the lexemes of a row in the form of `sparse.packed`.
 
-    Remembered, as searches meet them again; they take 2 KB of memory for 60 words.
+    Cached, because searches read them repeatedly; 60 words take 2 KB.
     """
     return packed(*json.loads(stored))
 
@@ -274,7 +274,7 @@ def _payload(chunk: Chunk, lexemes: str) -> str:
     }
     if lexemes:
         stored["lexemes"] = lexemes
-    # ASCII, so that a character is a byte and a text can be cut anywhere.
+    # ASCII, so that a character is a byte and a text can be split anywhere.
     return json.dumps(stored, separators=(",", ":"))
 
 
@@ -290,11 +290,11 @@ class VectorIndex:
     ef_search: int = 0
 
     def efforts(self, limit: int, *, filtered: bool) -> list[dict[str, Any]]:
-        """Return the parameters of a search for so many rows, and of further attempts.
+        """Return the parameters of a search for this many rows, and of further attempts.
 
-        A graph search can miss rows that pass a filter, so a filtered one is wider. With 20,000
-        rows, half of them passing and none of these near the query, Milvus Lite finds 0.935 of the
-        true ten at `ef_search`, and all of them at eight times that.
+        A graph search can miss rows that pass a filter, so filtered searches are wider. With 20,000
+        rows, half of them passing but none of these near the query, Milvus Lite finds 0.935 of the
+        ten nearest at `ef_search`, and all at eight times that.
         """
         if self.kind != "HNSW":
             return [{}]
@@ -304,12 +304,12 @@ class VectorIndex:
 
 
 def stored_dimension(vector_db: VectorDB) -> int:
-    """Return the number of components stored; Milvus has no vectors of one, so a 0 follows."""
+    """Return the number of stored components; Milvus requires two, so a 0 is appended to one."""
     return max(2, vector_db.embedding_dimension)
 
 
 def fields(vector_db: VectorDB, layout: Layout) -> CollectionSchema:
-    """Return the collection's fields. Dynamic ones hold the bounds that range filters compare."""
+    """Return the collection's fields. Dynamic fields hold the bounds for range filters."""
     schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=True)
     text = min(layout.text_characters + 500, 2**30) if not layout.arrays else 65_535
     schema.add_field("pk", DataType.VARCHAR, is_primary=True, max_length=96)
@@ -353,7 +353,7 @@ def indexes(vector_db: VectorDB, layout: Layout, vectors: VectorIndex) -> dict[s
 
 
 class Writers:
-    """The rows of the processes that write to one collection. One write at a time is the caller's.
+    """The rows of the processes that write to one collection. The caller must serialize writes.
 
     Args:
         call: Calls a method of the client on the collection.
@@ -379,22 +379,23 @@ class Writers:
         return self._maker.blank(self._own, Kind.WRITER, f"{self._written} {now:.0f}")
 
     def fold(self) -> None:
-        """Put one row in the place of those of processes that ended without doing so."""
+        """Replace the rows of processes that ended without closing with one row."""
         ended = self._ended()
         if len(ended) > 1:
             self._replace(ended)
 
     def close(self) -> None:
-        """Put one row in the place of this process's own, which has ended, and of such others."""
+        """Replace the rows of this process and of other ended processes with one row."""
         if self._own:
             self._replace([self._own, *self._ended()])
             self._own = ""
 
     def _replace(self, ended: list[str]) -> None:
-        """Put a row in the place of others. Its key is new, so that who compares sees a change.
+        """Replace rows with one row.
 
-        It comes before the others go: a kill, or two processes at once, leave too many rows and
-        never too few.
+        Its key is new, so that other processes notice the change. It is written before the others
+        are deleted, so a killed process, or two concurrent ones, leave too many rows but never too
+        few.
         """
         key = f"{_PAST}{uuid.uuid4().hex}"
         row = self._maker.blank(key, Kind.WRITER, f"0 {time.time():.0f}")
@@ -402,7 +403,7 @@ class Writers:
         self._call("delete", ids=ended)
 
     def _ended(self) -> list[str]:
-        """Return the keys of rows that no other process writes any more."""
+        """Return the keys of the rows of ended processes."""
         oldest = time.time() - ENDED_SECONDS
         return [
             pk

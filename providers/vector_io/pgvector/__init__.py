@@ -1,4 +1,4 @@
-"""remote::pgvector: vectors, keywords and filters in PostgreSQL, transactionally."""
+"""remote::pgvector: vector search, keyword search and filters in PostgreSQL, with transactions."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The connections of one provider: how they are made, lent and configured, and their errors."""
+"""The connections of one provider: opening, lending, configuration, and error translation."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.pgvector.config import PgvectorConfig
 
 OLDEST_EXTENSION = (0, 8)
-"""The pgvector that brought iterative scans, without which a filtered search finds too little."""
+"""The first pgvector with iterative scans, without which a filtered search finds too few rows."""
 
 ATTEMPTS = 4
-"""Maximum attempts for work if its connection breaks."""
+"""Maximum attempts if the connection breaks."""
 FIRST_PAUSE_SECONDS = 0.05
-"""Before the second attempt; doubled before each further one."""
+"""Pause before the second attempt, in seconds; doubled before each further one."""
 
 GUARD_SECONDS = 2.0
-"""Wait beyond a statement's own timeout before the server counts as frozen."""
+"""Wait beyond a statement's timeout before the server counts as hung."""
 
 ONLY_ON_REQUEST = 2**31
 """Executions of a statement before psycopg prepares it by itself."""
 
 CANCEL_SECONDS = 1.0
-"""Time for a silent server to accept a cancellation; psycopg's default is 10."""
+"""Time for an unresponsive server to accept a cancellation; psycopg's default is 10."""
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
 
 
 class Statement(NamedTuple):
-    """A statement as it is sent.
+    """An SQL statement.
 
     Attributes:
-        text: With psycopg's placeholders.
+        text: SQL with psycopg's placeholders.
         kept: True if a connection prepares it, because its text never changes. In a transaction
-            of `KEPT_PLANS` its plan is kept, too, whatever the values.
+            with `KEPT_PLANS` the generic plan is reused for all values.
     """
 
     text: bytes
@@ -61,27 +61,27 @@ class Statement(NamedTuple):
 
 
 KEPT_PLANS = "SET LOCAL plan_cache_mode = force_generic_plan"
-"""For a transaction all of whose statements are kept, and whose best plans suit any values."""
+"""For a transaction of prepared statements with generic plans that suit any values."""
 
 BY_INDEX = "SET LOCAL enable_sort = off"
-"""For a transaction that searches the HNSW index. PostgreSQL counts no time for reading long
-embeddings, so it may think that to compare and sort all rows takes less."""
+"""For a transaction that searches the HNSW index. The planner ignores the cost of reading long
+embeddings, so it may prefer comparing and sorting all rows."""
 
 
 class NoConnection(Exception):
-    """No connection became free in time: all are in use, or the server does not answer."""
+    """No connection became free in time: all are in use, or the server does not respond."""
 
 
 class Connection(psycopg.AsyncConnection[Row]):
-    """A connection on which no wait is endless, even when the server says nothing any more."""
+    """A connection that never waits forever, even if the server stops responding."""
 
     guard_seconds: float | None = None
 
     async def wait(self, *args: Any, **options: Any) -> Any:
-        """Wait for the server, as psycopg does, for so many seconds at most.
+        """Wait for the server as psycopg does, but at most for the given seconds.
 
         Raises:
-            TimeoutError: It did not answer.
+            TimeoutError: The server did not respond.
         """
         seconds = self.guard_seconds
         most = None if seconds is None else seconds + CANCEL_SECONDS
@@ -91,8 +91,7 @@ class Connection(psycopg.AsyncConnection[Row]):
     async def copy_rows(self, copy: sql.Composed, rows: Iterable[bytes]) -> None:
         """Run a COPY ... FROM STDIN (FORMAT binary) with rows in that format.
 
-        The server stores what was sent while this process makes the next rows, and others of its
-        tasks have their turn between the two.
+        The server stores rows while this process encodes the next ones, and other tasks run too.
         """
         async with self.cursor() as cursor, cursor.copy(copy) as target:
             for piece in document(rows):
@@ -100,32 +99,32 @@ class Connection(psycopg.AsyncConnection[Row]):
                 await asyncio.sleep(0)
 
     async def ask(self, statement: Statement, parameters: Mapping[str, Any]) -> AsyncCursor[Row]:
-        """Send a statement; return the cursor that fetches what it finds, in binary form."""
+        """Send a statement; return a cursor that fetches its rows in binary form."""
         cursor = self.cursor(binary=True)
         return await cursor.execute(statement.text, parameters, prepare=statement.kept)
 
     async def row(self, query: sql.Composed | LiteralString, parameters: Any = None) -> Row:
-        """Return the only row that a query finds."""
+        """Return the only row of a query's result."""
         [row] = await (await self.execute(query, parameters)).fetchall()
         return row
 
     async def take_time(self) -> None:
-        """Let the statements of this transaction take as long as they need."""
+        """Disable the timeout for the statements of this transaction."""
         await self.execute("SET LOCAL statement_timeout = 0")
         self.guard_seconds = None
 
 
 class Pool:
-    """Lends connections, the one used last first, and makes them as they are needed.
+    """Lends connections, most recently used first, and opens them on demand.
 
-    A refused connection is an error now, not after a timeout. Nothing runs in the background:
-    nothing is left over when an event loop ends, and a server that is back serves the next request.
-    Belongs to one event loop.
+    A refused connection is an immediate error, not a timeout. Nothing runs in the background, so
+    nothing is left when an event loop ends, and a recovered server is used at once. For one event
+    loop.
 
     Args:
-        connect: Makes a connection.
-        size: Maximum number of connections at a time; further requests wait for their turn.
-        timeout_seconds: Maximum wait of a request for its turn and for a connection, in all.
+        connect: Opens a connection.
+        size: Maximum number of open connections; further requests wait.
+        timeout_seconds: Maximum total wait of a request for a connection.
     """
 
     def __init__(
@@ -139,11 +138,10 @@ class Pool:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """Lend a connection, which must be given back idle to be lent again.
+        """Lend a connection; it is reused if it is returned idle.
 
         Raises:
-            NoConnection: The time is over.
-            psycopg.OperationalError: The server refuses.
+            NoConnection: No connection became free in time.
         """
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -171,7 +169,7 @@ class Pool:
             await connection.close()
 
     async def close(self) -> None:
-        """Close all connections, those in use when they are given back."""
+        """Close all connections; those in use are closed when they are returned."""
         self._closed = True
         await self.clear()
 
@@ -182,15 +180,15 @@ Pools: TypeAlias = dict[asyncio.AbstractEventLoop, Pool]
 class Database:
     """Runs work on connections to one database.
 
-    Each event loop has a pool of its own. All are closed with the last index, so that a provider
-    without indexes holds no connection.
+    Each event loop has its own pool. All pools close with the last index, so a provider without
+    indexes has no open connection.
 
     Args:
         provider_id: For error messages.
         config: The provider's settings.
 
     Attributes:
-        client: The pools; their users say so.
+        client: The shared pools.
     """
 
     def __init__(self, provider_id: str, config: PgvectorConfig) -> None:
@@ -201,13 +199,12 @@ class Database:
         )
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run work on a connection in autocommit mode, again when the connection broke.
+        """Run work on a connection in autocommit mode, and repeat it if the connection breaks.
 
-        Work may run more than once and must come to the same end: each unit here is one statement
-        or one transaction that overwrites.
+        The work must be idempotent: here, it is one statement or one overwriting transaction.
 
         Raises:
-            CorralError: As `translated` says.
+            CorralError: See `translated`.
         """
         async with self.client.calling():
             pool = await self._pool()
@@ -229,10 +226,10 @@ class Database:
                 raise translated(error, self.provider_id) from error
 
     async def run_beside(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run long work once, on a connection of its own, so that no request waits for its turn.
+        """Run long work once, on a separate connection, so that no request waits for it.
 
         Raises:
-            CorralError: As `translated` says.
+            CorralError: See `translated`.
         """
         async with self.client.calling():
             try:
@@ -266,11 +263,12 @@ class Database:
         return connection
 
     async def _configure(self, connection: Connection) -> None:
-        """Prepare a new connection; `check_database` reports it if the extension is missing.
+        """Configure a new connection; `check_database` reports a missing extension.
 
-        Plans are made for the values at hand, since a term or a filter may hold for one row or all;
-        JIT compilation costs more than such statements take. PostgreSQL's own functions come first:
-        others may have made some of the same names beside the extension.
+        Plans are made for the given values, because a term or a filter may match one row or all of
+        them. JIT compilation takes longer than these statements. PostgreSQL's own functions come
+        first in the search path, because other users may have created functions with the same names
+        in the extension's schema.
         """
         cursor = await connection.execute(
             "SELECT quote_ident(nspname) FROM pg_extension"
@@ -308,7 +306,7 @@ async def _close_pools(pools: Pools) -> None:
 
 
 def conninfo(config: PgvectorConfig) -> str:
-    """Return the connection string of the settings; what a dsn says itself is left as it is."""
+    """Return the connection string of the settings; options in a dsn take precedence."""
     given: dict[str, Any] = {
         "host": config.host,
         "port": config.port,
@@ -321,9 +319,9 @@ def conninfo(config: PgvectorConfig) -> str:
     if config.dsn is not None:
         given = dict(conninfo_to_dict(config.dsn.get_secret_value()))
     defaults = {
-        "connect_timeout": max(2, round(config.connect_timeout_seconds)),  # libpq's least is 2
+        "connect_timeout": max(2, round(config.connect_timeout_seconds)),  # libpq's minimum is 2
         "application_name": "corral",
-        # A connection that a firewall forgot is noticed within a minute.
+        # A connection dropped by a firewall is noticed within a minute.
         "keepalives_idle": 30,
         "keepalives_interval": 10,
         "keepalives_count": 3,
@@ -332,7 +330,7 @@ def conninfo(config: PgvectorConfig) -> str:
 
 
 def _broken(error: BaseException) -> bool:
-    """Return True if the connection broke, or the server undid the work and asks to try again."""
+    """Return True if the connection broke, or the server rolled back and asks for a retry."""
     if isinstance(error, errors.SerializationFailure | errors.DeadlockDetected):
         return True
     ended = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow)
@@ -342,7 +340,7 @@ def _broken(error: BaseException) -> bool:
 
 
 def translated(error: BaseException, provider_id: str) -> CorralError:
-    """Translate the driver's errors, here and nowhere else. Their texts may quote data: dropped."""
+    """Translate the driver's errors, only here. Their texts may quote data, so they are dropped."""
     kind: type[CorralError]
     match error:
         case errors.UndefinedTable():
@@ -371,11 +369,11 @@ def translated(error: BaseException, provider_id: str) -> CorralError:
 
 
 async def check_database(connection: Connection) -> None:
-    """Check what the tables need of the database.
+    """Check that the database supports the tables.
 
     Raises:
-        ConfigError: The encoding is not UTF-8, or pgvector is missing or too old; the hint is the
-            command that mends it.
+        ConfigError: The encoding is not UTF-8, or pgvector is missing or too old; the hint has the
+            command.
     """
     encoding, database, version = await connection.row(
         "SELECT current_setting('server_encoding'), current_database(),"
@@ -387,7 +385,7 @@ async def check_database(connection: Connection) -> None:
             hint="Create one with: CREATE DATABASE corral ENCODING 'UTF8' TEMPLATE template0;",
         )
     if version is None:
-        await connection.close()  # prepared without the extension: no use to the pool
+        await connection.close()  # prepared without the extension, so the pool cannot use it
         raise ConfigError(
             f"The extension vector is missing in the database {database}.",
             hint="As a superuser or the owner of that database, run: CREATE EXTENSION vector;",

@@ -13,7 +13,7 @@ _ADDRESS = {"host", "port", "database", "user", "password", "ssl_mode", "ssl_roo
 
 
 class Attachment(ProviderConfig):
-    """A table that exists already, and what its columns are; it is only read."""
+    """An existing table and the roles of its columns; Corral only reads it."""
 
     table: str = Field(min_length=1, max_length=63)
     schema_name: str = Field(default="public", min_length=1, max_length=63)
@@ -50,7 +50,7 @@ class Attachment(ProviderConfig):
 
 
 class PgvectorConfig(ProviderConfig):
-    """Settings of the database and of its use; RFC 0010 explains them."""
+    """Settings of the database and its use; RFC 0010 explains them."""
 
     dsn: SecretStr | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""The index of one vector DB in PostgreSQL."""
+"""The engine of one vector DB in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ from corral.providers.vector_io.pgvector.search.vectors import MARGIN, VectorSea
 
 
 class PgvectorEngine(Engine):
-    """Chunks in PostgreSQL; every public method is the contract's.
+    """Stores the chunks of one vector DB in PostgreSQL; see `Engine` for the public methods.
 
-    A write is one transaction. The first statement of each locks the vector DB's row of state, so
-    writers of one vector DB wait for each other, in any process, and readers never wait.
+    A write is one transaction. Its first statement locks the vector DB's state row, so writers of
+    one vector DB run one at a time across processes; readers never wait.
 
     Args:
         vector_db: The registration.
@@ -79,7 +79,7 @@ class PgvectorEngine(Engine):
         database.client.enter()
 
     async def prepare(self, *, create: bool) -> None:
-        """Make the tables, or check that they are there; bring the keyword index up to date."""
+        """Create or check the tables, and update the keyword index."""
 
         async def work(connection: Connection) -> None:
             await check_database(connection)
@@ -139,7 +139,7 @@ class PgvectorEngine(Engine):
     async def search_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
-        """Return both legs from one state of the data, without texts."""
+        """Return both legs from one snapshot of the data, without texts."""
         return await self._find(k, filters, embedding, query_string, whole=False)
 
     @override
@@ -217,7 +217,7 @@ class PgvectorEngine(Engine):
 
     @override
     async def close(self) -> None:
-        """Finish what a load left to do, and give the connections back; the last closes them."""
+        """Finish the pending work of a bulk load, and release the connections."""
         if not self._closed:
             self._closed = True
             await self.hnsw.renewal.flush()
@@ -238,7 +238,7 @@ class PgvectorEngine(Engine):
         """Return the hits of the vector leg and of the keyword leg, best first.
 
         Args:
-            whole: True to bring the chunks, too.
+            whole: True to return the chunks too.
             by: The statistics to rank by; None for the vector DB's own.
         """
         parameters: dict[str, Any] = {"k": k, "candidates": k + MARGIN, "embedding": embedding}
@@ -261,7 +261,7 @@ class PgvectorEngine(Engine):
         return await self.database.run(work)
 
     async def _state(self, columns: LiteralString) -> Row:
-        """Return columns of the row of state."""
+        """Return columns of the state row."""
         query = self.tables.sql("SELECT {columns} FROM {state}", columns=sql.SQL(columns))
         [row] = await self._reads.run(Statement(query.as_bytes(None)), {})
         return row
@@ -276,7 +276,7 @@ class PgvectorEngine(Engine):
         entries: Sequence[ChunkTerms],
         replace_documents: Sequence[str],
     ) -> Row:
-        """Write chunks in the running transaction; return what `HnswIndex.settle` takes."""
+        """Write chunks in the running transaction; return the arguments of `HnswIndex.settle`."""
         first = await self._lock(connection, len(chunks))
         await self._remove(connection, [chunk.chunk_id for chunk in chunks], replace_documents)
         if chunks:
@@ -293,9 +293,9 @@ class PgvectorEngine(Engine):
         return await self._count_up(connection, len(chunks), length)
 
     async def _lock(self, connection: Connection, rows: int) -> int:
-        """Make other writers wait until this transaction ends; return the first of new rows.
+        """Lock out other writers until this transaction ends; return the first new row number.
 
-        Many rows begin a block of postings, so that no existing block is rewritten.
+        A large write starts a new block of postings, so that no existing block is rewritten.
         """
         [first] = await connection.row(
             self.tables.sql(
@@ -322,7 +322,10 @@ class PgvectorEngine(Engine):
             await self._count_up(connection, -len(gone), -length)
 
     async def _count_up(self, connection: Connection, chunks: int, length: int) -> Row:
-        """Count chunks in or out; return how many there are, and of the HNSW index."""
+        """Add to the number of chunks.
+
+        Return the number of all chunks and of those in the HNSW index.
+        """
         return await connection.row(
             self.tables.sql(
                 "UPDATE {state} SET count = count + %s, length = length + %s, loaded = loaded + %s"

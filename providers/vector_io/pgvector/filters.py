@@ -1,10 +1,8 @@
-"""Filters as conditions on the column `attributes`, which holds what filters see of the metadata.
+"""Filters as conditions on the column `attributes`, which holds the metadata that filters read.
 
-`attributes` maps each key to the list of its elements (`api.filters.elements`), always a list, in
-numbers that PostgreSQL compares exactly as Python does. Keys and values are bound parameters.
-
-Row-level security applies the scope of a principal a second time (`in_scope`), if the operator has
-named a role for it.
+`attributes` maps each key to the list of its elements (`api.filters.elements`). Numbers are stored
+so that PostgreSQL compares them exactly as Python does. Keys and values are bound parameters. With
+a configured role, row-level security applies the scope of a principal too (`in_scope`).
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from corral.api.scope import scope_of_call
 from corral.providers.vector_io.pgvector.client import Connection
 
 INDEXED_VALUES = 16
-"""Maximum values of `in` that are looked up in the index; more are compared row by row."""
+"""Maximum values of `in` to look up in the index; longer lists are compared row by row."""
 
 _PATHS = {
     "gt": sql.SQL("'strict $[*] ? (@ > $v)'"),
@@ -41,17 +39,17 @@ _SCOPE = (
 
 
 def attributes(metadata: Mapping[str, Any]) -> dict[str, list[Scalar]]:
-    """Return the column's value for a chunk's metadata; keys without elements are left out."""
+    """Return the column's value for a chunk's metadata; keys without elements are omitted."""
     held = {key: [_stored(e) for e in elements(value)] for key, value in metadata.items()}
     return {key: value for key, value in held.items() if value}
 
 
 def condition(filter_: Filter | None, parameters: dict[str, Any]) -> sql.Composable:
-    """Return the condition on a table `c` of chunks that equals a filter.
+    """Return a filter as a condition on a table `c` of chunks.
 
     Args:
         filter_: A parsed filter; None passes all.
-        parameters: Gets the values that the condition refers to, under names of its own.
+        parameters: Receives the values of the condition under unique names.
     """
     if filter_ is None:
         return sql.SQL("true")
@@ -81,7 +79,7 @@ def _contains_one(key: str, values: list[Scalar], parameters: dict[str, Any]) ->
 
 
 def _is_among(key: str, values: list[Scalar], parameters: dict[str, Any]) -> sql.Composable:
-    """Compare through a hash table, which PostgreSQL makes of the constant array."""
+    """Compare with a constant array, for which PostgreSQL builds a hash table."""
     texts = [json.dumps(value, ensure_ascii=False) for value in values]
     return sql.SQL(
         "EXISTS (SELECT FROM jsonb_array_elements(c.attributes -> {}::text) e(value)"
@@ -103,7 +101,7 @@ def _bind(parameters: dict[str, Any], value: Any) -> sql.Placeholder:
 
 
 def _stored(value: Scalar) -> Scalar:
-    """Write a whole float as an integer: from 2**53 on its shortest decimals are not its value."""
+    """Write a whole float as an integer: above 2**53 its shortest decimal is not exact."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -111,14 +109,14 @@ def _stored(value: Scalar) -> Scalar:
 async def one_state(
     connection: Connection, role: str | None, settings: Iterable[LiteralString]
 ) -> AsyncIterator[None]:
-    """Read one state of the data, as `in_scope`, in however many statements.
+    """Read one snapshot of the data in several statements, with the scope of `in_scope`.
 
-    A statement is sent without waiting for the earlier ones, until its rows are fetched.
+    Statements are pipelined: each is sent without waiting for the results of earlier ones.
 
     Args:
         connection: Idle.
-        role: As in `in_scope`.
-        settings: Statements that set what holds for this transaction.
+        role: As for `in_scope`.
+        settings: Statements that configure this transaction.
     """
     try:
         async with connection.pipeline():
@@ -138,7 +136,7 @@ async def one_state(
 
 @asynccontextmanager
 async def in_scope(connection: Connection, role: str | None) -> AsyncIterator[None]:
-    """Read with the rights of the principal whose call this is; with Corral's if it sees all."""
+    """Read with the rights of the current principal; with Corral's rights if it sees everything."""
     if role is None or scope_of_call() is None:
         yield
         return
@@ -148,7 +146,7 @@ async def in_scope(connection: Connection, role: str | None) -> AsyncIterator[No
 
 
 async def _take_scope(connection: Connection, role: str | None) -> None:
-    """Take the rights of the principal for the rest of the transaction."""
+    """Apply the principal's rights to the rest of the transaction."""
     scope = scope_of_call()
     if role is None or scope is None:
         return

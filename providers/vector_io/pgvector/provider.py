@@ -1,4 +1,4 @@
-"""remote::pgvector: makes and opens the tables of vector DBs in one schema of one database."""
+"""remote::pgvector: creates and opens the tables of vector DBs in one schema of one database."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from corral.providers.vector_io.pgvector.search.attached import AttachedEngine
 
 
 class PgvectorProvider(VectorIOProvider):
-    """Holds four tables a vector DB, and one pool of connections.
+    """Keeps four tables per vector DB, and one pool of connections.
 
     Args:
-        config: Its database and settings.
+        config: The database and its settings.
         tuning: The tuning of the tables.
     """
 
@@ -38,12 +38,11 @@ class PgvectorProvider(VectorIOProvider):
         """Return the index of a vector DB; see the contract.
 
         Raises:
-            ConfigError: The extension, the schema or a right is missing; the hint says how to mend
-                it.
+            ConfigError: The extension, the schema or a privilege is missing; the hint has the
+                remedy.
         """
         attach = self.database.config.attach
-        # By its id too: what is registered already may hold a name that was never used. The
-        # operator's tables are the default tenant's: another's vector DB may be called the same.
+        # The id too, because a registration may have an unused name; another tenant's may be equal.
         names = () if vector_db.tenant else (vector_db.provider_resource_id, vector_db.identifier)
         attachment = next((attach[name] for name in names if name in attach), None)
         engine: PgvectorEngine | AttachedEngine
@@ -59,7 +58,7 @@ class PgvectorProvider(VectorIOProvider):
         return EngineIndex(engine)
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
-        """Return the tables that no registration holds, with their ids; see the contract."""
+        """Return the tables without a registration, with their ids; see the contract."""
         schema = self.database.config.schema_name
         async with self.database.client.using():
             held = await self.database.run(partial(stored_tables, schema=schema))
@@ -77,7 +76,7 @@ class PgvectorProvider(VectorIOProvider):
         return self.database.config.attach.keys()
 
     async def health(self) -> Health:
-        """Ask the database for its encoding and the extension's version."""
+        """Check the database's encoding and the extension's version."""
         async with self.database.client.using():
             return await health_of(self.database.run(check_database))
 
@@ -87,5 +86,5 @@ class PgvectorProvider(VectorIOProvider):
 
 
 def create(provider_id: str, config: PgvectorConfig, home: Path) -> PgvectorProvider:
-    """Build the provider (its spec's factory); it connects when it is first used."""
+    """Build the provider (its spec's factory); it connects on first use."""
     return PgvectorProvider(provider_id, config)

@@ -1,4 +1,4 @@
-"""Chunks as rows, and the tables of one vector DB that hold them."""
+"""Chunks as rows, and the tables of one vector DB."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from corral.providers.vector_io.pgvector.client import Connection, Statement
 from corral.providers.vector_io.pgvector.filters import attributes
 
 SCHEMA_VERSION = 1
-"""Layout of the tables; a newer one is refused."""
+"""Layout version of the tables; a newer one is refused."""
 
 PREFIX = "corral_"
 """Prefix of the names of Corral's tables."""
 
 PARTS = ("state", "terms", "postings")
-"""The tables beside the one of the chunks."""
+"""The suffixes of the other tables of a vector DB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Measured bounds; RFC 0010 has the measurements.
+    """Tuning limits; RFC 0010 has the measurements.
 
     Attributes:
         block_rows: Consecutive rows whose postings of a term are written together. Part of the
             stored format.
-        statement_pieces: Pieces of postings in one statement that writes them again.
-        max_blocks: Segments of one block beyond which they are merged into one.
-        max_merged: Merged segments beyond which these are merged into one.
-        filtered_rows: If a filter passes at most so many rows, only these are scored.
-        rare_postings: Postings that the first statement returns: of the rarest terms; 200 kB.
+        statement_pieces: Pieces of postings that one statement rewrites.
+        max_blocks: Maximum number of single-block segments before they are merged.
+        max_merged: Maximum number of merged segments before these are merged into one.
+        filtered_rows: If at most this many rows pass a filter, only these are scored.
+        rare_postings: Postings of the rarest terms that the first statement returns; 200 kB.
         max_looked_up: Maximum number of chunks in which the common terms are looked up, unless a
             filter has chosen them or reading the postings of these terms costs more.
         postings_per_look: Postings that are read in the time of looking up a chunk's common terms.
-        first_rows: Rows, best first, among which rows that pass a filter are looked for first.
-        cheap_numbers: Numbers of an HNSW index that is built at once, in a second or two.
-        max_loaded: Chunks of a load that are compared one by one before an HNSW index is built all
-            the same; or four times the number in the index, if that is more.
-        quiet_seconds: Pause between writes that ends a load.
-        reindex_rows: Rows that are read at once if the keyword index is built again.
+        first_rows: Number of best rows that are checked against the filter first.
+        cheap_numbers: Up to this many numbers, an HNSW index is built at once, in a second or two.
+        max_loaded: During a bulk load, the index is built once this many chunks are outside it, or
+            four times the number inside, if that is more.
+        quiet_seconds: Pause between writes that ends a bulk load.
+        reindex_rows: Rows per batch when the keyword index is rebuilt.
     """
 
     block_rows: int = 1024
@@ -73,13 +73,14 @@ class Tuning:
     reindex_rows: int = 1000
 
 
-_dumps = json.JSONEncoder(ensure_ascii=False).encode  # `dumps` would make one for each text
+# `dumps` would create an encoder for each text
+_dumps = json.JSONEncoder(ensure_ascii=False).encode
 
 COLUMNS = (
     "row", "chunk_id", "document_id", "content", "title", "categories", "metadata", "attributes",
     "chunk_metadata", "indexed", "embedding",
 )  # fmt: skip
-"""The columns that a write fills, in its order."""
+"""The columns that a write fills, in order."""
 
 TEXTS = "c.content, c.metadata, c.chunk_metadata"
 """Columns for `chunk_of` of a table `c`, between the id and the embedding."""
@@ -88,11 +89,11 @@ JSONB = b"\x01"
 """The version of jsonb's binary form, which precedes its text."""
 
 LARGEST_TUPLE = 8160
-"""Bytes of the largest row that PostgreSQL keeps on a page."""
+"""Size of the largest row that PostgreSQL stores within a page, in bytes."""
 SMALL = 1024
-"""Bytes of a row beside its embedding that stay with it: ids, attributes. Longer rows lose
-first their text to the side table for what is long, and their embedding never, if it fits a page:
-comparing embeddings that lie apart takes ten times as long."""
+"""Bytes of a row, beside its embedding, that stay in the page: ids, attributes. PostgreSQL moves
+long values of larger rows to the TOAST table, texts first; an embedding that fits a page never,
+because comparing embeddings stored elsewhere takes ten times as long."""
 
 _CREATE = """
 CREATE TABLE {state} (
@@ -128,8 +129,8 @@ CREATE INDEX ON {chunks} USING gin (attributes jsonb_path_ops);
 COMMENT ON TABLE {chunks} IS {comment};
 """
 
-# Corral's role owns the tables and is not bound by the policy: it serves admins and all writes.
-# Where a session of the other role says no tokens, it sees no row.
+# Corral's role owns the tables and is exempt from the policy: it serves admins and all writes. A
+# session of the other role sees no row until it sets tokens.
 _POLICY = """
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {tables} TO {role};
@@ -154,10 +155,10 @@ WHERE schemaname = %(schema)s AND tablename = ANY (%(names)s)
 """
 
 MOST_KEPT = 64
-"""Statements of a vector DB that are remembered, a few kB each."""
+"""Cached statements per vector DB, a few kB each."""
 
 COMMENT = "Corral: chunks of vector DB "
-"""Prefix of the comment on a table of chunks; the id follows."""
+"""Prefix of the comment on a table of chunks; the vector DB's id follows."""
 
 _STORED = """
 SELECT relname::text, substr(obj_description(c.oid, 'pg_class'), length(%(comment)s) + 1)
@@ -173,8 +174,8 @@ class Tables:
 
     Args:
         vector_db: The registration.
-        schema: The schema that they are in.
-        tuning: How they are written and searched.
+        schema: The schema of the tables.
+        tuning: Tuning limits for writes and searches.
     """
 
     vector_db: VectorDB
@@ -183,7 +184,7 @@ class Tables:
 
     @cached_property
     def name(self) -> str:
-        """The name of the table of chunks; all other names begin with it."""
+        """The name of the table of chunks, and the prefix of all other names."""
         return stored_name(self.vector_db, PREFIX)
 
     @cached_property
@@ -204,20 +205,20 @@ class Tables:
     def kept(self, name: str, made: Callable[[], sql.Composed]) -> Statement:
         """Return a constant statement, composed at the first use of its name."""
         if len(self._kept) >= MOST_KEPT and name not in self._kept:
-            self._kept.clear()  # names tell of sizes and rows: there is no end of them
+            self._kept.clear()  # names depend on sizes and rows, so their number is unlimited
         if name not in self._kept:
             self._kept[name] = Statement(made().as_bytes(None), kept=True)
         return self._kept[name]
 
     def sql(self, template: LiteralString, **parts: sql.Composable) -> sql.Composed:
-        """Fill the names of the tables, and other parts, into a statement."""
+        """Insert the names of the tables, and other parts, into a statement."""
         return sql.SQL(template).format(**self._names, **parts)
 
 
 def rows_of(
     first: int, chunks: Sequence[Chunk], embeddings: NDArray[np.float32], *, indexed: bool
 ) -> Iterator[bytes]:
-    """Yield each chunk as a row of `COLUMNS` for COPY, numbered from the first."""
+    """Yield each chunk as a row of `COLUMNS` for COPY, numbered from `first`."""
     for place, (chunk, embedding) in enumerate(zip(chunks, vectors(embeddings), strict=True)):
         yield row([int8(first + place), *_record(chunk), bytes([indexed]), embedding])
 
@@ -237,7 +238,7 @@ def _record(chunk: Chunk) -> Iterator[bytes | None]:
 
 
 def chunk_of(row: Sequence[Any]) -> Chunk:
-    """Return the chunk of a row of chunk_id, `TEXTS` and the embedding or None."""
+    """Build a chunk from a row of chunk_id, `TEXTS`, and the embedding or None."""
     chunk_id, content, metadata, recorded, embedding = row
     return Chunk.stored(
         chunk_id=chunk_id,
@@ -249,11 +250,11 @@ def chunk_of(row: Sequence[Any]) -> Chunk:
 
 
 async def require_tables(connection: Connection, tables: Tables, *, create: bool) -> None:
-    """Make absent tables, in a running transaction. Other processes wait until it ends.
+    """Create missing tables in a running transaction. Other processes wait until it ends.
 
     Raises:
-        NotFound: They are absent and `create` is false.
-        ConfigError: A newer Corral wrote them.
+        NotFound: The tables are missing and `create` is false.
+        ConfigError: A newer Corral wrote the tables.
     """
     lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
     await connection.execute(lock, (tables.name,))
@@ -278,7 +279,7 @@ async def stored_tables(connection: Connection, *, schema: str) -> dict[str, str
 
 
 async def drop_tables(connection: Connection, *, schema: str, name: str) -> None:
-    """Drop the tables of a vector DB by the name of its table of chunks."""
+    """Drop the tables of a vector DB, given the name of its table of chunks."""
     state, *others = (f"{name}_{part}" for part in PARTS)
     names = [state, name, *others]  # in the order in which writers lock them
     tables = sql.SQL(", ").join(sql.Identifier(schema, one) for one in names)
@@ -286,7 +287,7 @@ async def drop_tables(connection: Connection, *, schema: str, name: str) -> None
 
 
 async def make_schema(connection: Connection, tables: Tables) -> None:
-    """Make the schema if it is absent: where it exists, the role needs no right to make one."""
+    """Create the schema if it is missing; otherwise the role needs no right to create one."""
     query = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s)"
     [exists] = await connection.row(query, (tables.schema,))
     if exists:
@@ -318,10 +319,10 @@ async def _make_tables(connection: Connection, tables: Tables) -> None:
 
 
 async def make_policy(connection: Connection, tables: Tables, role: str) -> None:
-    """Have a role see what its session's tokens open; in a running transaction.
+    """Create the policy that shows a role the rows its session's tokens can read.
 
     Raises:
-        ConfigError: There is no such role, or Corral's may not act as it.
+        ConfigError: The role does not exist, or Corral's role may not act as it.
     """
     asked = {"role": role, "schema": tables.schema, "chunks": tables.name}
     [able] = await connection.row(_KNOWN, asked)

@@ -1,4 +1,4 @@
-"""inline::qdrant and remote::qdrant: Qdrant Edge over one SQLite file a vector DB, and a server."""
+"""inline::qdrant, Qdrant Edge over one SQLite file per vector DB, and remote::qdrant, a server."""
 
 from dataclasses import replace
 

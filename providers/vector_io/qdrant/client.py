@@ -1,4 +1,4 @@
-"""A Qdrant server, its errors as Corral's, and the reading of one of its collections."""
+"""A client for a Qdrant server: error translation, and reads of one collection."""
 
 from __future__ import annotations
 
@@ -45,16 +45,17 @@ OLDEST_VERSION = (1, 12)
 """The first release with facets."""
 
 _FIRST_PAUSE_SECONDS = 0.1
-# A server compresses an answer above 1 KiB in another thread and writes its headers before; the
-# body then waits 40 ms for their acknowledgment, which the kernel here delays.
+# For responses above 1 KiB, a server compresses in another thread and sends the headers first; the
+# body then waits 40 ms for the delayed TCP acknowledgment of the headers.
 _REST_HEADERS = {"Accept-Encoding": "identity"}
 _MISSING = (404, StatusCode.NOT_FOUND)
 _REFUSED = (401, 403, StatusCode.UNAUTHENTICATED, StatusCode.PERMISSION_DENIED)
-_LIMIT = ". Help: "  # how strict mode says what to do; it is a 403 before 1.14.1, then a 400
+_LIMIT = ". Help: "  # Strict mode's phrase for a remedy; status 403 before 1.14.1, then 400.
 
 READ_POINTS = 1_000
 READ_NUMBERS = 100_000
-"""Maximum size of an answer with vectors: the client reads it at once, on the event loop."""
+"""Maximum size of a response with vectors, which the client parses in one step on the event loop.
+"""
 
 SCROLL_BATCH = 5_000
 FACET_VALUES = 10_000
@@ -74,10 +75,10 @@ FAILURES = (
 
 
 class Server:
-    """A client with Corral's errors and retries; one a provider, shared by its collections.
+    """A client with Corral's errors and retries; a provider's collections share it.
 
     Args:
-        client: Over REST or gRPC.
+        client: The driver, over REST or gRPC.
     """
 
     def __init__(self, provider_id: str, client: AsyncQdrantClient, config: QdrantConfig) -> None:
@@ -93,13 +94,13 @@ class Server:
         collection: str = "",
         configures: bool = False,
     ) -> T:
-        """Send a request, again if the server cannot be reached: every request of ours may be.
+        """Send a request; retry if the server cannot be reached, because requests are idempotent.
 
-        The first one asks for the server's version before.
+        The first call checks the server's version.
 
         Args:
-            collection: Its collection; a 404 asks whether that exists.
-            configures: True if it holds settings only, so that the server's words may be shown.
+            collection: The request's collection; after a 404, its existence is checked.
+            configures: True if the request has only settings, so that errors may quote the server.
 
         Raises:
             Unavailable, ProviderTimeout, NotFound, ProviderError: See `translated`.
@@ -119,7 +120,7 @@ class Server:
         return await retried_async(request, _unreachable, attempts, _FIRST_PAUSE_SECONDS)
 
     async def _check_version(self) -> None:
-        """Refuse a server that is too old; a proxy may keep its version to itself."""
+        """Refuse a server that is too old; a proxy may hide its version."""
         try:
             found = (await self._send(self.client.info)).version
         except FAILURES as error:
@@ -138,7 +139,7 @@ class Server:
         self._is_new_enough = True
 
     async def _missing(self, collection: str) -> CorralError:
-        """Return the error for a 404: NotFound only if the server says the collection is gone."""
+        """Return the error for a 404: NotFound only if the collection does not exist."""
         try:
             gone = not await self._send(lambda: self.client.collection_exists(collection))
         except FAILURES as error:
@@ -155,7 +156,7 @@ class Server:
 
 
 def make_client(config: QdrantConfig) -> AsyncQdrantClient:
-    """Return a client with a pool of connections; it connects at the first request."""
+    """Return a client with a connection pool; it connects at the first request."""
     return AsyncQdrantClient(
         url=config.url,
         port=None,
@@ -163,11 +164,11 @@ def make_client(config: QdrantConfig) -> AsyncQdrantClient:
         prefer_grpc=config.transport == "grpc",
         api_key=config.api_key.get_secret_value() if config.api_key else None,
         timeout=config.timeout_seconds,
-        check_compatibility=False,  # it would ask the server now, and may be down
+        check_compatibility=False,  # it would query the server now, which may be down
         limits=httpx.Limits(max_connections=config.max_connections),
         grpc_options=channel_options(config.timeout_seconds),
         metadata=dict(_REST_HEADERS),
-        # Certificates take 30 ms to load, and plain http has none.
+        # Loading certificates takes 30 ms, and plain http needs none.
         verify=urlsplit(config.url).scheme == "https",
     )
 
@@ -175,8 +176,8 @@ def make_client(config: QdrantConfig) -> AsyncQdrantClient:
 def translated(error: Exception, provider_id: str, *, configures: bool = False) -> CorralError:
     """Return Corral's error for one of `FAILURES`.
 
-    Their texts may quote data and are dropped, but for those of requests that configure and for
-    those that name a limit of strict mode.
+    Their texts may quote data and are dropped, except for requests that only configure and for
+    messages about a limit of strict mode.
     """
     status = _status(error)
     if _unreachable(error):
@@ -199,10 +200,10 @@ def translated(error: Exception, provider_id: str, *, configures: bool = False) 
 
 
 def _words(error: Exception) -> str:
-    """Return the beginning of the server's message for an error; empty without one."""
+    """Return the beginning of the server's error message; empty if there is none."""
     text: Any = ""
     if isinstance(error, UnexpectedResponse):
-        with suppress(ValueError, KeyError, TypeError):  # a proxy answers with something else
+        with suppress(ValueError, KeyError, TypeError):  # a proxy sends other content
             text = error.structured()["status"]["error"]
     elif isinstance(error, RpcError):
         text = error.details()
@@ -210,7 +211,7 @@ def _words(error: Exception) -> str:
 
 
 def _status(error: Exception) -> Any:
-    """Return the HTTP or gRPC status of an error, None for none."""
+    """Return the HTTP or gRPC status of an error; None if it has none."""
     if isinstance(error, UnexpectedResponse):
         return error.status_code
     if isinstance(error, ResourceExhaustedResponse):
@@ -219,7 +220,7 @@ def _status(error: Exception) -> Any:
 
 
 def _unreachable(error: BaseException) -> bool:
-    """Return True if there was no connection, or it broke."""
+    """Return True if the connection failed or broke."""
     if isinstance(error, ResponseHandlingException):
         source = error.source
         timed_out = isinstance(source, httpx.TimeoutException)
@@ -238,10 +239,7 @@ def _timed_out(error: Exception) -> bool:
 
 
 class ServerReads:
-    """The reading half of a collection. What it asks for stays within the server's strict mode.
-
-    Filters are JSON objects in Qdrant's form.
-    """
+    """Reads a collection within the limits of strict mode; filters are Qdrant's JSON objects."""
 
     def __init__(self, vector_db: VectorDB, name: str, server: Server) -> None:
         self._vector_db = vector_db
@@ -249,7 +247,7 @@ class ServerReads:
         self._server = server
         self._client = server.client
         self._limits = models.StrictModeConfigOutput()  # as of the latest `_info`
-        self._rewriting = False  # when `counts` last asked
+        self._rewriting = False  # time of the last request by `counts`
 
     async def _info(self) -> models.CollectionInfo:
         """Return the server's description of the collection, and record its limits."""
@@ -300,7 +298,7 @@ class ServerReads:
     async def fetch(
         self, ids: Sequence[PointId], fields: Sequence[str], dense: bool
     ) -> list[FoundPoint]:
-        """Return the points of these ids that exist."""
+        """Return the existing points of these ids."""
         vectors = [DENSE] if dense else False
         found = await self._retrieve(ids, list(fields), vectors)
         return [_found(record) for record in found]
@@ -325,7 +323,7 @@ class ServerReads:
         return max(1, min(READ_POINTS, READ_NUMBERS // self._vector_db.embedding_dimension))
 
     async def scroll(self, filter_: Json, limit: int) -> list[FoundPoint]:
-        """Return some points that pass, whole."""
+        """Return a page of complete points that pass."""
         records, _ = await self._call(
             self._client.scroll,
             scroll_filter=_filter(filter_),
@@ -336,7 +334,7 @@ class ServerReads:
         return [_found(record) for record in records]
 
     async def chunk_ids(self, after: str, limit: int) -> list[str]:
-        """Return the first chunk ids that follow one. Qdrant orders no texts: all are read."""
+        """Return the first chunk ids after an id. Qdrant cannot sort strings, so all are read."""
         first: list[str] = []
         async for records in self._pages(None, ["chunk_id"]):
             ids = ((record.payload or {})["chunk_id"] for record in records)
@@ -355,9 +353,9 @@ class ServerReads:
     async def counts(self, filters: Sequence[Json]) -> list[int]:
         """Return the number of points that pass, for each filter of one condition.
 
-        An index knows the number of points with a value, so one that is not exact is as right and
-        costs nothing. While a segment is rewritten, the server only estimates how many of its
-        points were deleted; then the points are counted if strict mode allows it.
+        An index stores the number of points per value, so an approximate count is accurate and
+        costs nothing. While a segment is rewritten, the server only estimates its deleted points;
+        then exact counts are requested if strict mode allows them.
         """
         found: list[int] | None = None
         if self._rewriting:
@@ -435,5 +433,5 @@ def _found(found: models.ScoredPoint | models.Record) -> FoundPoint:
 
 
 def _filter(data: Json | None) -> models.Filter | None:
-    """Return a filter as the client's own object, which has the same form."""
+    """Return a filter as the client's own type, which has the same fields."""
     return models.Filter.model_validate(data) if data else None

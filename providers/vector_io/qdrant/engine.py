@@ -1,4 +1,4 @@
-"""The index of one vector DB in one collection of a Qdrant server, and the collection's writes."""
+"""The engine of one vector DB in a Qdrant collection, and the collection's writes."""
 
 from __future__ import annotations
 
@@ -55,20 +55,20 @@ T = TypeVar("T")
 _VERSION = re.compile(r"version_([0-9]+)")
 
 MARGIN = 10
-"""Chunks fetched beyond k at first, to see where the ties with the last one end."""
+"""Chunks fetched beyond k at first, to find where the ties with the last one end."""
 
 REINDEX_BATCH = 500
 
 
 class QdrantEngine(Engine):
-    """Chunks as points of one collection; every public method is the contract's.
+    """Stores chunks as points of one collection; see `Engine` for the public methods.
 
-    The engine's scores of directions are off by `SINGLE_PRECISION_SLACK` at most. Ties are ordered
-    by chunk_id: more is asked for until the last one's ties are all there.
+    The server's cosines are off by at most `SINGLE_PRECISION_SLACK`. Ties are ordered by chunk_id,
+    so more points are requested until all ties with the last one are found.
 
     Args:
-        collection: The collection, which exists.
-        statistics_max_age_seconds: Maximum age of the statistics of other processes' writes.
+        collection: An existing collection.
+        statistics_max_age_seconds: Maximum age of the statistics if other processes write.
     """
 
     has_term_statistics = True
@@ -81,12 +81,11 @@ class QdrantEngine(Engine):
         self._keywords = Keywords(vector_db, collection, statistics_max_age_seconds)
 
     async def reindex(self) -> None:
-        """Rewrite the chunks that an older version of the layout or the analyzer has stored.
+        """Rewrite chunks stored by an older version of the layout or the analyzer, on open.
 
-        Done when an index is opened. The new version is recorded before, so that a process of the
-        older version that opens the collection from now on is refused. It can undo a write of the
-        same chunk by another process in the same moment, which only an upgrade of one server
-        beside others can meet.
+        The new version is recorded first, so that an older process can no longer open the
+        collection. A concurrent write of the same chunk by another process can be lost; this can
+        only happen if one of several servers is upgraded while others run.
 
         Raises:
             ConfigError: A newer version wrote the collection; nothing is changed.
@@ -120,7 +119,7 @@ class QdrantEngine(Engine):
         narrowed = None if filters is None else native.translate(filters)
         fields = ["chunk_id", *needed(filters)]
         query = searched(self.vector_db, embedding)
-        # Embeddings under cosine are stored with length 1: the inner product is the cosine.
+        # Under cosine, embeddings are stored with length 1, so the inner product is the cosine.
         by_distance = self.vector_db.metric is Metric.L2 and not self.vector_db.normalize
         metric = Metric.L2 if by_distance else Metric.DOT
         scorer = VectorScorer(self.vector_db, query, k, metric)
@@ -175,7 +174,7 @@ class QdrantEngine(Engine):
 
     @override
     async def count_passing(self, filters: Filter) -> int:
-        if has_orderings(filters):  # which are only narrowed down
+        if has_orderings(filters):  # filters that the server only narrows down
             return await super().count_passing(filters)
         return await self._collection.count(native.translate(filters))
 
@@ -185,7 +184,7 @@ class QdrantEngine(Engine):
 
     @override
     async def close(self) -> None:
-        """Release nothing: the connections are the provider's."""
+        """Do nothing: the provider owns the connections."""
 
     # --- writing -----------------------------------------------------------------------------
 
@@ -216,14 +215,14 @@ class QdrantEngine(Engine):
 
 
 class ServerCollection(ServerReads):
-    """One collection. Writes of this process to it wait for each other."""
+    """One collection. Writes of this process to it run one at a time."""
 
     def __init__(self, vector_db: VectorDB, name: str, server: Server) -> None:
         super().__init__(vector_db, name, server)
         self._writing = asyncio.Lock()
 
     async def make(self) -> bool:
-        """Make the collection if it is absent; return True if it was made."""
+        """Create the collection if it is missing; return True if it was created."""
         if await self._call(self._client.collection_exists):
             return False
         by_distance = self._vector_db.metric is Metric.L2 and not self._vector_db.normalize
@@ -251,7 +250,7 @@ class ServerCollection(ServerReads):
         return max(_versions((await self._info()).payload_schema), default=0)
 
     async def upgrade(self, version: int) -> None:
-        """Bring the indexes up to date, and record the version in place of earlier ones."""
+        """Update the indexes, and replace the recorded versions with the current one."""
         there = (await self._info()).payload_schema
         for name, schema in _indexes(version).items():
             if name not in there or _has_graph(schema, there[name]):
@@ -267,12 +266,11 @@ class ServerCollection(ServerReads):
     # --- writing -----------------------------------------------------------------------------
 
     async def replace(self, points: Sequence[Point], stale: Json | None) -> None:
-        """Write points, then drop the others that passed `stale` before.
+        """Write points, then delete the other points that passed `stale` before.
 
-        An upsert that fails is undone if the server can still be reached. Once all are written
-        nothing is: the server may have deleted the old points whatever became of its answer, and
-        two versions for a while are better than none. What another process adds to `stale` in the
-        meantime stays, too.
+        A failed upsert is undone if the server can be reached. After all points are written,
+        nothing is undone: a delete that failed may have been carried out, and two versions for a
+        while are better than none. Points that another process adds to `stale` in between stay.
         """
         batches = await self._batches(structs(points))
         ids = [point.id for point in points]
@@ -280,7 +278,7 @@ class ServerCollection(ServerReads):
             gone = sorted(set(await self._passing(stale)) - set(ids)) if stale else []
             if len(batches) > 1:
                 await self._upsert_all(batches, ids)
-            else:  # one request needs no undoing
+            else:  # a single request needs no undoing
                 for batch in batches:
                     await self._upsert(batch)
             await self._delete(gone)
@@ -313,7 +311,7 @@ class ServerCollection(ServerReads):
             await self._call(self._client.delete, points_selector=selected)
 
     async def _upsert_all(self, batches: Sequence[Batch], ids: Sequence[str]) -> None:
-        """Send several requests; if one fails, bring back the points that were there before."""
+        """Send several requests; if one fails, restore the previous points."""
         before = await self._retrieve(ids, True, True)
         structures = (
             models.PointStruct(id=one.id, vector=one.vector or {}, payload=one.payload)
@@ -326,17 +324,17 @@ class ServerCollection(ServerReads):
                 await self._upsert(batch)
 
     async def _configure(self, method: Callable[..., Awaitable[T]], **arguments: Any) -> T:
-        """Send a request without data, so that an error may show the server's own words."""
+        """Send a request without data, so that errors may quote the server."""
         return await self._server.call(
             lambda: method(collection_name=self._name, **arguments), configures=True
         )
 
 
 def _indexes(version: int) -> dict[str, Any]:
-    """Return the indexes that a collection of a version has.
+    """Return the indexes of a collection of this version.
 
-    Only `attributes` takes part in the graph of a filtered search; for the others a server from
-    1.17 on would add links for each common word and each range.
+    Only `attributes` takes part in the graph for filtered search; for the others, servers from 1.17
+    would add links for each common word and range.
     """
     integers = models.IntegerIndexParams(
         type=models.IntegerIndexType.INTEGER, lookup=True, range=False, enable_hnsw=False
@@ -350,16 +348,16 @@ def _indexes(version: int) -> dict[str, Any]:
 
 
 def _has_graph(wanted: Any, found: models.PayloadIndexInfo) -> bool:
-    """Return True if an index is part of the graph and must not be, so it must be rebuilt."""
+    """Return True if an index is in the graph by mistake, so that it must be rebuilt."""
     without = getattr(wanted, "enable_hnsw", None) is False
     return without and getattr(found.params, "enable_hnsw", None) is not False
 
 
 def _version_index(version: int) -> str:
-    """Return the field of an index without values that records the version of a collection.
+    """Return the field of an empty index that records a collection's version.
 
-    An index is the one thing that every release keeps beside the points: a point would be found
-    and counted.
+    Only indexes are stored beside the points in every release; a point would appear in searches and
+    counts.
     """
     return f"version_{version}"
 

@@ -1,10 +1,10 @@
-"""Filters in Qdrant's own form: JSON objects as its REST interface documents them.
+"""Filters in Qdrant's form: the JSON objects of its REST interface.
 
-eq, ne, in and nin are exact, by tokens (records.py). Orderings narrow down, by levels: what passes
-them is a superset of what `corral.api.filters.matches` lets pass, equal to it but for numbers that
-a double cannot hold, strings that share their first 24 bytes, and values whose hashes of 21 bits
-meet. No filter type negates an ordering, so that and / or of supersets are supersets, and the few
-wrong ones are dropped by `matches` (index.py), which asks the engine for more in their place.
+eq, ne, in and nin are exact, by tokens (records.py). Orderings, by levels, pass a superset of the
+chunks that `corral.api.filters.matches` passes. They differ only for numbers that a double cannot
+represent, strings that share their first 24 bytes, and values with equal 21-bit hashes. No filter
+type negates an ordering, so and / or of supersets are supersets. `matches` drops the few wrong
+chunks (engine.py), and more are requested in their place.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ def translate(filter_: Filter) -> Json:
 
 
 def all_of(*filters: Json | None) -> Json | None:
-    """Return the conjunction of those filters that are there, None for none."""
+    """Return the conjunction of the filters that are not None; None if there are none."""
     parts = [part for part in filters if part]
     return {"must": parts} if parts else None
 
 
 def of_documents(document_ids: frozenset[str]) -> Json:
-    """Return the filter that the chunks of these documents pass."""
+    """Return a filter for the chunks of these documents."""
     return _any("attributes", [TOKENS.document(i) for i in sorted(document_ids)])
 
 
 def not_of_version(version: int) -> Json:
-    """Return the filter that chunks pass which another version has stored."""
+    """Return a filter for the chunks that another version has stored."""
     return {"must_not": [_any("attributes", [TOKENS.version(version)])]}
 
 
 def holding(*keys: int) -> Json:
-    """Return the filter that chunks pass which hold the term of one of these keys."""
+    """Return a filter for the chunks that contain a term with one of these keys."""
     match = {"value": keys[0]} if len(keys) == 1 else {"any": list(keys)}
     return {"must": [{"key": "terms", "match": match}]}
 
 
 def of_references(references: list[int]) -> Json:
-    """Return the filter that chunks with one of these references pass."""
+    """Return a filter for the chunks with one of these references."""
     return {"must": [{"key": "reference", "match": {"any": references}}]}
 
 
@@ -66,7 +66,7 @@ def _any(field: str, values: list[str]) -> Json:
 
 
 def all_but(field: str, values: list[int]) -> Json | None:
-    """Return the filter that chunks pass which have none of these numbers; None for no numbers."""
+    """Return a filter for the chunks with none of these numbers; None for no numbers."""
     return {"must_not": [{"key": field, "match": {"any": values}}]} if values else None
 
 
@@ -75,16 +75,16 @@ def _compare(comparison: Comparison) -> Json:
     if comparison == HAS_DEFAULT:
         return _any("attributes", [DEFAULT_TOKEN])
     if kind in ORDERINGS:
-        # The parser gives an ordering a string or a number, which its type does not say.
+        # The parser guarantees a string or a number here, but the type does not say so.
         return _order(kind, comparison.key, cast("str | float", comparison.value))
     found = _any("attributes", [TOKENS.value(comparison.key, v) for v in comparison.values])
     return {"must_not": [found]} if kind in ("ne", "nin") else found
 
 
 def _order(kind: str, key: str, value: str | float) -> Json:
-    """Compare level by level: beyond the value in one, with all levels before it equal.
+    """Compare level by level: beyond the value in one level, with all previous levels equal.
 
-    Equal in all stands for gt and lt as well where other values have the same levels.
+    For gt and lt, equality in all levels passes too if other values can have the same levels.
     """
     own = levels(key, value)
     if kind.startswith("g"):

@@ -1,4 +1,4 @@
-"""Keyword search in one collection: Qdrant proposes chunks, and the definition ranks them."""
+"""Keyword search in one collection: Qdrant proposes chunks, and BM25 is computed here."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from corral.providers.vector_io.qdrant.client import ServerReads
 from corral.providers.vector_io.qdrant.records import FoundPoint
 
 RECOUNT_AFTER = 0.25
-"""Share of the chunks that a process adds before it counts again for its next write."""
+"""Once a process has added this share of the chunks, it counts again for its next write."""
 
 MOST_COUNTS = 256
-"""Query terms that are counted one by one; of more, blocks that no chunk holds are skipped."""
+"""Maximum query terms counted one by one; for more, blocks of unused terms are skipped."""
 
 BLOCK = 64
-"""Terms counted together to see if any chunk holds one."""
+"""Terms counted together, to check whether any chunk contains one."""
 
 
 class Keywords:
-    """The words of one vector DB.
+    """The keyword index of one vector DB.
 
     Args:
         vector_db: The registration; its language and field weights decide the terms.
@@ -54,11 +54,12 @@ class Keywords:
         self._kept = KeptStatistics(
             self._statistics, self._frequencies, max_age_seconds, lasts=finds_new_chunks
         )
-        self._counted: Statistics | None = None  # the latest, and what was added since
+        # the latest statistics, and the additions since then
+        self._counted: Statistics | None = None
         self._added_chunks = self._added_terms = 0
 
     def forget(self) -> None:
-        """Count again for the next query: a write has ended."""
+        """Clear the statistics after a write."""
         self._kept.forget()
 
     async def encode(self, chunks: Sequence[Chunk]) -> list[SparseChunk]:
@@ -70,7 +71,7 @@ class Keywords:
         return [sparse_chunk(one, reference) for one in terms]
 
     async def term_statistics(self, query_string: str) -> TermStatistics:
-        """Return the query vector for `search`."""
+        """Return the query's terms for `search`."""
         query = SparseQuery(query_string, self._analyzer)
         return query.statistics(*await self._kept.read(query.keys))
 
@@ -100,10 +101,10 @@ class Keywords:
         return await keyword_leg(query, k, by, self._kept.read, fetch)
 
     async def _reference(self, lengths: Sequence[int]) -> int:
-        """Return the reference of chunks of these lengths that are about to be added.
+        """Return the reference for new chunks of these lengths.
 
-        Any gives right answers and one near the truth quick ones, so the engine counts only now
-        and then: this process knows what it added itself.
+        Any reference gives right answers, an accurate one gives fast answers. So the engine counts
+        only occasionally, and this process adds its own writes.
         """
         known = self._counted
         if known is None or self._added_chunks > RECOUNT_AFTER * known.count:
@@ -114,7 +115,7 @@ class Keywords:
         return reference_of(terms / (known.count + self._added_chunks))
 
     async def _statistics(self) -> Statistics:
-        """Have the engine count, so that deletions, restarts and other processes are in it."""
+        """Count the statistics in the engine, including deletions and other processes' writes."""
         lengths, references = await asyncio.gather(
             self._collection.facet("length"), self._collection.facet("reference")
         )

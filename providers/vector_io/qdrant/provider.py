@@ -1,4 +1,4 @@
-"""inline::qdrant and remote::qdrant: make and open the collections of vector DBs."""
+"""inline::qdrant and remote::qdrant: create and open the collections of vector DBs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from corral.providers.vector_io.store.provider import ChunkFileProvider
 if TYPE_CHECKING:
     from corral.providers.vector_io.qdrant.client import Server
 
-# Each provider imports its own client when it is used: the other may not be installed.
+# Each provider imports its client on first use: the other's may not be installed.
 
 
 class QdrantEdgeProvider(ChunkFileProvider):
-    """Holds one file per vector DB in one folder, and a Qdrant Edge shard beside a large one."""
+    """Keeps one file per vector DB in one folder, and a Qdrant Edge shard beside each large one."""
 
     def __init__(self, provider_id: str, config: QdrantEdgeConfig, folder: Path) -> None:
         super().__init__(provider_id, folder)
@@ -42,7 +42,7 @@ class QdrantEdgeProvider(ChunkFileProvider):
 
 
 class QdrantProvider(VectorIOProvider):
-    """Holds one collection a vector DB on one Qdrant server or cluster."""
+    """Keeps one collection per vector DB on a Qdrant server or cluster."""
 
     def __init__(self, provider_id: str, server: Server, logs: WriteLogs) -> None:
         super().__init__(provider_id)
@@ -50,7 +50,7 @@ class QdrantProvider(VectorIOProvider):
         self._server = server
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
-        """Return the index of a vector DB; see the contract. A failure leaves nothing that it made.
+        """Return the index of a vector DB; see the contract. A failure leaves nothing behind.
 
         Raises:
             ConfigError: The server is too old, or a newer Corral wrote the vector DB.
@@ -73,7 +73,7 @@ class QdrantProvider(VectorIOProvider):
         return EngineIndex(await WriteAheadEngine.open(engine, self._logs))
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
-        """Return the collections that no registration holds; see the contract."""
+        """Return the collections without a registration; see the contract."""
         found = await self._server.call(self._server.client.get_collections)
         names = [one.name for one in found.collections]
         prefix = self._server.config.collection_prefix
@@ -86,7 +86,7 @@ class QdrantProvider(VectorIOProvider):
         await self._server.call(lambda: self._server.client.delete_collection(name))
 
     async def health(self) -> Health:
-        """Ask the server for one thing, with the API key."""
+        """Send one request to the server, with the API key."""
         name = f"{self._server.config.collection_prefix}health"
         asked = self._server.call(lambda: self._server.client.collection_exists(name))
         return await health_of(asked)

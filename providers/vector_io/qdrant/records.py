@@ -1,7 +1,7 @@
 """The Qdrant point of a chunk on a server, and the requests that write points.
 
-A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings. Its vectors are
-`dense` and `bm25` (ranking/sparse.py). Its payload:
+A point's id is a UUID derived from the chunk_id, because Qdrant accepts no other strings. Its
+vectors are `dense` and `bm25` (kit/sparse.py). Its payload:
 
     chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, if there is one)
                      the chunk as it came: JSON text, because an engine's own numbers and nulls
@@ -16,19 +16,18 @@ A point's id is a UUID made of the chunk_id, since Qdrant takes no other strings
     words            base64 of the terms as int64 and of their frequencies as float64: what BM25
                      reads, as one text because an engine hands it over much faster than a list
 
-A token (kit/tokens.py) is 128 bits of BLAKE2b over kind, key and value. So any key and any
-value of any length can be filtered on through one index of one field, and neither ever stands in a
-query or in a path.
+A token (kit/tokens.py) is 128 bits of BLAKE2b over kind, key and value. So one index on one field
+filters any key and any value of any length, and no query or path contains them.
 
-Orderings have one field for all keys, too: a server in strict mode allows so many indexes and no
-filter without one. A value is written as bytes whose order is that of the values, and these are cut
-into levels of four. Each level is stored as one integer: 21 bits of BLAKE2b over kind, key and the
-bytes before the level, then the level's own 32 bits. What is greater than a value then lies, for
-one of its levels, between the level's integer and the last one with the same 21 bits.
+Orderings use one field for all keys too: strict mode limits the number of indexes and rejects
+filters without one. A value is written as bytes that sort like the values, and these are split into
+levels of four bytes. Each level is stored as one integer: 21 bits of BLAKE2b over kind, key and the
+bytes before the level, then the 32 bits of the level. A greater value then has, at some level, an
+integer between that of the level and the last one with the same 21 bits.
 
-Points are cut into requests of bounded size, each point encoded when it is asked for, in a thread.
-The client would make the body of a request in one piece, on the event loop and under the
-interpreter's lock: 0.8 s for 1,000 points of 1,536 dimensions, in which nothing else is answered.
+Points are split into requests of bounded size, and each point is encoded on demand, in a thread.
+The client would encode a request's body in one step on the event loop: 1,000 points of 1,536
+dimensions would block it for 0.8 s.
 """
 
 from __future__ import annotations
@@ -71,14 +70,14 @@ KEYWORD_INDEX = "attributes"
 ORDER_INDEX = "order"
 
 LAYOUT = 3
-"""Raise it with every change of what a point holds or of how it is indexed."""
+"""Version of the stored points and their indexes; increase it with every change of either."""
 
 VERSION = 1_000 * LAYOUT + ANALYZER_VERSION
-"""An older version's data is rewritten when it is opened; a newer version's is refused."""
+"""Data of an older version is rewritten on open; data of a newer version is refused."""
 
 TEXT_BYTES = 24
-"""Strings are ordered natively by their first 24 bytes of UTF-8, whose order is that of code
-points; 24 hold an ISO 8601 time stamp."""
+"""Strings are ordered by their first 24 bytes of UTF-8, which sort by code point; an ISO 8601 time
+stamp fits."""
 
 LEVEL_BYTES = 4
 _LEVEL_BITS = 8 * LEVEL_BYTES
@@ -86,11 +85,11 @@ _PREFIX_BITS = 53 - _LEVEL_BITS  # a double, as engines compare it, holds 53 bit
 
 BATCH_POINTS = 1_000
 BATCH_BYTES = 4 * 2**20
-"""Maximum size of a request: the event loop joins and writes its body, 2 ms a MiB. A server
-refuses more than 32 MiB unless it is told otherwise."""
+"""Maximum size of a request: the event loop joins and writes its body, 2 ms per MiB. By default, a
+server rejects more than 32 MiB."""
 
 GRPC_BYTES = 2 * 2**20
-"""The same over gRPC, whose library writes a message in one piece, on the event loop."""
+"""The same over gRPC, which serializes a message in one step on the event loop."""
 
 _NAMESPACE = uuid.UUID("6f1ff4a8-5a8e-5f0c-9d0b-0b7f2f4f9c11")
 
@@ -100,7 +99,7 @@ PointId = str | uuid.UUID
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point to be written."""
+    """A point to write."""
 
     id: str
     dense: NDArray[np.float32]
@@ -108,15 +107,15 @@ class Point:
     payload: Json
 
 
-@dataclass(slots=True)  # not frozen: hundreds are made for a query, and that takes twice as long
+@dataclass(slots=True)  # not frozen: a query makes hundreds, and freezing doubles the cost
 class FoundPoint:
-    """A point as it was read.
+    """A point read from the server.
 
     Attributes:
-        id: Its UUID, as the engine gives and takes it.
-        payload: The fields asked for, as far as it has them; `words` is unpacked.
-        score: As the engine computed it; 0 if nothing was searched.
-        dense: Its dense vector; empty if it was not asked for.
+        id: The UUID in the engine's type.
+        payload: The requested fields that exist; `words` is unpacked.
+        score: The engine's score; 0 if the point was not searched.
+        dense: The dense vector; empty if it was not requested.
     """
 
     id: PointId
@@ -152,10 +151,10 @@ def make_point(
     """Return the point of a chunk.
 
     Args:
-        chunk: It is not changed.
+        chunk: Not mutated.
         embedding: Shape (dimension,).
-        sparse: Its terms.
-        version: The analyzer's version that found them.
+        sparse: The chunk's terms.
+        version: Version of the analyzer that made the terms.
     """
     dense = searched(vector_db, embedding)
     default = [DEFAULT_TOKEN] if matches(HAS_DEFAULT, chunk.metadata) else []
@@ -175,7 +174,7 @@ def make_point(
 
 
 def unpacked(payload: Mapping[str, Any]) -> Json:
-    """Return a payload with `words`, if it has them, as `sparse.packed` writes them."""
+    """Return a payload with `words`, if present, in the form of `sparse.packed`."""
     if "words" not in payload:
         return dict(payload)
     data = base64.b64decode(payload["words"])
@@ -198,18 +197,18 @@ DEFAULT_TOKEN = _token("a", "", "")
 
 
 def levels(key: str, value: str | float) -> list[int]:
-    """Return the integers that are stored for a value, so that it can be ordered."""
+    """Return the integers stored for a value, by which it can be ordered."""
     kind, code = sortable(value, TEXT_BYTES)
     return [_level(kind, key, code, start) for start in range(0, len(code), LEVEL_BYTES)]
 
 
 def last_of_level(level: int) -> int:
-    """Return the largest integer that a value of the same beginning can have."""
+    """Return the largest integer of a value with the same prefix."""
     return level | (1 << _LEVEL_BITS) - 1
 
 
 def first_of_level(level: int) -> int:
-    """Return the smallest integer that a value of the same beginning can have."""
+    """Return the smallest integer of a value with the same prefix."""
     return level & -(1 << _LEVEL_BITS)
 
 
@@ -236,7 +235,7 @@ def _level(kind: str, key: str, code: bytes, start: int) -> int:
 
 
 Batch = list[bytes | grpc.PointStruct]
-"""The points of one request, as JSON texts or as messages of gRPC."""
+"""The points of one request, as JSON texts or gRPC messages."""
 
 
 async def batches(
@@ -254,7 +253,7 @@ async def batches(
 
 
 def structs(points: Sequence[Point]) -> Iterator[models.PointStruct]:
-    """Yield the client's points, each converted when it is needed."""
+    """Yield the client's points, each converted on demand."""
     for point in points:
         vectors: dict[str, Any] = {DENSE: point.dense.tolist()}
         if point.sparse[0]:
@@ -263,7 +262,7 @@ def structs(points: Sequence[Point]) -> Iterator[models.PointStruct]:
 
 
 def encoded(point: models.PointStruct, *, over_grpc: bool) -> tuple[bytes | grpc.PointStruct, int]:
-    """Return a point as a request holds it, and its size in bytes."""
+    """Return a point as encoded for a request, and its size in bytes."""
     if over_grpc:
         message = RestToGrpc.convert_point_struct(point)
         return message, int(message.ByteSize())
@@ -274,7 +273,7 @@ def encoded(point: models.PointStruct, *, over_grpc: bool) -> tuple[bytes | grpc
 async def upsert(
     client: AsyncQdrantClient, name: str, batch: Batch, timeout_seconds: float
 ) -> None:
-    """Send a batch; all of it can be found when this returns."""
+    """Send a batch; searches find all of it when this returns."""
     items: Any = batch
     if items and not isinstance(items[0], bytes):
         message = await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""inline::sqlite: vectors, keywords and filters in one SQLite file a vector DB."""
+"""inline::sqlite: vectors, keywords and filters in one SQLite file per vector DB."""
 
 from dataclasses import replace
 

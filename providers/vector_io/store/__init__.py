@@ -1,1 +1,1 @@
-"""A vector DB's chunks in one SQLite database; sqlite, memory, faiss and Chroma stand on it."""
+"""The chunks of a vector DB in a SQLite database, for sqlite, memory, faiss, Chroma and Qdrant."""

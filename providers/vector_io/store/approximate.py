@@ -1,13 +1,12 @@
-"""A searcher with an index that is searched approximately, and the rest exactly.
+"""A searcher with an approximate index; rows outside the index are searched exactly.
 
 The chunk file is the truth. Memory holds two parts: the *base*, an index over the rows up to some
 row, and a *copy* of the embeddings above it, which are all compared, as in `inline::sqlite`.
 Small vector DBs have no base yet.
 
 A base never changes during a search. When the copy has grown, a thread builds a new base and
-exchanges both at once. So neither queries nor writes wait for an index to be built, and a query
-finds what was just written. It passes over deleted rows in the base; once they are a third of it,
-the base is rebuilt.
+replaces both at once. So queries and writes never wait for a build, and a query finds what was just
+written. Deleted rows in the base are skipped; once they are a third of it, the base is rebuilt.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from corral.providers.vector_io.store.matrix import (
 )
 
 MIN_GROWTH = 1000
-"""Rows that the copy may always have; comparing them takes 0.05 ms."""
+"""Rows that the copy may always contain; comparing them takes 0.05 ms."""
 MAX_DEAD = 1 / 3
 """Share of the base's rows that may be deleted before it is rebuilt."""
 
@@ -50,19 +49,19 @@ class Abandoned(Exception):
 
 
 class IndexFailed(Exception):
-    """The index cannot be searched: it is damaged, or was closed."""
+    """The index cannot be searched: it is damaged or closed."""
 
 
 class CoveredRows(ABC):
-    """An approximate index; its places 0 to n - 1 are rows of the chunk file.
+    """An approximate index; its positions 0 to n - 1 correspond to rows of the chunk file.
 
-    During a search nothing but its knowledge of deletions changes.
+    During a search only its record of deletions changes.
 
     Args:
-        rows: Row numbers by place, ascending, int64.
-        squared_norms: Of the stored embeddings, by place, float64.
-        alive: False for a deleted row, by place.
-        deletion: The last deletion that `alive` knows.
+        rows: Row numbers by position, ascending, int64.
+        squared_norms: Squared lengths of the embeddings by position, float64.
+        alive: False for a deleted row, by position.
+        deletion: The last deletion that `alive` reflects.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class CoveredRows(ABC):
 
     @property
     def last_row(self) -> int:
-        """The row up to which the file is covered."""
+        """The last row of the file that is covered."""
         return int(self.rows[-1]) if len(self.rows) else 0
 
     @property
@@ -94,7 +93,7 @@ class CoveredRows(ABC):
 
     @property
     def is_worn(self) -> bool:
-        """True if so many rows are deleted that the index has to be built from scratch."""
+        """Return True if so many rows are deleted that the index must be built from scratch."""
         return self.dead > MAX_DEAD * len(self)
 
     @abstractmethod
@@ -105,16 +104,16 @@ class CoveredRows(ABC):
         k: int,
         usable: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
-        """Return the places of about the k nearest embeddings, and of some more.
+        """Return the positions of the approximately k nearest embeddings, and of some more.
 
         Args:
             connection: In a read transaction.
             query: Shape (dimension,).
             k: At least 1.
-            usable: A mask of the places that may be returned, shape (n,); None for all.
+            usable: Mask of the positions that may be returned, shape (n,); None for all.
 
         Raises:
-            IndexFailed: It is damaged, or was closed.
+            IndexFailed: The index is damaged or closed.
         """
 
     def candidates(
@@ -124,14 +123,14 @@ class CoveredRows(ABC):
         k: int,
         allowed: RowSet | None,
     ) -> NDArray[np.int64]:
-        """Return rows among which about the k nearest are.
+        """Return candidate rows that include the approximately k nearest.
 
         Args:
             connection: In a read transaction; rows that it sees as deleted are not returned.
-            query, k, allowed: As `VectorSearcher.begin` takes them.
+            query, k, allowed: As for `VectorSearcher.begin`.
 
         Raises:
-            StaleRead: The base knows rows or deletions that the transaction does not see.
+            StaleRead: The base reflects rows or deletions that are newer than the transaction.
             IndexFailed: See `places`.
         """
         with self._lock:
@@ -144,7 +143,7 @@ class CoveredRows(ABC):
         return rows
 
     def living(self, connection: apsw.Connection) -> tuple[NDArray[np.bool_], int]:
-        """Return a mask of the rows that the file still has, and the last deletion it knows."""
+        """Return a mask of the rows that still exist, and the last deletion that it reflects."""
         with self._lock:
             self._follow(connection)
             return self._alive.copy(), self._deletion
@@ -164,10 +163,10 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         lend: Lends a connection to the chunk file, outside a transaction.
         name: The index's name in messages and threads.
         build_from: Minimum number of chunks for which a base is built; None for never.
-        growth: Share of the base's rows that the copy may reach before both become a new base.
+        growth: Share of the base's rows at which the copy is merged into a new base.
 
     Attributes:
-        stopping: Set once it is being closed.
+        stopping: Set when the searcher is closing.
     """
 
     def __init__(
@@ -187,7 +186,7 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
 
     @abstractmethod
     def load(self, connection: apsw.Connection) -> Base | None:
-        """Return the stored base, or None if there is no new one that fits the chunk file.
+        """Return the stored base, or None if there is no newer, valid one for the chunk file.
 
         Args:
             connection: In a read transaction.
@@ -198,18 +197,19 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         """Return a base over all rows of the file, leaving the old one as it is.
 
         Args:
-            connection: Outside a transaction; one long one would keep SQLite from clearing its log.
+            connection: Outside a transaction; a long one would prevent SQLite from truncating its
+                log.
 
         Raises:
-            Abandoned: It is being closed, or there are no chunks any more.
-            CorralError, OSError: It cannot be built.
+            Abandoned: The searcher is closing, or all chunks were deleted.
+            CorralError, OSError: The base cannot be built.
         """
 
     def save(self, base: Base) -> None:
         """Store a base that was just exchanged."""
 
     def retire(self, base: Base) -> None:
-        """Release what a base holds that is searched no more."""
+        """Release the resources of a base that is no longer searched."""
 
     def forget(self, base: Base) -> None:
         """Delete a stored base that failed, so that it is not loaded again."""
@@ -250,10 +250,11 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         k: int,
         allowed: RowSet | None,
     ) -> NDArray[np.int64]:
-        """Return the base's candidates; a base that fails is searched no more.
+        """Return the base's candidates; drop a base that fails.
 
         Raises:
-            StaleRead: See `CoveredRows.candidates`; or the base failed, and the others will do.
+            StaleRead: See `CoveredRows.candidates`; also raised if the base failed, to search again
+                without it.
         """
         try:
             return base.candidates(connection, query, k, allowed)
@@ -295,7 +296,7 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         return len(base) if base else 0
 
     def _load(self, connection: apsw.Connection) -> None:
-        """Load the base from its file if it fits the chunk file and is no older than ours."""
+        """Load the stored base if it matches the chunk file and is not older than ours."""
         if self._build_from is None:
             return
         base, ours = self.load(connection), self._parts[0]
@@ -303,7 +304,7 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
             self._exchange(base)
 
     def _build_if_due(self, connection: apsw.Connection) -> None:
-        """Start building a new base in a thread if one is due and none is being built."""
+        """Start a thread that builds a new base if one is due and no build is running."""
         if not self._is_due(connection) or not self._building.acquire(blocking=False):
             return
         if self.stopping.is_set() or not self.may_build():
@@ -323,11 +324,11 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         return base.is_worn or uncovered > max(MIN_GROWTH, self._growth * len(base))
 
     def _build(self) -> None:
-        """Build a new base, exchange and store it: what a builder thread does."""
+        """Build a new base, put it into use and store it; runs in the builder thread."""
         try:
             with self._lend() as connection:
                 with transaction(connection, "DEFERRED"):
-                    self._load(connection)  # another process may have made it
+                    self._load(connection)  # another process may have built one
                     due, count = self._is_due(connection), state(connection, "count")
                 if due and count < (self._build_from or 0):
                     self._exchange(None)
@@ -338,13 +339,13 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         except Abandoned:
             logger.debug("The build of a %s index was abandoned.", self._name)
         except (CorralError, OSError) as error:
-            # Queries go on without it, exactly and more slowly, and the next one tries again.
+            # Queries continue without it, exactly but more slowly, and the next one tries again.
             logger.warning("A %s index could not be built or stored: %s", self._name, error)
         finally:
             self._building.release()
 
     def _exchange(self, base: Base | None, *, instead_of: Base | None = None) -> None:
-        """Search another base from now on; `instead_of` limits it to a base that is in use."""
+        """Put another base into use; with `instead_of`, only if that base is still in use."""
         old = self._parts[0]
         if instead_of is not None and old is not instead_of:
             return
@@ -359,10 +360,7 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
 def rows_still_there(
     connection: apsw.Connection, rows: NDArray[np.int64], norms: NDArray[np.float64]
 ) -> NDArray[np.bool_] | None:
-    """Return a mask of the rows the chunk file still has; None if it has others, or other norms.
-
-    An index of no rows fits no file: None.
-    """
+    """Return a mask of the rows that still exist; None if rows or norms differ, or it is empty."""
     if not len(rows):
         return None
     query = "SELECT row, squared_norm FROM embeddings WHERE row <= ? ORDER BY row"

@@ -1,12 +1,11 @@
-"""Postings of FTS5 in memory, which follow their file: each change is read once.
+"""A cache of FTS5 postings in memory, updated incrementally from the file.
 
-Of a term, memory holds the rows that hold it, and for each row a number that stands for the pair
-(frequency of the term, length of the chunk): 5 or 6 bytes a posting. Pairs are few, and BM25 knows
-nothing else of a chunk. So when the average length moves with a write, the weights of the pairs
-are computed again instead of read from the postings: they equal BM25's to the last bit.
-
-After a write, a term's new postings are those in rows above the last one that it was read at; those
-of deleted rows leave. FTS5 is asked for a term's new postings when a query next has the term.
+For each term, the cache has the rows that contain it and, for each row, the number of a pair
+(frequency of the term, length of the chunk): 5 or 6 bytes per posting. There are few distinct
+pairs, and BM25 depends on nothing else in a chunk. So when a write changes the average length, only
+the weights of the pairs are recomputed; they equal BM25's to the last bit. After a write, a term's
+new postings are those in rows above its last read row; postings of deleted rows are removed. New
+postings are read from FTS5 when a query next contains the term.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ _OCCURRENCES = (  # https://www.sqlite.org/fts5.html#the_fts5vocab_virtual_table
     "CREATE VIRTUAL TABLE IF NOT EXISTS temp.occurrences USING fts5vocab(main, lexical, instance)"
 )
 _READ = np.dtype([("row", np.int64), ("frequency", np.float64)])
-_OVERHEAD = 200  # bytes of a posting's objects and key, about
+_OVERHEAD = 200  # approximate size of a posting's objects and key, in bytes
 
 
 def term_frequency(api: apsw.FTS5ExtensionApi, *weights: Any) -> float:
-    """Return the sum over the columns of weight times count of a query's one term.
+    """Return the sum over the columns of weight times count, for a query of one term.
 
-    An auxiliary function of FTS5 (https://www.sqlite.org/fts5.html#custom_auxiliary_functions):
-    for a row, so unlike its `bm25()` it neither reads the row's length nor counts all rows first.
+    An auxiliary function of FTS5 (https://www.sqlite.org/fts5.html#custom_auxiliary_functions): it
+    runs per row, so unlike `bm25()` it neither reads the row's length nor counts all rows first.
     """
     columns = api.phrase_locations(0)
     counted = zip(weights, columns, strict=True)
@@ -52,7 +51,7 @@ def term_frequency(api: apsw.FTS5ExtensionApi, *weights: Any) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One state of the file, as postings are read and weighed in it.
+    """A snapshot of the file for reading and weighting postings.
 
     Attributes:
         lengths: By row number, the number of a chunk's terms plus one; 0 if there is no chunk.
@@ -66,11 +65,11 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """Rows that hold a term, ascending, and the number of the shape of each.
+    """The rows that contain a term, ascending, and the number of each row's shape.
 
     Attributes:
         rows, shapes: Integers, shape (n,).
-        last_row, deletion: Of the state that this was read at.
+        last_row, deletion: The state of the file at which the posting was read.
     """
 
     rows: NDArray[np.integer]
@@ -88,12 +87,12 @@ _NOTHING = Posting(np.empty(0, np.uint32), np.empty(0, np.uint8), 0, 0)
 
 
 class CachedPostings:
-    """The postings of the latest terms, within a bound. Safe to use from many threads.
+    """An LRU cache of postings by term. Safe to use from many threads.
 
     Args:
-        weights: Of FTS5's columns. The first half of them has the words, whose number is a chunk's
-            length; a chunk without words is as long as the other half.
-        most_bytes: Maximum memory for postings. Lengths take 4 bytes a row besides.
+        weights: Weights of FTS5's columns. The first half of the columns has the words, and their
+            number is a chunk's length; a chunk without words has the length of the other half.
+        most_bytes: Maximum memory for postings. Lengths take 4 more bytes per row.
     """
 
     def __init__(self, weights: Sequence[float], most_bytes: int) -> None:
@@ -105,7 +104,7 @@ class CachedPostings:
         self._weights = weights
         self._most = most_bytes
         self._lock = threading.Lock()
-        # A common word takes long to read at first: one thread does it for all that ask for it.
+        # The first read of a common word takes long, so one thread does it for all waiting threads.
         self._reading = [threading.Lock() for _ in range(_READERS)]
         self._shapes = _Shapes()
         self.forget()
@@ -122,7 +121,7 @@ class CachedPostings:
         """Return the snapshot of a connection's transaction.
 
         Raises:
-            StaleRead: Another transaction has seen something newer.
+            StaleRead: Another transaction has seen a newer state.
         """
         state = read_state(connection)
         with self._lock:
@@ -159,7 +158,7 @@ class CachedPostings:
         return lengths
 
     def posting(self, connection: apsw.Connection, snapshot: Snapshot, term: str) -> Posting:
-        """Return a term's posting in a snapshot of `follow`, from the same transaction."""
+        """Return a term's posting in a snapshot from `follow`, in the same transaction."""
         held = self._of(term)
         if _is_of(held, snapshot.state):
             return held
@@ -178,17 +177,17 @@ class CachedPostings:
         return held
 
     def weights(self, average: float) -> NDArray[np.float64]:
-        """Return the saturated weight (`bm25.term_weight`) of each shape, those read so far."""
+        """Return the saturated weight (`bm25.term_weight`) of each shape read so far."""
         with self._lock:
             return self._shapes.weights(average)
 
     def _extended(
         self, connection: apsw.Connection, snapshot: Snapshot, term: str, held: Posting
     ) -> Posting:
-        """Return a posting brought to another state."""
+        """Return a posting updated to another state."""
         state = snapshot.state
         if held.last_row > state.last_row or held.deletion > state.deletion:
-            held = _NOTHING  # another transaction has seen something newer
+            held = _NOTHING  # another transaction has seen a newer state
         rows, shapes = held.rows, held.shapes
         if held.deletion != state.deletion and len(rows):
             alive = snapshot.lengths[rows] > 0
@@ -207,10 +206,10 @@ class CachedPostings:
         return Posting(rows, shapes, state.last_row, state.deletion)
 
     def _all(self, connection: apsw.Connection, term: str) -> NDArray[Any]:
-        """Return all rows of a term with its frequencies, as `_query` does.
+        """Return all rows of a term with its frequencies, like `_query`.
 
-        SQLite puts its occurrences together while other threads work; a call for each row would
-        take up to three times as long, and hold them up.
+        SQLite concatenates the occurrences without the interpreter's lock; a call per row would
+        take up to three times as long and block other threads.
         """
         connection.execute(_OCCURRENCES)
         occurrences: Any = connection.execute(
@@ -248,7 +247,7 @@ def _is_of(posting: Posting, state: State) -> bool:
 
 
 class _Shapes:
-    """Numbers for the pairs (frequency, length) that occur. Not safe to use from many threads."""
+    """Numbers the occurring pairs (frequency, length). Not safe to use from many threads."""
 
     def __init__(self) -> None:
         self._numbers: dict[complex, int] = {}
@@ -267,7 +266,7 @@ class _Shapes:
     def weights(self, average: float) -> NDArray[np.float64]:
         """Return the weight of each pair if chunks have this average length.
 
-        With the length 0, which only an index without terms has, no row needs a weight.
+        If the average is 0, the index has no terms, and no row needs a weight.
         """
         known = average == self._average and len(self._weights) == len(self._numbers)
         if average > 0 and not known:
@@ -278,10 +277,10 @@ class _Shapes:
 
 
 def _varints(blobs: Sequence[bytes]) -> NDArray[np.int64]:
-    """Return the numbers in blobs of FTS5's table of sizes, one number a column.
+    """Decode the blobs of FTS5's table of sizes, one number per column.
 
     A number is one of SQLite's varints (https://www.sqlite.org/fileformat.html#varint): groups of 7
-    bits, the highest first; the last byte's top bit is 0. Each blob has one at least.
+    bits, the highest first; the last byte's top bit is 0. Each blob has at least one number.
     """
     values = np.frombuffer(b"".join(blobs), np.uint8).astype(np.int64)
     ends = np.flatnonzero(values < 128)

@@ -1,7 +1,7 @@
-"""The state of a chunk file, and what was deleted since another one: what copies in memory follow.
+"""The state of a chunk file, and the deletions since an earlier state.
 
-A row is never changed and its number never used again. So a copy catches up by reading the rows
-above the last one it has, and the log of deletions, whichever process wrote them.
+A row is never changed, and its number is never reused. So a copy catches up by reading the rows
+above its last one and the log of deletions, whichever process wrote them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from corral.api.errors import ProviderError
 
 
 class StaleRead(Exception):
-    """A transaction is older than what is in memory: begin it again.
+    """A transaction is older than the data in memory and must be restarted.
 
-    What is in memory knows of deletions, and of rows in their place, that the transaction does not
-    see. Of a document that was just replaced, it would find neither the old nor the new chunks.
+    The data in memory reflects deletions, and replacing rows, that the transaction does not see.
+    The transaction would find neither the old nor the new chunks of a document that was just
+    replaced.
     """
 
 

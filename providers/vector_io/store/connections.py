@@ -1,4 +1,4 @@
-"""Connections to a SQLite file: opened, lent to threads, closed; and the driver's errors."""
+"""Connections to a SQLite file: opening, lending to threads, closing, and error translation."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ class Connections:
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """Lend a connection that sees one state of the file."""
+        """Lend a connection in a read transaction."""
         with self.lend() as connection, transaction(connection, "DEFERRED"):
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[apsw.Connection]:
-        """Lend a connection for a write transaction: all changes or none."""
+        """Lend a connection in a write transaction: all changes or none."""
         with self.lend() as connection, transaction(connection):
             yield connection
 
     def read(self, read: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Call a function with a connection that sees one state of the file."""
+        """Call a function with a connection in one read transaction."""
         with self.reading() as connection:
             return read(connection, *arguments, **options)
 
@@ -84,7 +84,10 @@ class Connections:
             raise self._refusal()
 
     def refuse(self, error: Callable[[], CorralError]) -> None:
-        """Refuse further loans with the first such error; close what is on loan on its return."""
+        """Reject further loans with this error, if it is the first.
+
+        Close lent connections on return.
+        """
         self._refusal = self._refusal or error
         self.close()
 
@@ -98,10 +101,10 @@ class Connections:
 
 
 class MemoryConnection(Connections):
-    """The connection that holds a database in memory, lent to one thread at a time.
+    """The only connection of a database in memory, lent to one thread at a time.
 
-    Closing it would lose the data: after an error it only undoes the transaction, and `close`
-    keeps it. `refuse` frees the memory.
+    Closing it would lose the data, so an error only rolls back the transaction, and `close` does
+    nothing. `refuse` frees the memory.
     """
 
     def __init__(self, provider_id: str, connect: Callable[[], apsw.Connection]) -> None:
@@ -123,11 +126,11 @@ class MemoryConnection(Connections):
 
     @override
     def close(self) -> None:
-        """Keep the connection."""
+        """Do nothing: the connection holds the data."""
 
     @override
     def refuse(self, error: Callable[[], CorralError]) -> None:
-        """Refuse further loans with the first such error, and free the memory."""
+        """Reject further loans with this error, if it is the first, and free the memory."""
         super().refuse(error)
         with self._lock:
             self._connection.close()
@@ -146,8 +149,8 @@ def connect(
     Args:
         busy_timeout_seconds: Maximum wait of a write for another process's write.
         extension: A library with functions to load into SQLite, None for none.
-        synchronous: FULL makes a write that returned outlive a loss of power; NORMAL is faster,
-            and a loss of power may undo the last writes.
+        synchronous: With FULL, acknowledged writes survive a power failure; with NORMAL, which is
+            faster, a power failure may undo the last writes.
         newest: The schema version that this Corral writes; None for a file without versions.
 
     Raises:
@@ -181,7 +184,7 @@ def delete_files(path: Path) -> None:
 
 @contextmanager
 def transaction(connection: apsw.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
-    """Run a block as one transaction; an error undoes it and goes on."""
+    """Run a block as one transaction; roll back on an error and raise it."""
     connection.execute(f"BEGIN {kind}")
     try:
         yield
@@ -202,7 +205,7 @@ def state(connection: apsw.Connection, name: str) -> int:
 
 @contextmanager
 def driver_errors(provider_id: str) -> Iterator[None]:
-    """Translate the driver's errors, here and nowhere else. Their texts may quote data: dropped."""
+    """Translate the driver's errors, only here. Their texts may quote data, so they are dropped."""
     try:
         yield
     except (apsw.BusyError, apsw.LockedError) as error:

@@ -1,4 +1,4 @@
-"""The chunk store: one SQLite database per vector DB, whatever searches its embeddings."""
+"""The chunk store: one SQLite database per vector DB, with an interchangeable vector searcher."""
 
 from __future__ import annotations
 
@@ -71,22 +71,22 @@ ONE_THREAD_ROWS = 20_000
 """Up to this number, one thread searches both legs faster than two threads."""
 
 CHUNKS_WITH_LEG = 32
-"""Legs of at most this size fetch their chunks in the same transaction: nearly all of them will be
-in the answer, and a later fetch takes another thread and another transaction."""
+"""Legs of at most this size fetch their chunks in the same transaction: the answer needs nearly all
+of them, and a later fetch takes another thread and another transaction."""
 
 
 class VectorSearcher(ABC):
     """Searches the embeddings of a chunk file. Safe to use from many threads.
 
-    The file is the truth. A searcher may keep an index beside it, which can be deleted and built
-    again at any time, and compares rows that are newer than this index exactly.
+    The file is the truth. A searcher may keep an index beside it, which can be deleted and rebuilt
+    at any time; rows newer than the index are compared exactly.
     """
 
     def prepare(self) -> None:
-        """Load the index, or begin to build it; called once, before anything else."""
+        """Load the index, or start building it; called once, before any other call."""
 
     def written(self) -> None:
-        """Begin to build the index again if it is due; called after each write of chunks."""
+        """Start rebuilding the index if it is due; called after each write of chunks."""
 
     def settle(self) -> None:
         """Wait until a running build has ended."""
@@ -105,7 +105,8 @@ class VectorSearcher(ABC):
         k: int,
         allowed: RowSet | None,
     ) -> Callable[[], Nearest]:
-        """Return a function for the k nearest rows and those tied with the last, best first.
+        """Return a function that returns the k nearest rows and those tied with the last, best
+        first.
 
         Searches that begin before one of the functions is called may share the work.
 
@@ -127,15 +128,15 @@ class VectorSearcher(ABC):
 class ChunkFileEngine(Engine):
     """Stores chunks in one SQLite database, and searches their embeddings with a searcher.
 
-    The work runs in threads, each with a connection of its own from a pool. Reads see one state of
-    the file; writes wait for each other, also across processes.
+    The work runs in threads, each with its own connection from a pool. Reads see one snapshot of
+    the file; writes run one at a time, also across processes.
 
     Args:
-        path: The file, which exists; IN_MEMORY for a database that lives until `drop`.
-        searcher: Makes the searcher of the embeddings, given a function that lends a connection
+        path: An existing file; IN_MEMORY for a database that exists until `drop`.
+        searcher: Creates the searcher of the embeddings from a function that lends a connection
             outside a transaction.
         extension: A library of SQLite functions that the searcher needs.
-        fuzzy: Pass True to let every keyword search find words that differ by a typo.
+        fuzzy: If True, every keyword search also finds words that differ by a typo.
         on_drop: Called before the data is deleted.
 
     Attributes:
@@ -159,7 +160,7 @@ class ChunkFileEngine(Engine):
         self._path = path
         self._fuzzy = fuzzy
         self._on_drop = on_drop
-        in_memory = path == IN_MEMORY  # two threads would take turns
+        in_memory = path == IN_MEMORY  # two threads would only alternate
         self.one_thread_rows = sys.maxsize if in_memory else ONE_THREAD_ROWS
         self.chunks_with_leg = CHUNKS_WITH_LEG
         pool = MemoryConnection if in_memory else Connections
@@ -173,7 +174,7 @@ class ChunkFileEngine(Engine):
         self._keyword_leg = MicroBatcher(self._search_words)
         self._statistics = MicroBatcher(self._count_terms)
         self._both_legs = MicroBatcher(self._search_both)
-        self._rows = 0  # when they were last counted
+        self._rows = 0  # time of the last count
         self._reads = MicroBatcher(self._read_all)
 
     def prepare(self) -> None:
@@ -363,7 +364,7 @@ class ChunkFileEngine(Engine):
             ]
 
     def _with_chunks(self, connection: apsw.Connection, legs: list[Leg]) -> list[Leg]:
-        """Return the legs, the small ones with their chunks."""
+        """Return the legs, small ones with their chunks."""
         for leg in legs:
             if len(leg) <= self.chunks_with_leg:
                 ids = [one.chunk_id for one in leg]
@@ -374,7 +375,7 @@ class ChunkFileEngine(Engine):
         return legs
 
     def _in_one_state(self, search: Callable[[apsw.Connection], T]) -> T:
-        """Search in one state of the file."""
+        """Search in one read transaction."""
         while True:
             try:
                 with self._connections.reading() as connection:
@@ -390,9 +391,10 @@ class ChunkFileEngine(Engine):
         embeddings: NDArray[np.float32],
         replace_documents: frozenset[str],
     ) -> None:
-        """Write chunks in one transaction. What takes long and needs no file is done before it."""
+        """Write chunks in one transaction, after the slow work that does not need the file."""
         terms = [self._keyword.analyze(chunk) for chunk in chunks]
-        records = map(record_of, chunks)  # as they are written: all at once take much memory
+        # converted during the write, because all at once take much memory
+        records = map(record_of, chunks)
         parts = range(0, len(embeddings), ROWS_AT_ONCE)  # in double precision they take much memory
         wide = (embeddings[at : at + ROWS_AT_ONCE].astype(np.float64) for at in parts)
         norms = [norm for rows in wide for norm in (rows**2).sum(axis=1).tolist()]

@@ -1,7 +1,6 @@
 """Filters as sets of rows, read from a chunk file's index of attributes.
 
-Of a filter in memory only what has changed since is read: which new rows pass, and which rows are
-gone.
+A cached filter is updated by reading only the new rows that pass and the deleted rows.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from corral.providers.vector_io.kit.rows import RowSet
 from corral.providers.vector_io.store.changes import State, deleted_after, read_state
 
 CACHED_FILTERS = 16
-"""Filters whose rows stay in memory; 8 bytes a row."""
+"""Maximum number of cached filters; 8 bytes per row."""
 
 # SQLite orders numbers before texts before blobs, so '' bounds numbers from above and texts from
 # below, and x'' bounds texts from above.
@@ -38,7 +37,7 @@ _RANGES = {
 
 
 class FilterCache:
-    """The rows that pass the latest filters, so that both legs and the next query share them."""
+    """Caches the rows that pass recent filters, for both legs and the next queries."""
 
     def __init__(self) -> None:
         self._passing: OrderedDict[str, tuple[State, RowSet]] = OrderedDict()
@@ -59,7 +58,7 @@ class FilterCache:
             return None
         now = read_state(connection)
         key = repr(filter_)  # not the filter: to Python, 1 equals True
-        with self._lock:  # held while reading: the other leg wants the same rows
+        with self._lock:  # held while reading, because the other leg needs the same rows
             known, rows = self._passing.get(key, (State(), None))
             if known.version > now.version:
                 return _read(connection, filter_, 0)
@@ -87,7 +86,7 @@ def _followed(
 
 
 def _read(connection: apsw.Connection, filter_: Filter, after_row: int) -> RowSet:
-    """Return the passing rows above a row; a negated set names only such rows, too."""
+    """Return the passing rows above a row; a negated set excludes only such rows too."""
     if isinstance(filter_, Comparison):
         return _compare(connection, filter_, after_row)
     parts = (_read(connection, part, after_row) for part in filter_.filters)
@@ -95,7 +94,7 @@ def _read(connection: apsw.Connection, filter_: Filter, after_row: int) -> RowSe
 
 
 def attributes(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str | float | int | bytes]]:
-    """Yield the (key, value) pairs under which filters find a chunk; a pair may come twice."""
+    """Yield the (key, value) pairs by which filters find a chunk; a pair may appear twice."""
     for key, value in metadata.items():
         for element in elements(value):
             yield key, _stored(element)

@@ -1,4 +1,4 @@
-"""A folder beside a chunk file for an engine that stores its index in files of its own."""
+"""A folder beside a chunk file, for an engine that stores its index in its own files."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class IndexFolder:
     """The folder of an index, used by one process at a time.
 
     `current.json` names the subfolder in use. It is written after the index, so a killed process
-    leaves no half of one in use.
+    never leaves an incomplete index in use.
 
     Args:
-        settings: As JSON. An index that was made with other settings is not used.
+        settings: As JSON. An index built with other settings is not used.
 
     Attributes:
         path: As given.
@@ -40,25 +40,25 @@ class IndexFolder:
         self._taking = threading.Lock()
 
     def take(self) -> bool:
-        """Return True if this process has the folder, taking it if it is free."""
+        """Return True if this process owns the folder; try to lock it first."""
         with self._taking:
             if self._owner.is_locked:
                 return True
             try:
                 self.path.mkdir(exist_ok=True)
                 self._owner.acquire(timeout=0)  # the lock ends with the process
-            except (Timeout, OSError):  # another process has it, or it cannot be written to
+            except (Timeout, OSError):  # another process owns it, or it is not writable
                 return False
         self.sweep()
         return True
 
     def release(self) -> None:
-        """Let another process have the folder."""
+        """Let another process use the folder."""
         with self._taking:
             self._owner.release()
 
     def current(self) -> Path | None:
-        """Return the subfolder in use; None if there is none that fits."""
+        """Return the subfolder in use; None if there is none with these settings."""
         try:
             mark = json.loads(self._mark.read_text("utf-8"))
         except (OSError, ValueError):
@@ -67,11 +67,11 @@ class IndexFolder:
         return self.path / name if mark == self._settings and name else None
 
     def new_place(self) -> Path:
-        """Return a subfolder for another index, which does not exist."""
+        """Return the path of a new subfolder for another index."""
         return self.path / f"index-{uuid.uuid4().hex[:12]}"
 
     def switch(self, place: Path) -> None:
-        """Record that the index in a subfolder is in use, also after a loss of power."""
+        """Record durably that the index in a subfolder is in use."""
         with whole_file(self._mark) as file:
             file.write(json.dumps({**self._settings, "folder": place.name}).encode())
 

@@ -1,4 +1,4 @@
-"""The embeddings of a chunk file in memory, one byte a number, and how they follow the file."""
+"""The embeddings of a chunk file in memory, one byte per number, updated incrementally."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from corral.providers.vector_io.store.changes import StaleRead, deleted_after, r
 from corral.providers.vector_io.store.connections import state
 
 BATCH_ROWS = 1024
-"""Rows read and coded at once; more would not stay in the processor's cache."""
+"""Rows read and quantized per batch, so that they fit the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One state of the memory copy; later states do not change its arrays.
+    """A snapshot of the copy in memory; later updates do not change its arrays.
 
     Attributes:
         rows: Row numbers, ascending, int64, shape (n,).
-        scan: The codes of the embeddings, and the queries that are compared with them.
-        squared_norms: Of the stored embeddings, float64, shape (n,).
+        scan: The scan of the embeddings' codes, shared by concurrent queries.
+        squared_norms: Squared lengths of the embeddings, float64, shape (n,).
         alive: False for a deleted row, shape (n,).
         all_alive: True if no row is deleted.
     """
@@ -58,11 +58,11 @@ class View:
     ) -> Callable[[], tuple[NDArray[np.int64], NDArray[np.float32]]]:
         """Return a function for the rows that can be among the k nearest, with their embeddings.
 
-        Until it is called, its query waits for a pass over the codes to share.
+        Until it is called, the query waits for a shared pass over the codes.
 
         Args:
-            connection: In the transaction that the view is of.
-            query, k, allowed: As `VectorSearcher.begin` takes them.
+            connection: In the transaction of the view.
+            query, k, allowed: As for `VectorSearcher.begin`.
         """
         usable = usable_places(self.rows, self.alive, self.all_alive, allowed)
 
@@ -90,7 +90,7 @@ def usable_places(
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingBatch:
-    """Some rows of the file: numbers, squared norms and embeddings, in the order of the numbers."""
+    """A batch of rows, ascending: numbers, squared norms and embeddings."""
 
     rows: NDArray[np.int64]
     squared_norms: NDArray[np.float64]
@@ -100,7 +100,7 @@ class EmbeddingBatch:
 def read_embeddings(
     connection: apsw.Connection, after_row: int, *, at_most: int = -1
 ) -> Iterator[EmbeddingBatch]:
-    """Yield the embeddings of the rows above one, in batches, in the order of the rows.
+    """Yield the embeddings of the rows above a row number, in batches, ascending.
 
     Args:
         connection: In a read transaction that lasts for the whole iteration.
@@ -119,10 +119,9 @@ def read_embeddings(
 def read_rows(
     connection: apsw.Connection, rows: NDArray[np.int64], dimension: int
 ) -> NDArray[np.float32]:
-    """Return the stored embeddings of some rows that exist, shape (n, dimension), in order.
+    """Return the stored embeddings of existing rows, shape (n, dimension), in order.
 
-    SQLite puts them together. Fetched row by row, each would wait for the interpreter's lock, which
-    other threads hold.
+    SQLite concatenates them, because fetching each row would wait for the interpreter's lock.
     """
     query = (
         "SELECT CAST(group_concat(embedding, '') AS BLOB)"
@@ -145,12 +144,12 @@ def unit_rows(
 
 
 def mark_deleted(rows: NDArray[np.int64], alive: NDArray[np.bool_], gone: NDArray[np.int64]) -> int:
-    """Mark deleted rows as not alive, and return how many were alive until now.
+    """Mark deleted rows as not alive, and return the number of rows that were alive.
 
     Args:
         rows: Ascending, shape (n,).
-        alive: Shape (n,); changed.
-        gone: The deleted rows, in any order; those that are not in `rows` are ignored.
+        alive: Shape (n,); mutated.
+        gone: The deleted rows, in any order; rows outside `rows` are ignored.
     """
     places = np.searchsorted(rows, gone)
     held = places < len(rows)
@@ -161,14 +160,14 @@ def mark_deleted(rows: NDArray[np.int64], alive: NDArray[np.bool_], gone: NDArra
 
 
 class MemoryCopy:
-    """The embeddings of one file, coded, in arrays that follow the file, each change read once.
+    """A quantized copy of the embeddings of one file, updated incrementally.
 
     Args:
         dimension: Numbers in an embedding.
-        after_row: The row above which the copy begins, for engines that hold the rest elsewhere.
-        most_bytes: Codes that take more are in a temporary file, of which the operating system
-            keeps in memory what there is room for.
-        beside: The file; the temporary one is beside it, and goes with the process.
+        after_row: The copy contains the rows above this one, for engines that index the other rows
+            elsewhere.
+        most_bytes: Larger codes are in a memory-mapped temporary file.
+        beside: The file; a temporary file is created beside it and disappears with the process.
     """
 
     def __init__(
@@ -200,14 +199,14 @@ class MemoryCopy:
 
     @property
     def is_loaded(self) -> bool:
-        """True once the file was read."""
+        """True once the file has been read."""
         return self._version >= 0
 
     def view(self, connection: apsw.Connection) -> View:
-        """Return a copy of what the connection's transaction sees.
+        """Return a view of the state that the connection's transaction sees.
 
         Raises:
-            StaleRead: The copy has seen something newer.
+            StaleRead: The copy has seen a newer state.
         """
         version = state(connection, "version")
         with self._lock:
@@ -267,7 +266,7 @@ class MemoryCopy:
             setattr(self, name, new)
 
     def _empty(self, shape: tuple[int, ...], kind: np.dtype[Any]) -> NDArray[Any]:
-        """Return a new array; many codes are in a file."""
+        """Return a new array; a large one is in a file."""
         is_codes = len(shape) == 2
         if not is_codes or shape[0] * (self._dimension + BYTES_BESIDES) <= self._most_bytes:
             return np.empty(shape, dtype=kind)
@@ -279,7 +278,7 @@ class MemoryCopy:
         self._deletion, gone = deleted_after(connection, self._deletion)
         if not len(gone):
             return
-        self._alive = self._alive.copy()  # views keep the old one
+        self._alive = self._alive.copy()  # existing views keep the old one
         self._dead += mark_deleted(self._rows[: self._used], self._alive[: self._used], gone)
         if self._dead > self._used // 4:
             self._compact()

@@ -1,22 +1,17 @@
 """BM25 over SQLite's FTS5: the keyword index of SQLite, and of engines without BM25.
 
-FTS5 stores the inverted index, transactionally; the ranking is Corral's one definition of BM25
-(`bm25.py`). FTS5's own `rank` does not serve, for two reasons: it cuts idf off at 1e-6 for a term
-that more than half of the chunks hold, so that in a small vector DB every score is next to nothing;
-and it scores every match of a common word again in each query. Here each term's postings are read
-once, kept as arrays that follow the file (`cached_postings.py`), within a bound, and added up.
-Common words are the ones that stay in memory.
-
-A chunk's length is the number of its words over all fields; its frequency of a term is the sum over
-the fields of weight times count. Terms beside the words (`beside.py`) have columns of their own,
-behind those of the words: they count half, and not in the length.
-
-A fuzzy search also takes the postings of similar terms (`similar.py`). Their vocabulary is a table
-of its own, since reading it out of FTS5 means reading all postings. It only grows, so that each
-copy in memory follows it by reading what is new; a word whose chunks are all deleted has no
-postings and is passed over.
-
-The caller owns the connection, the transaction and the row numbers.
+FTS5 stores the inverted index, transactionally; ranking follows Corral's definition of BM25
+(`bm25.py`). FTS5's own `rank` is unsuitable for two reasons: it limits idf to 1e-6 for a term in
+more than half of the chunks, so that all scores in a small vector DB are near zero; and it scores
+every match of a common word again in each query. Here each term's postings are read once, cached as
+arrays of bounded size (`cached_postings.py`), and added up. Common words stay cached. A chunk's
+length is the number of its words over all fields; its frequency of a term is the sum over the
+fields of weight times count. Additional terms (`beside.py`) have separate columns after those of
+the words; they count half, and not in the length. A fuzzy search also takes the postings of similar
+terms (`similar.py`). The vocabulary is a separate table, because extracting it from FTS5 requires
+reading all postings. It only grows, so each copy in memory reads only its new words; a word without
+remaining chunks has no postings and is skipped. The caller owns the connection, the transaction and
+the row numbers.
 """
 
 from __future__ import annotations
@@ -42,15 +37,15 @@ from corral.providers.vector_io.kit.rows import RowSet
 from corral.providers.vector_io.store.cached_postings import CachedPostings, Posting, Snapshot
 from corral.providers.vector_io.store.rows import chunk_ids_of
 
-_LAYOUT = 2  # raise it with every change of the tables
+_LAYOUT = 2  # Increase it with every change of the tables.
 
 KEYWORD_VERSION = 10 * ANALYZER_VERSION + _LAYOUT
 """An index of another version is rebuilt: its tables or its terms differ."""
 
 
-@dataclass(slots=True)  # not frozen: hundreds are made for a query
+@dataclass(slots=True)  # not frozen: a query makes hundreds, and freezing doubles the cost
 class KeywordHit:
-    """A row with its BM25 score, above 0, and the query's terms that it holds."""
+    """A row with its BM25 score, above 0, and the query's terms that it contains."""
 
     row: int
     score: float
@@ -60,8 +55,8 @@ class KeywordHit:
 class KeywordIndex:
     """The keyword index of one vector DB. Safe to use from many threads, each with a connection.
 
-    The file also has the tables `state`, `chunks` and `deletions` (`schema.py`), which tell what
-    has changed.
+    The file also has the tables `state`, `chunks` and `deletions` (`schema.py`), which record the
+    changes.
 
     Args:
         field_weights: Weight by field: `content`, or a metadata key whose text (or list of texts)
@@ -87,7 +82,7 @@ class KeywordIndex:
     def create(self, connection: apsw.Connection) -> None:
         """Create the tables `lexical`, `lexical_terms` and `lexical_words`, empty."""
         columns = ", ".join(self.columns)
-        # Terms come analyzed: the ascii tokenizer splits them at spaces and changes nothing else.
+        # Terms are already analyzed: the ascii tokenizer only splits them at spaces.
         connection.execute(
             f"CREATE VIRTUAL TABLE lexical USING fts5({columns}, content='',"
             " contentless_delete=1, tokenize='ascii')"
@@ -100,20 +95,18 @@ class KeywordIndex:
         connection.execute("DELETE FROM lexical_words")
 
     def drop(self, connection: apsw.Connection) -> None:
-        """Drop the tables except for the words, whose numbers must never be reused."""
+        """Drop the tables except the vocabulary, because its numbers must never be reused."""
         connection.execute("DROP TABLE IF EXISTS lexical_terms")
         connection.execute("DROP TABLE IF EXISTS lexical")
 
     def analyze(self, chunk: Chunk) -> tuple[str, ...]:
-        """Return a chunk's terms, one string a column, as `add` takes them, without a connection:
-        the words of each field, then what stands beside the words of each.
-        """
+        """Return a chunk's terms for `add`, one string per column: words, then other terms."""
         fields = [self._analyzer.analyze(text) for text in field_texts(chunk, self._fields)]
         words = [" ".join(field.words) for field in fields]
         return (*words, *(" ".join(field.beside) for field in fields))
 
     def add(self, connection: apsw.Connection, rows: Iterable[tuple[int, tuple[str, ...]]]) -> None:
-        """Index new rows, given with what `analyze` returned for them."""
+        """Index new rows, with the results of `analyze`."""
         rows = list(rows)
         marks = ", ".join("?" for _ in self.columns)
         columns = ", ".join(self.columns)
@@ -122,7 +115,8 @@ class KeywordIndex:
             ((row, *terms) for row, terms in rows),
         )
         words = {term for _, fields in rows for field in fields for term in field.split(" ")}
-        connection.execute(  # as one array: most are there already, and each call would cost more
+        # as one array: most words exist already, and a call for each would cost more
+        connection.execute(
             "INSERT OR IGNORE INTO lexical_words(word) SELECT value FROM json_each(?)",
             (json.dumps(sorted(filter(is_word, words))),),
         )
@@ -141,7 +135,7 @@ class KeywordIndex:
         *,
         fuzzy: bool = False,
     ) -> KeywordLeg:
-        """Return the k best chunks, ties by id; arguments and errors as of `search`."""
+        """Return the k best chunks, ties by id; arguments and errors as for `search`."""
         hits, most = self.search(connection, query, k, allowed, by, fuzzy=fuzzy)
         ids = chunk_ids_of(connection, [hit.row for hit in hits])
         found = (Candidate(ids[hit.row], hit.score, matched_terms=hit.terms) for hit in hits)
@@ -157,19 +151,19 @@ class KeywordIndex:
         *,
         fuzzy: bool = False,
     ) -> tuple[list[KeywordHit], float]:
-        """Return the best rows that hold a term of the query, and those tied with the last.
+        """Return the best rows that contain a term of the query, and those tied with the last.
 
         Args:
-            connection: In a read transaction, so that all terms are of one state.
-            query: Any text; its terms are joined by OR, a repeated one counts as often.
+            connection: In a read transaction, so that all terms are read from one snapshot.
+            query: Any text; its terms are joined by OR, and repeated terms count repeatedly.
             k: Number of rows, >= 1; more are returned if scores tie.
             allowed: The rows that may be returned; None for all.
             by: The statistics to rank by; None for the index's own.
-            fuzzy: Pass True to let a term stand for similar ones too; `similar.py` has the rules.
+            fuzzy: If True, a term also matches similar terms; `similar.py` has the rules.
 
         Returns:
-            Hits, best first, ties in ascending order of rows; and the score that none could exceed
-            (`bm25.greatest`), where a term that no row holds counts as its similar terms.
+            Hits, best first, ties in ascending order of rows; and the maximum possible score
+            (`bm25.greatest`), in which similar terms replace a term without rows.
 
         Raises:
             StaleRead: The state in memory is newer than the transaction.
@@ -194,7 +188,7 @@ class KeywordIndex:
     def statistics(
         self, connection: apsw.Connection, query: str, *, fuzzy: bool = False
     ) -> TermStatistics:
-        """Return the statistics that `search` ranks a query by; arguments and errors as there."""
+        """Return the statistics by which `search` ranks a query; arguments and errors as there."""
         now = self._cache.follow(connection)
         holding: dict[str, int] = {}
         similar: dict[str, int] = {}
@@ -214,7 +208,7 @@ class KeywordIndex:
         *,
         fuzzy: bool,
     ) -> Iterator[tuple[str, dict[str, tuple[Posting, float]]]]:
-        """Yield each term, in order, with the postings and similarity of what stands for it."""
+        """Yield each term, in order, with the postings and similarities of the terms it matches."""
         similar = self._vocabulary.of(connection).similar(wanted) if fuzzy else {}
         for term in sorted(wanted):
             yield term, self._held(connection, now, [(term, 1.0), *similar.get(term, ())])
@@ -225,7 +219,7 @@ class KeywordIndex:
         now: Snapshot,
         terms: Iterable[tuple[str, float]],
     ) -> dict[str, tuple[Posting, float]]:
-        """Return postings and similarity of the first terms that any row holds."""
+        """Return postings and similarities of the first terms that occur in any row."""
         found: dict[str, tuple[Posting, float]] = {}
         for term, similarity in terms:
             posting = self._cache.posting(connection, now, term)
@@ -244,7 +238,7 @@ _NO_SCORES = TermScores.of(np.empty(0, np.int64), np.empty(0))
 
 
 class _StoredVocabulary:
-    """The vocabulary, in memory; words of a newer state than the reader's do no harm."""
+    """Caches the vocabulary; words of a newer state than the reader's do no harm."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -277,9 +271,9 @@ def _as_one(
     by: TermStatistics,
     times: int,
 ) -> tuple[TermScores, int]:
-    """Return the scores of the rows with a query term or a similar one, and its frequency.
+    """Return the scores of the rows with a query term or a similar one, and the document frequency.
 
-    The frequency is the number of rows with the term, or with a similar one if none has the term.
+    This is the number of rows with the term, or with a similar one if no row has the term.
     """
     own, count = found[term][0] if term in found else _NO_SCORES, by.count
     frequency = by.frequency(term, len(own.rows))
@@ -299,7 +293,7 @@ def _as_one(
 
 
 def _matched(found: Mapping[str, TermScores], rows: NDArray[np.integer]) -> list[tuple[str, ...]]:
-    """Return for each row the terms that it holds, in their order."""
+    """Return the terms that each row contains, in their order."""
     held: list[list[str]] = [[] for _ in range(len(rows))]
     for term, posting in found.items():
         for place in np.flatnonzero(posting.find(rows)[1]).tolist():

@@ -1,4 +1,4 @@
-"""The provider of chunk files: one file per vector DB, in one folder."""
+"""The provider for chunk files: one file per vector DB, in one folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ChunkFileProvider(VectorIOProvider):
     """Creates and opens the files of vector DBs in one folder.
 
     Args:
-        folder: Where the files are; made with the first of them.
+        folder: Folder of the files; created with the first file.
     """
 
     def __init__(self, provider_id: str, folder: Path) -> None:
@@ -28,7 +28,7 @@ class ChunkFileProvider(VectorIOProvider):
 
     @abstractmethod
     def engine_of(self, vector_db: VectorDB, path: Path) -> ChunkFileEngine:
-        """Return the engine of a vector DB on its file, which may be gone; open nothing."""
+        """Return the engine of a vector DB for its file, which may be missing; open nothing."""
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""
@@ -43,7 +43,7 @@ class ChunkFileProvider(VectorIOProvider):
         return engine
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
-        """Return the files that no registration holds; see the contract."""
+        """Return the files without a registration; see the contract."""
         names = await asyncio.to_thread(self._names)
         return await strays(names, registered, self._drop)
 
@@ -54,14 +54,14 @@ class ChunkFileProvider(VectorIOProvider):
         return [path.name.partition(".")[0] for path in self._folder.glob("*.*")]
 
     def _remove(self, name: str) -> None:
-        for path in self._folder.glob(f"{name}.*"):  # the file, and those beside it
+        for path in self._folder.glob(f"{name}.*"):  # the file and its companions
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
 
     async def health(self) -> Health:
-        """Return OK if the folder, or the one it will be made in, is writable."""
+        """Return OK if the folder, or the folder it will be created in, is writable."""
         return folder_health(self._folder)
 
 

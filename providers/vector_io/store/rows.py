@@ -1,4 +1,4 @@
-"""The rows of a chunk file: chunks in, chunks out. The caller owns connection and transaction."""
+"""Rows of a chunk file: reading and writing chunks. The caller provides the transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from corral.providers.vector_io.store.filters import attributes
 
 
 def record_of(chunk: Chunk) -> tuple[str | None, ...]:
-    """Return a chunk as `insert_rows` takes it: its document, then `CHUNK_FIELDS`."""
+    """Return a chunk as a record for `insert_rows`: its document, then `CHUNK_FIELDS`."""
     return (chunk.document_id, *map(chunk_fields(chunk).get, CHUNK_FIELDS))
 
 
@@ -31,13 +31,13 @@ def insert_rows(
     embeddings: NDArray[np.float32],
     squared_norms: Iterable[float],
 ) -> list[int]:
-    """Store chunks, none of whose ids is there, and return their new rows; not their keywords.
+    """Store chunks with new ids, without their keywords, and return their new row numbers.
 
     Args:
         connection: In a write transaction.
-        records: `record_of` each of them.
+        records: Results of `record_of`.
         embeddings: Shape (len(chunks), dimension).
-        squared_norms: Of each embedding.
+        squared_norms: Squared length of each embedding, float64.
     """
     inserted: Any = connection.executemany(
         "INSERT INTO chunks(document_id, chunk_id, content, metadata, chunk_metadata)"
@@ -59,7 +59,7 @@ def insert_rows(
 def insert_attributes(
     connection: apsw.Connection, rows: Sequence[int], chunks: Sequence[Chunk]
 ) -> None:
-    """Store what filters see of the metadata of chunks in these rows."""
+    """Store the filterable attributes of chunks in these rows."""
     connection.executemany(
         "INSERT OR IGNORE INTO attributes VALUES (?, ?, ?)",
         (
@@ -71,7 +71,7 @@ def insert_attributes(
 
 
 def remove_rows(connection: apsw.Connection, rows: Sequence[int]) -> None:
-    """Delete rows but for their keywords, and note it for memory copies to follow."""
+    """Delete rows, except their keywords, and log the deletion for copies in memory."""
     if not rows:
         return
     ids = [(row,) for row in rows]
@@ -92,7 +92,7 @@ def remove_rows(connection: apsw.Connection, rows: Sequence[int]) -> None:
 def read_chunks(
     connection: apsw.Connection, chunk_ids: Iterable[str], *, include_embeddings: bool
 ) -> list[Chunk]:
-    """Return the chunks of these ids that exist."""
+    """Return the existing chunks of these ids."""
     query = (
         "SELECT chunk_id, content, metadata, chunk_metadata, embedding"
         " FROM chunks JOIN embeddings USING (row) WHERE chunk_id = ?"
@@ -105,14 +105,14 @@ def read_chunks(
 
 
 def rows_of_chunks(connection: apsw.Connection, chunk_ids: Iterable[str]) -> set[int]:
-    """Return the rows of the chunks of these ids that exist."""
+    """Return the rows of the existing chunks of these ids."""
     query = "SELECT row FROM chunks WHERE chunk_id = ?"
     found: Any = connection.executemany(query, ((i,) for i in chunk_ids))
     return {row for (row,) in found}
 
 
 def rows_by_chunk(connection: apsw.Connection, chunk_ids: Iterable[str]) -> dict[str, int]:
-    """Return the rows of these chunks by chunk id, without deleted ones."""
+    """Return the existing rows of these chunks by chunk id."""
     query = "SELECT chunk_id, row FROM json_each(?) CROSS JOIN chunks ON chunk_id = json_each.value"
     return dict(connection.execute(query, (json.dumps(list(chunk_ids)),)))
 
@@ -125,9 +125,9 @@ def rows_of_documents(connection: apsw.Connection, documents: Iterable[str]) -> 
 
 
 def chunk_ids_of(connection: apsw.Connection, rows: Iterable[int]) -> dict[int, str]:
-    """Return the chunk ids of these rows by row, without deleted ones.
+    """Return the chunk ids of existing rows by row.
 
-    SQLite puts them together; see `read_rows`.
+    SQLite concatenates them; see `read_rows`.
     """
     query = (
         "SELECT json_group_array(row), json_group_array(chunk_id)"
@@ -138,7 +138,7 @@ def chunk_ids_of(connection: apsw.Connection, rows: Iterable[int]) -> dict[int, 
 
 
 def chunk_ids_after(connection: apsw.Connection, after: str, limit: int) -> list[str]:
-    """Return the first chunk ids that follow one, in ascending order of code points."""
+    """Return the first chunk ids after an id, ascending by code point."""
     query = "SELECT chunk_id FROM chunks WHERE chunk_id > ? ORDER BY chunk_id LIMIT ?"
     return [str(chunk_id) for (chunk_id,) in connection.execute(query, (after, limit))]
 
@@ -149,7 +149,7 @@ def chunk_ids_of_documents(connection: apsw.Connection, documents: Iterable[str]
 
 
 def documents_after(connection: apsw.Connection, after: str, limit: int) -> list[DocumentCount]:
-    """Return the first documents whose ids follow one, ascending by code point."""
+    """Return the first documents after an id, ascending by code point."""
     query = (
         "SELECT document_id, count(*) FROM chunks WHERE document_id > ?"
         " GROUP BY document_id ORDER BY document_id LIMIT ?"
@@ -159,13 +159,13 @@ def documents_after(connection: apsw.Connection, after: str, limit: int) -> list
 
 
 def count_in(connection: apsw.Connection, passing: RowSet) -> int:
-    """Return the number of chunks in some rows."""
+    """Return the number of chunks in these rows."""
     held = len(passing.rows)
     return state(connection, "count") - held if passing.negated else held
 
 
 def chunk_ids_in(connection: apsw.Connection, passing: RowSet, after: str, limit: int) -> list[str]:
-    """Return the first chunk ids in some rows that follow one, ascending by code point."""
+    """Return the first chunk ids after an id among these rows, ascending by code point."""
     named = frozenset(passing.rows.tolist())
     query = "SELECT row, chunk_id FROM chunks WHERE chunk_id > ? ORDER BY chunk_id"
     every: Any = connection.execute(query, (after,))
@@ -176,7 +176,7 @@ def chunk_ids_in(connection: apsw.Connection, passing: RowSet, after: str, limit
 def documents_in(
     connection: apsw.Connection, passing: RowSet, after: str, limit: int
 ) -> list[DocumentCount]:
-    """Return the first documents with chunks in some rows that follow one, by code point."""
+    """Return the first documents after an id with chunks in these rows, by code point."""
     named = frozenset(passing.rows.tolist())
     query = "SELECT row, document_id FROM chunks WHERE document_id > ? ORDER BY document_id"
     every: Any = connection.execute(query, (after,))
@@ -186,7 +186,7 @@ def documents_in(
 
 
 def count_up(connection: apsw.Connection, by: int) -> None:
-    """Add to the count of chunks, and give the file a new version."""
+    """Add to the count of chunks, and increase the file's version."""
     connection.execute("UPDATE state SET value = value + 1 WHERE name = 'version'")
     connection.execute("UPDATE state SET value = value + ? WHERE name = 'count'", (by,))
 

@@ -1,6 +1,6 @@
-"""The SQLite file that holds the chunks of one vector DB, for engines without a place for texts.
+"""The tables of a chunk file and their versions.
 
-Its tables and their versions. RFC 0008 has the layout and its reasons.
+RFC 0008 explains the layout.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _create(connection: apsw.Connection) -> None:
 
 
 MIGRATIONS: tuple[Step, ...] = (_create,)
-"""Step n takes a file from schema version n to n + 1; the steps of released versions never change.
-The keyword index is not among them: it is rebuilt if `KEYWORD_VERSION` differs."""
+"""Step n migrates a file from schema version n to n + 1; released steps never change. The keyword
+index is not among them: it is rebuilt if `KEYWORD_VERSION` differs."""
 
 
 def newest_version() -> int:
@@ -70,13 +70,13 @@ def newest_version() -> int:
 
 
 _BLANK: dict[int, bytes] = {}
-"""Databases without chunks, by the number of columns of the keyword index, as SQLite's bytes."""
+"""Empty databases as SQLite's bytes, by the number of columns of the keyword index."""
 
 
 def prepare_in_memory(connection: apsw.Connection, keyword: KeywordIndex) -> None:
-    """Bring a new database in memory to this version's schema.
+    """Create this version's schema in a new database in memory.
 
-    Copying the pages of one that was made before takes a fifth of the time of making it.
+    Copying the pages of an earlier database takes a fifth of the time of creating the tables.
     """
     columns = len(keyword.columns)
     if columns not in _BLANK:
@@ -93,11 +93,11 @@ def prepare_in_memory(connection: apsw.Connection, keyword: KeywordIndex) -> Non
 def prepare(
     connection: apsw.Connection, keyword: KeywordIndex, migrations: Sequence[Step] = MIGRATIONS
 ) -> None:
-    """Bring a file to this version's schema and this analyzer's keyword index, in one transaction.
+    """Migrate a file to this version's schema and keyword index, in one transaction.
 
     Args:
-        connection: To the file.
-        keyword: Its keyword index.
+        connection: A connection to the file.
+        keyword: The file's keyword index.
         migrations: The steps to the newest version.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Exact vector search over a file's embeddings: in a copy of one byte a number, or by sqlite-vec.
+"""Exact vector search over a file's embeddings: in a quantized copy, or with sqlite-vec.
 
 Both find candidates by a fast product and then compute each candidate's score from the stored
-embedding, row by row in double precision. So equal embeddings get equal scores, and both ways give
-the same answer.
+embedding, row by row in double precision. So equal embeddings get equal scores, and both give the
+same answer.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from corral.providers.vector_io.store.engine import VectorSearcher
 from corral.providers.vector_io.store.matrix import MemoryCopy, read_rows
 
 MAX_READ_ROWS = 4096
-"""Rows of a filter that are read from the file while there is no copy: making one takes
-longer, and memory that a process which only ingests does not need."""
+"""While there is no copy, up to this many filtered rows are read from the file: a copy takes longer
+to build, and memory that a process that only ingests does not need."""
 
 
 _SCANS = {
@@ -35,7 +35,7 @@ _SCANS = {
     Metric.DOT: "SELECT row, squared_norm, squared_norm - pow(vec_distance_l2(embedding, ?), 2)"
     " FROM embeddings ORDER BY row",
 }
-"""The statement that scores every row with sqlite-vec, by metric; larger is better."""
+"""The statement that scores every row with sqlite-vec, by metric; higher is better."""
 
 
 class VectorSearch(VectorSearcher):
@@ -43,11 +43,11 @@ class VectorSearch(VectorSearcher):
 
     Args:
         dimension: Numbers in an embedding.
-        metric: How embeddings are compared; the inner product where they have length 1.
-        memory_mib: Largest copy in memory, in MiB; a larger one is in a temporary file. None for
-            no bound. With 0 there is no copy, and sqlite-vec searches the file.
-        beside: The file, which the temporary one is beside; None for a database in memory.
-        max_read_rows: Rows of a filter that are read from the database while there is no copy.
+        metric: How embeddings are compared; the inner product for embeddings of length 1.
+        memory_mib: Maximum size of the copy in memory, in MiB; a larger copy is in a temporary
+            file. None for no limit; 0 for no copy: sqlite-vec then searches the file.
+        beside: The file, beside which the temporary one is created; None for a database in memory.
+        max_read_rows: Maximum filtered rows to read from the database while there is no copy.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class VectorSearch(VectorSearcher):
         return self._copy.view(connection).begin(connection, query, k, allowed)
 
     def _is_read(self, allowed: RowSet) -> bool:
-        """Return True if these rows are compared as the file has them, without a copy."""
+        """Return True if these rows are read from the file and compared there, without a copy."""
         return not (
             self._copy.is_loaded or allowed.negated or len(allowed.rows) > self.max_read_rows
         )

@@ -1,6 +1,6 @@
-"""The connection to Weaviate and its errors, and one collection of it as a whole.
+"""The connection to Weaviate, error translation, and one collection.
 
-Nothing that answers depend on is left to the server.
+Everything that answers depend on is set explicitly.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from corral.providers.vector_io.weaviate.records import (
 T = TypeVar("T")
 Work = Callable[[WeaviateAsyncClient], Awaitable[T]]
 Native = Any
-"""The client's handle of a collection, whose type parameters say nothing here."""
+"""The client's handle of a collection; its type parameters carry no information here."""
 
 OLDEST = (1, 33)
-"""The first version of Weaviate whose filters know `Not`."""
+"""The first version of Weaviate with `Not` in filters."""
 
 _GRACE_SECONDS = 0.5
 _ATTEMPTS = 3
-_PAUSE_SECONDS = 0.1  # before the second; doubled before the third
+_PAUSE_SECONDS = 0.1  # before the second attempt; doubled before the third
 
 _NOT_CONNECTED = (
     WeaviateConnectionError,
@@ -96,10 +96,10 @@ _MADE_UP = "Weaviate's auto-schema"
 _UNKNOWN = ("could not find class", "non-existing index", "cannot find index for class")
 _LOADING_ATTEMPTS = 5
 _LOADING_SECONDS = 0.1  # before the second attempt; doubled before each further one
-# Between looks at the vector queue; the last one repeats.
+# Pauses between checks of the vector queue; the last one repeats.
 _QUEUE_PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2)
 
-# The driver logs whole objects where a write fails, a user's text among them.
+# If a write fails, the driver logs whole objects, including a user's text.
 logging.getLogger("weaviate-client").setLevel(logging.CRITICAL + 1)
 
 
@@ -107,8 +107,8 @@ class Connection:
     """One client, shared by the indexes of a provider; safe to use from many tasks of one loop.
 
     Attributes:
-        client: The driver's client; its users say so. To close it under a call would cancel that.
-        collections: The names of the collections that are open, one for each index.
+        client: The shared client of the driver. Closing it would cancel its calls.
+        collections: The names of the open collections, one per index.
     """
 
     def __init__(self, provider_id: str, config: WeaviateConfig) -> None:
@@ -118,21 +118,20 @@ class Connection:
         self.client = SharedAsyncClient(provider_id, self._connect, WeaviateAsyncClient.close)
 
     async def call(self, work: Work[T]) -> T:
-        """Do one request with the client, within the timeout, and translate its errors.
+        """Send a request within the timeout, and translate its errors.
 
-        Connection errors are tried again with back-off: over gRPC by the client itself, until the
-        time is over, over REST here, twice. Every request of this provider may be repeated.
+        Connection errors are retried with backoff: over gRPC by the client itself, until the
+        timeout; over REST here, twice. All requests of this provider are idempotent.
 
         Args:
-            work: Makes one request; called once for each attempt.
+            work: Sends the request; called once per attempt.
         """
 
         async def attempt() -> T:
             return await work(await self.client.connected())
 
         try:
-            # An attempt ends by the client's own, shorter timeout: when this one passes, one
-            # attempt after the other has failed to connect.
+            # The client's own timeout is shorter; if this one expires, all attempts failed.
             async with (
                 self.client.calling(),
                 asyncio.timeout(self.config.timeout_seconds + _GRACE_SECONDS),
@@ -146,7 +145,7 @@ class Connection:
             raise self._translated(error) from error
 
     async def call_once(self, work: Work[T]) -> T:
-        """Do one request as a user of its own, for when no index may be open."""
+        """Send a request as a temporary user of the client, for when no index may be open."""
         async with self.client.using():
             return await self.call(work)
 
@@ -182,7 +181,7 @@ class Connection:
                 trust_env=config.trust_environment,
                 grpc_config=GrpcConfig(channel_options=tuple(channel_options(seconds).items())),
             ),
-            skip_init_checks=True,  # they ask a package registry for the client's latest release
+            skip_init_checks=True,  # the client queries a package registry for its latest release
         )
 
     def _check_version(self, version: str) -> None:
@@ -194,7 +193,7 @@ class Connection:
             )
 
     def _translated(self, error: BaseException) -> CorralError:
-        """Return the contract's error; the driver's messages may hold data and are left out."""
+        """Return the contract's error; omit the driver's messages, which may contain data."""
         late = isinstance(error, WeaviateTimeoutError | httpx.TimeoutException)
         code = grpc.StatusCode.DEADLINE_EXCEEDED if late else _status(error)
         shown = getattr(code, "name", code) or type(error).__name__
@@ -204,7 +203,7 @@ class Connection:
 
 
 async def waiting(client: WeaviateAsyncClient, name: str) -> int:
-    """Return the number of a collection's vectors that wait to be indexed, over all replicas."""
+    """Return the number of a collection's vectors waiting to be indexed, over all replicas."""
     try:
         nodes = await client.cluster.nodes(name, output="verbose")
     except UnexpectedStatusCodeError as error:
@@ -215,7 +214,7 @@ async def waiting(client: WeaviateAsyncClient, name: str) -> int:
 
 
 def _status(error: BaseException) -> object:
-    """Return the status of the call that an error of the driver stems from, if there is one."""
+    """Return the status of the call that caused a driver error; None if there is none."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, grpc.RpcError) and isinstance(cause, grpc.aio.AioRpcError):
@@ -236,16 +235,18 @@ class _NotLoaded(Unavailable):
 
 
 class CollectionReads:
-    """A collection by name: made, looked after and read.
+    """A collection by name: creation, maintenance and reads.
 
-    Its description names the layout of its objects. For an object of an unknown name Weaviate makes
-    up a collection, whose description says so, and then refuses the object for want of a vector.
+    Its description records the layout of its objects. If an object is written to an unknown
+    collection, Weaviate creates one, with a description that says so, and then rejects the object
+    because the vector is missing.
 
     Args:
-        connection: To the server; the collection is one of its users until `leave`.
+        connection: The connection to the server; the collection is registered as its user until
+            `leave`.
 
     Attributes:
-        limits: Of its requests.
+        limits: The limits of requests.
     """
 
     def __init__(
@@ -260,12 +261,12 @@ class CollectionReads:
         connection.collections.append(name)
 
     async def make(self) -> bool:
-        """Make the collection if there is none; return True if it was made.
+        """Create the collection if it is missing; return True if it was created.
 
-        One that another process makes at this moment is fine.
+        A collection that another process creates at the same time is not an error.
 
         Raises:
-            ConfigError: Weaviate refused to make it, and said why.
+            ConfigError: Weaviate refused to create it; the message has the reason.
         """
 
         async def create(client: WeaviateAsyncClient) -> None:
@@ -288,7 +289,7 @@ class CollectionReads:
 
         Raises:
             NotFound: The collection is gone.
-            ConfigError: A newer Corral wrote it.
+            ConfigError: A newer Corral wrote the collection.
         """
         layout = await self.require()
         refuse_newer(layout, LAYOUT, self._connection.provider_id)
@@ -300,8 +301,8 @@ class CollectionReads:
         """Return the layout of the collection; 0 if none is recorded.
 
         Raises:
-            NotFound: It is gone; one that Weaviate has made up in its place is dropped.
-            Unavailable: The server is still starting and knows no collection yet (1.39).
+            NotFound: The collection is gone; one that Weaviate created in its place is dropped.
+            Unavailable: The server is still starting and lists no collections yet (1.39).
         """
         description = await self._description()
         if description is None:
@@ -319,21 +320,21 @@ class CollectionReads:
         return int(layout) if layout.isdecimal() else 0
 
     async def drop(self) -> None:
-        """Delete the collection; one that is gone already is fine."""
+        """Delete the collection; a missing one is not an error."""
         await self._connection.call_once(lambda client: client.collections.delete(self._name))
 
     async def leave(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         if self._is_open:
             self._is_open = False
             self._connection.collections.remove(self._name)
             await self._connection.client.leave()
 
     async def settle(self) -> None:
-        """Wait until vector search sees what was written, `timeout_seconds` at most.
+        """Wait until vector search sees earlier writes, at most `timeout_seconds`.
 
-        With ASYNC_INDEXING an acknowledged object waits in a queue. The write is stored by now, so
-        nothing here raises; health says what still waits.
+        With ASYNC_INDEXING, acknowledged objects wait in a queue. The write is already stored, so
+        this never raises; health reports the waiting objects.
         """
         with suppress(CorralError, TimeoutError):
             async with asyncio.timeout(self._connection.config.timeout_seconds):
@@ -347,7 +348,7 @@ class CollectionReads:
     async def matching(
         self, text: str, limit: int, filters: FilterReturn | None, properties: Sequence[str]
     ) -> list[StoredObject]:
-        """Return the objects that hold one of the terms, with Weaviate's BM25, best first."""
+        """Return the objects with one of the terms, with Weaviate's BM25 scores, best first."""
         found = await self._request(
             lambda handle: handle.query.bm25(
                 query=text,
@@ -364,7 +365,7 @@ class CollectionReads:
     async def some(
         self, filters: FilterReturn, limit: int, properties: Sequence[str], *, dense: bool
     ) -> list[StoredObject]:
-        """Return some objects that pass, at most `limit`."""
+        """Return at most `limit` objects that pass."""
         found = await self._request(
             lambda handle: handle.query.fetch_objects(
                 filters=filters,
@@ -392,7 +393,7 @@ class CollectionReads:
         return int(found.total_count or 0)
 
     async def statistics(self) -> TermStatistics:
-        """Return the number of objects, and of all their terms."""
+        """Return the number of objects and the total number of their terms."""
         found = await self._request(
             lambda handle: handle.aggregate.over_all(
                 total_count=True, return_metrics=[Metrics("length").integer(sum_=True)]
@@ -404,7 +405,7 @@ class CollectionReads:
     # --- requests ----------------------------------------------------------------------------
 
     async def _write(self, request: Callable[[Native], Awaitable[T]]) -> T:
-        everywhere = ConsistencyLevel.ALL  # so that any replica answers the next query
+        everywhere = ConsistencyLevel.ALL  # so that any replica can answer the next query
 
         def consistent(native: Native) -> Awaitable[T]:
             return request(native.with_consistency_level(everywhere))
@@ -412,10 +413,10 @@ class CollectionReads:
         return await self._request(consistent)
 
     async def _request(self, request: Callable[[Native], Awaitable[T]]) -> T:
-        """Send a request, again while the node that answers has not heard of the collection.
+        """Send a request; retry while the answering node does not know the collection.
 
-        That is so for a second after its start (1.39), and in a cluster for a moment after another
-        node has made the collection (1.39).
+        This happens for a second after its start, and briefly after another node of a cluster has
+        created the collection (both 1.39).
         """
         return await retried_async(
             partial(self._attempt, request),
@@ -444,7 +445,7 @@ class CollectionReads:
         )
 
     async def _description(self) -> str | None:
-        """Return the description, "" for none; None if there is no collection."""
+        """Return the description, "" if it has none; None if the collection does not exist."""
 
         async def describe(client: WeaviateAsyncClient) -> str | None:
             try:
@@ -460,7 +461,7 @@ class CollectionReads:
         return await self._connection.call(describe)
 
     def _refuse(self, error: UnexpectedStatusCodeError) -> NoReturn:
-        """Raise what making a collection was refused with: that text is about settings alone."""
+        """Raise the reason for refusing to create a collection; its text is only about settings."""
         if error.status_code != 422:
             raise error
         raise ConfigError(
@@ -471,7 +472,7 @@ class CollectionReads:
 
 
 def _said(error: UnexpectedStatusCodeError) -> str:
-    """Return the server's own words."""
+    """Return the server's message."""
     body: Any = error.error
     with suppress(TypeError, KeyError):
         return "; ".join(str(one["message"]) for one in body["error"])

@@ -1,4 +1,4 @@
-"""The index of one vector DB in one Weaviate collection."""
+"""The engine of one vector DB in one Weaviate collection."""
 
 from __future__ import annotations
 
@@ -48,28 +48,29 @@ from corral.providers.vector_io.weaviate.records import (
 )
 
 MARGIN = 10
-"""Chunks asked for beyond k at first, to see where the ties with the last one end."""
+"""Chunks requested beyond k at first, to find where the ties with the last one end."""
 
 REINDEX_BATCH = 500
 DELETE_OBJECTS = 1_000
 
 MOST_SEARCHES = 16
-"""Objects that are looked for at the same time."""
+"""Objects searched for concurrently."""
 
 OWN_NEIGHBORS = 10
-"""Among so many neighbors of its vector an object is looked for."""
+"""An object is searched for among this many neighbors of its vector."""
 
 
 class WeaviateEngine(Engine):
-    """Chunks as objects of one collection; every public method is the contract's.
+    """Stores chunks as objects of one collection; see `Engine` for the public methods.
 
-    Weaviate's cosines are off by `SINGLE_PRECISION_SLACK` at most. Ties are ordered by chunk_id:
-    more is asked for until the last one's ties are all there, up to `RequestLimits.results`.
+    Weaviate's cosines are off by at most `SINGLE_PRECISION_SLACK`. Ties are ordered by chunk_id, so
+    more objects are requested until all ties with the last one are found, up to
+    `RequestLimits.results`.
 
     Args:
-        collection: The collection, which exists.
+        collection: An existing collection.
         undo_seconds: Maximum time for cleaning up after a failed write.
-        statistics_max_age_seconds: Maximum age of the statistics of other processes' writes.
+        statistics_max_age_seconds: Maximum age of the statistics if other processes write.
     """
 
     has_term_statistics = True
@@ -89,14 +90,13 @@ class WeaviateEngine(Engine):
         self._writing = asyncio.Lock()
 
     async def prepare(self) -> None:
-        """Refuse a newer layout, and analyze again if another version of the analyzer stored terms.
+        """Refuse a newer layout, and reanalyze terms of other analyzer versions, on open.
 
-        Done when an index is opened. It can undo a write of the same chunk by another process in
-        the same moment, which only an upgrade of one server beside others can meet.
+        A concurrent write of the same chunk can be lost, if an older server still runs.
 
         Raises:
             NotFound: The collection is gone.
-            ConfigError: A newer Corral wrote it.
+            ConfigError: A newer Corral wrote the collection.
         """
         await self._collection.check_layout()
         stale = native.not_of_version(ANALYZER_VERSION)
@@ -131,7 +131,7 @@ class WeaviateEngine(Engine):
         objects = await asyncio.to_thread(self._objects, chunks, embeddings)
         new = [one.id for one in objects]
         async with self._writing:
-            # Reading fails where the collection is gone; a write would make one up.
+            # A read fails if the collection is gone; a write would create one.
             before = await self._collection.fetch(new, ALL_PROPERTIES, True)
             put_back: list[Callable[[], Awaitable[object]]] = [
                 self._collection.require,
@@ -214,7 +214,7 @@ class WeaviateEngine(Engine):
 
     @override
     async def count_passing(self, filters: Filter) -> int:
-        if has_orderings(filters):  # which are only narrowed down
+        if has_orderings(filters):  # filters that Weaviate only narrows down
             return await super().count_passing(filters)
         return await self._collection.count(native.translate(filters))
 
@@ -225,7 +225,7 @@ class WeaviateEngine(Engine):
 
     @override
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         await self._collection.leave()
 
     # --- writing -----------------------------------------------------------------------------
@@ -243,10 +243,10 @@ class WeaviateEngine(Engine):
     async def _index_anew(
         self, objects: Sequence[StoredObject], before: Sequence[StoredObject]
     ) -> None:
-        """Bring back chunks that a crash of the server kept out of the vector index.
+        """Restore chunks that are missing from the vector index after a crash of the server.
 
-        Weaviate leaves its index alone if an object comes with the vector it already has, so each
-        such object is looked for. One that is missing is first written with another length.
+        Weaviate does not update its index if an object is written with an unchanged vector, so each
+        such object is searched for. A missing one is first written with a vector of another length.
         """
         there = {one.id: one.dense for one in before}
         same = [one for one in objects if np.array_equal(there.get(one.id, ()), one.dense)]
@@ -256,7 +256,7 @@ class WeaviateEngine(Engine):
             await self._collection.put(lost)
 
     async def _delete_others(self, documents: frozenset[str], new: Sequence[str]) -> None:
-        """Delete these documents' objects that are not new, in as many rounds as it takes."""
+        """Delete these documents' objects that are not new, in several requests if necessary."""
         others = native.of_documents_but(documents, new)
         full = bool(documents)
         while full:
@@ -270,7 +270,7 @@ class WeaviateEngine(Engine):
 
 
 class Collection(CollectionReads):
-    """The objects of one vector DB, read and written in parts that a request may hold."""
+    """The objects of one vector DB, read and written in parts that fit a request."""
 
     async def nearest(
         self,
@@ -283,7 +283,7 @@ class Collection(CollectionReads):
     ) -> list[StoredObject]:
         """Return the objects with the nearest vectors, best first, with Weaviate's distance.
 
-        Vectors that one answer cannot hold are fetched in parts.
+        Vectors that exceed one response are fetched in parts.
         """
         whole = dense and 4 * limit * self._vector_db.embedding_dimension <= self.limits.read_bytes
         found = await self._request(
@@ -305,7 +305,7 @@ class Collection(CollectionReads):
         return [replace(o, dense=vectors[o.id]) for o in objects if o.id in vectors]
 
     async def not_found(self, objects: Sequence[StoredObject]) -> list[StoredObject]:
-        """Return the objects that a search of the graph with their own vectors does not find."""
+        """Return the objects that a graph search for their own vectors does not find."""
         places = asyncio.Semaphore(MOST_SEARCHES)
 
         async def is_found(one: StoredObject) -> bool:
@@ -317,9 +317,10 @@ class Collection(CollectionReads):
         return [one for one, found in zip(objects, known, strict=True) if not found]
 
     async def chunk_ids(self, after: str, limit: int) -> list[str]:
-        """Return the first chunk ids that follow one. Weaviate's cursor knows UUIDs: all are read.
+        """Return the first chunk ids after an id.
 
-        So texts that users send stay out of its filters, and need no index.
+        Weaviate's cursor orders by UUID, so all ids are read. So filters contain no text of a user,
+        and no index on ids is needed.
         """
         first: list[str] = []
         page: dict[str, Any] = {"limit": self.limits.results, "return_properties": ["chunk_id"]}
@@ -334,12 +335,12 @@ class Collection(CollectionReads):
     # --- writing -----------------------------------------------------------------------------
 
     async def put(self, objects: Sequence[StoredObject]) -> None:
-        """Write objects, in place of those with the same ids.
+        """Write objects, replacing those with the same ids.
 
-        Their vectors outlive a crash of the server after the next `flush` or deletion.
+        Their vectors survive a crash of the server only after the next `flush` or deletion.
 
         Raises:
-            ProviderError: Weaviate refused one; others may have been written.
+            ProviderError: Weaviate rejected an object; others may have been written.
         """
         most = self.limits.write_objects, self.limits.write_bytes
         for part in batches(objects, bytes_of, *most):
@@ -351,10 +352,10 @@ class Collection(CollectionReads):
             )
 
     async def flush(self, written: Sequence[StoredObject]) -> None:
-        """Have Weaviate hand its write-ahead logs to the operating system, if anything was written.
+        """Make Weaviate flush its write-ahead logs, if anything was written.
 
-        A batch does so before its vectors are in the index (1.33.0 to 1.39.0), so they would be
-        lost if the server died. A deletion in a dry run does it for each shard and replica.
+        A batch flushes before its vectors are in the index (1.33.0 to 1.39.0), so a crash would
+        lose them. A dry-run deletion flushes on each shard and replica.
         """
         if written:
             where = native.of_ids([written[-1].id])
@@ -380,7 +381,7 @@ class Collection(CollectionReads):
         """Delete objects; unknown ids are ignored.
 
         Raises:
-            ProviderError: Weaviate could not delete one; others may be gone.
+            ProviderError: Weaviate could not delete an object; others may be deleted.
         """
         for part in runs(ids, DELETE_OBJECTS):
             await self._delete(part)

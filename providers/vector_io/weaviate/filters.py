@@ -1,8 +1,8 @@
-"""Filters in Weaviate's own form: And, Or, Not and ContainsAny over the tokens of a chunk.
+"""Filters in Weaviate's form: And, Or, Not and ContainsAny over the tokens of a chunk.
 
-eq, ne, in and nin are exact. Orderings are supersets in rare cases (kit/tokens.py); nothing
-negates them, so and / or of them are supersets as well, and `matches` drops the few wrong chunks
-from what came back (index.py).
+eq, ne, in and nin are exact. Orderings are supersets in rare cases (kit/tokens.py); nothing negates
+them, so and / or of them are supersets as well, and `matches` drops the few wrong chunks from the
+response (engine.py).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from corral.api.filters import Comparison, Filter
 from corral.providers.vector_io.kit.tokens import ORDERINGS, TOKENS, order_tokens
 
 ATTRIBUTES = "attributes"
-"""The property that holds a chunk's tokens."""
+"""The property with a chunk's tokens."""
 
 TERMS = "terms"
-"""The property that holds a chunk's analyzed words."""
+"""The property with a chunk's analyzed words."""
 
-_NOBODYS = "none"  # a token that no chunk has: Weaviate refuses an empty list
+_NOBODYS = "none"  # a token that no chunk has, because Weaviate rejects an empty list
 
 
 def translate(filter_: Filter) -> FilterReturn:
-    """Return a filter that all chunks pass which pass this one."""
+    """Return a filter whose matches include all chunks that pass."""
     if isinstance(filter_, Comparison):
         return _compare(filter_)
     parts = [translate(part) for part in filter_.filters]
@@ -35,33 +35,33 @@ def translate(filter_: Filter) -> FilterReturn:
 
 
 def everything() -> FilterReturn:
-    """Return the filter that all chunks pass.
+    """Return a filter that all chunks pass.
 
-    Weaviate compares every embedding that passes a filter while fewer than its `flatSearchCutoff`
-    do (40,000 per shard), so a search also finds what a crash tore out of the graph's links.
+    Weaviate compares every passing embedding if fewer than its `flatSearchCutoff` pass (40,000 per
+    shard), so a search also finds objects that lost their links in the graph by a crash.
     """
     return Native.not_(_any([]))
 
 
 def of_ids(ids: Iterable[str]) -> FilterReturn:
-    """Return the filter that the objects with these ids, at least one, pass."""
+    """Return a filter for the objects with these ids, at least one."""
     return Native.by_id().contains_any(list(ids))
 
 
 def of_documents_but(document_ids: Iterable[str], ids: Iterable[str]) -> FilterReturn:
-    """Return the filter that all chunks of these documents pass, but for objects with these ids."""
+    """Return a filter for the chunks of these documents, except the objects with these ids."""
     inside = _any(TOKENS.document(i) for i in sorted(document_ids))
     spared = list(ids)
     return Native.all_of([inside, Native.not_(of_ids(spared))]) if spared else inside
 
 
 def not_of_version(version: int) -> FilterReturn:
-    """Return the filter that chunks pass whose terms another analyzer found."""
+    """Return a filter for the chunks with terms of another analyzer version."""
     return Native.not_(_any([TOKENS.version(version)]))
 
 
 def holding(*terms: str) -> FilterReturn:
-    """Return the filter that chunks pass which hold one of these terms, one at least."""
+    """Return a filter for the chunks that contain one of these terms, at least one."""
     return Native.by_property(TERMS).contains_any(list(terms))
 
 

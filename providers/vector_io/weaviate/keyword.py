@@ -1,9 +1,8 @@
-"""BM25 by Corral's definition for what Weaviate's own BM25 proposes.
+"""BM25 by Corral's definition for the proposals of Weaviate's own BM25.
 
-Weaviate ranks by the same words with the same k1, b and idf, but keeps its own average length and
-knows no field weights. So its scores only propose: each proposal is scored again from the exact
-frequencies stored in it, and with the statistics of the moment, which Weaviate counts. The ratio of
-the two scores, as seen so far, tells how good a chunk can be that was not proposed yet.
+Weaviate ranks by the same words with the same k1, b and idf, but uses its own average length and
+has no field weights. So it only proposes: each chunk is scored again from its stored frequencies
+and the current statistics. The observed ratios of the scores bound that of the other chunks.
 """
 
 from __future__ import annotations
@@ -34,21 +33,22 @@ from corral.providers.vector_io.weaviate.client import CollectionReads
 from corral.providers.vector_io.weaviate.records import StoredObject, repeats
 
 MARGIN = 5
-"""Chunks asked for beyond 5/2 k at first: Weaviate's order only resembles ours. Fewer would do for
-k = 10; the 100 of a hybrid query need these, or four times as many are asked for."""
+"""Chunks requested beyond 5/2 k at first, because Weaviate's order only approximates ours. Fewer
+would suffice for k = 10; the 100 of a hybrid query need these, or four times as many are requested.
+"""
 
 MOST_COUNTS = 16
-"""Terms that are counted at the same time."""
+"""Terms counted concurrently."""
 
 COUNTED_TOGETHER = 100
 """Terms of a long query that Weaviate first checks for any chunk."""
 
 _SLACK = 1.05
-"""The largest ratio there is to the largest one seen, if all field weights are whole numbers."""
+"""Largest possible ratio over the largest observed one, if field weights are integers."""
 
 
 class Keywords:
-    """The words of one vector DB.
+    """The keyword index of one vector DB.
 
     Args:
         vector_db: The registration; its language and field weights decide the terms.
@@ -67,7 +67,7 @@ class Keywords:
         )
 
     def forget(self) -> None:
-        """Count again for the next query: a write has ended."""
+        """Clear the statistics after a write."""
         self._kept.forget()
 
     def terms(self, chunk: Chunk) -> ChunkTerms:
@@ -100,7 +100,7 @@ class Keywords:
     async def _count(self, terms: Sequence[str]) -> list[int]:
         """Return the number of chunks that contain each term.
 
-        A term is a request, so of many terms those that no chunk holds are ruled out in groups.
+        Each term takes a request, so if there are many, unused terms are ruled out in groups.
         """
         places = asyncio.Semaphore(MOST_COUNTS)
 
@@ -119,7 +119,7 @@ class Keywords:
 
 @dataclass(slots=True)
 class _Search:
-    """One query: what Weaviate proposes for it, and what was counted for its scores."""
+    """One query: Weaviate's proposals, and the statistics for their scores."""
 
     collection: CollectionReads
     kept: KeptStatistics[TermStatistics, str]
@@ -131,7 +131,7 @@ class _Search:
     holding: list[int] = field(default_factory=list)
 
     async def propose(self, limit: int) -> Proposals:
-        """Ask Weaviate for so many chunks, and score them by the definition."""
+        """Request this many chunks from Weaviate, and score them by the definition."""
         narrowed = native.translate(self.filters) if self.filters else None
         properties = ["chunk_id", "frequencies", "length", *needed(self.filters)]
         text = " ".join(term for term, n in self.query.times.items() for _ in range(n))
@@ -152,7 +152,7 @@ class _Search:
         passing = [exact[one.chunk_id] for one in found if one.passes and one.chunk_id in exact]
         if len(objects) < limit:
             return Proposals(passing, None)
-        # A chunk behind the last proposal has no larger ratio of both scores than these, about.
+        # A chunk after the last proposal hardly has a larger ratio of both scores than these.
         ratios = [
             exact[one.chunk_id].raw_score / one.score
             for one in found
@@ -162,7 +162,7 @@ class _Search:
         return Proposals(passing, found[-1].score * most)
 
     def greatest(self) -> float:
-        """Return the score that no chunk can exceed, going by all terms of the query."""
+        """Return the maximum possible score for all terms of the query."""
         return self.query.greatest(self._frequencies(), self._ranked_by.count)
 
     @property
@@ -170,7 +170,7 @@ class _Search:
         return self.by or self.statistics
 
     def _frequencies(self) -> list[int]:
-        """Return by term the number of chunks that hold it, in all that is ranked together."""
+        """Return the number of chunks that contain each term, over all vector DBs searched."""
         return self.query.frequencies(self._ranked_by, self.holding)
 
     def _proposal(self, stored: StoredObject, words: Mapping[str, float]) -> Proposal:
@@ -185,10 +185,10 @@ class _Search:
         )
 
     def _spread(self, weights: Mapping[int, float]) -> float:
-        """Return by how much the weights of two terms can differ from Weaviate's, as a factor.
+        """Return the factor by which the weights of two terms can differ from Weaviate's.
 
-        Its idf is that of its own chunks: by other statistics a chunk that was not proposed may
-        hold the term that gains most.
+        Weaviate's idf comes from its own chunks; with other statistics, a chunk that was not
+        proposed may contain the term that gains most.
         """
         if self.by is None:
             return 1.0
@@ -197,12 +197,12 @@ class _Search:
         return max(ratios) / min(ratios) if ratios else 1.0
 
     async def _count(self) -> None:
-        """Count for the whole query, once."""
+        """Count the statistics for the whole query, once."""
         if not self.holding:
             self.statistics, self.holding = await self.kept.read(self.query.terms)
 
     async def _count_new(self, words: Sequence[Mapping[str, float]]) -> None:
-        """Count the terms without a chunk again: a chunk was added while Weaviate searched."""
+        """Count terms without chunks again, because a chunk was added during the search."""
         numbers = zip(self.query.terms, self.holding, strict=True)
         new = [term for term, n in numbers if not n and any(term in held for held in words)]
         if new:
@@ -212,12 +212,11 @@ class _Search:
 
 
 def slack_of(field_weights: Mapping[str, float]) -> float:
-    """Return by how much a ratio of both scores can exceed the largest seen, going by experience.
+    """Return a factor by which a ratio of both scores can exceed the largest observed one.
 
-    A word counts by its field's weight here, and there by how often `terms` repeats it. That is not
-    the same for weights below 1, above `MOST_REPEATS`, or between two whole numbers, and of the
-    chunks seen all may have their words in fields where the ratio is low. The slack for whole
-    weights is measured.
+    A word counts by its field's weight here, and in Weaviate by its repetitions in `terms`. These
+    differ for weights below 1, above `MOST_REPEATS`, or between two integers, and all observed
+    chunks may have their words in fields with a low ratio. For integer weights it is measured.
     """
     weights = np.array([*field_weights.values()])
     ratios = term_weight(weights, 1, 1.0) / term_weight(np.vectorize(repeats)(weights), 1, 1.0)

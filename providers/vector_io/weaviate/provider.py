@@ -1,4 +1,4 @@
-"""remote::weaviate: makes and opens the collections of vector DBs on one server or cluster."""
+"""remote::weaviate: creates and opens the collections of vector DBs on a server or cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from corral.providers.vector_io.weaviate.records import RequestLimits
 
 
 class WeaviateProvider(VectorIOProvider):
-    """Holds one collection a vector DB; its indexes share one connection.
+    """Keeps one collection per vector DB; its indexes share one connection.
 
     Args:
         config: How to reach the server.
@@ -43,8 +43,7 @@ class WeaviateProvider(VectorIOProvider):
         """Return the index of a vector DB; see the contract.
 
         Raises:
-            ConfigError: The server is too old, refuses the settings, or a newer Corral wrote the
-                vector DB.
+            ConfigError: The server is too old, refuses the settings, or a newer Corral wrote it.
         """
         name = stored_name(vector_db, self._config.collection_prefix)
         collection = Collection(vector_db, name, self._connection, self._limits)
@@ -56,14 +55,14 @@ class WeaviateProvider(VectorIOProvider):
                 statistics_max_age_seconds=self._config.statistics_max_age_seconds,
             )
             if not create or not await collection.make():
-                await engine.prepare()  # behind the making nothing can fail
+                await engine.prepare()  # after the creation, nothing can fail
         except BaseException:
             await collection.leave()
             raise
         return EngineIndex(await WriteAheadEngine.open(engine, self._logs))
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
-        """Return the collections that no registration holds; see the contract."""
+        """Return the collections without a registration; see the contract."""
         names = await self._connection.call_once(lambda client: client.collections.list_all())
         prefix = self._config.collection_prefix
         name_of = partial(stored_name, prefix=prefix)
@@ -73,7 +72,7 @@ class WeaviateProvider(VectorIOProvider):
         await self._connection.call_once(lambda client: client.collections.delete(name))
 
     async def health(self) -> Health:
-        """Return OK if the server answers, and what waits for vector search to find it."""
+        """Return OK if the server answers, with the number of vectors waiting to be indexed."""
         try:
             await self._connection.call_once(lambda client: client.get_meta())
             return Health("OK", await self._lag())

@@ -1,7 +1,7 @@
 """The Weaviate object of a chunk.
 
-An object's id is a UUID made of the chunk_id, since Weaviate takes no other strings. Its vector is
-`dense`; its properties:
+An object's id is a UUID derived from the chunk_id, because Weaviate accepts no other strings. Its
+vector is `dense`; its properties:
 
     chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, if there is one)
                  the chunk as it came; none is indexed
@@ -50,7 +50,7 @@ from corral.providers.vector_io.kit.tokens import chunk_tokens
 from corral.providers.vector_io.weaviate.config import WeaviateConfig
 
 LAYOUT = 1
-"""Raise it when what an object holds changes its form; a newer one is refused."""
+"""Version of the stored objects; increase it when their form changes. A newer one is refused."""
 
 _PLAIN = ("chunk_id", "content", "metadata", "chunk_metadata", "embedding", "frequencies")
 ALL_PROPERTIES = (
@@ -58,7 +58,7 @@ ALL_PROPERTIES = (
 )  # fmt: skip
 
 MOST_REPEATS = 8
-"""Maximum repetitions of a word in `terms`; BM25 at k1 1.2 gives a ninth next to nothing."""
+"""Maximum repetitions of a word in `terms`; with BM25 at k1 1.2, a ninth adds almost nothing."""
 
 VECTOR = "dense"
 """The name of the vector."""
@@ -77,10 +77,10 @@ class RequestLimits:
     """Maximum sizes of requests and answers.
 
     Attributes:
-        results: Objects of one answer: the default of Weaviate's QUERY_MAXIMUM_RESULTS.
-        write_objects, write_bytes: Of a request that writes; one object may be larger.
-        read_objects: Objects that are fetched by id at once.
-        read_bytes: Vectors of an answer.
+        results: Objects per response: the default of Weaviate's QUERY_MAXIMUM_RESULTS.
+        write_objects, write_bytes: Size of a write request; a single object may be larger.
+        read_objects: Objects fetched by id per request.
+        read_bytes: Bytes of vectors per response.
     """
 
     results: int = 10_000
@@ -92,13 +92,13 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object, to be written or as it was read.
+    """An object to write, or an object that was read.
 
     Attributes:
-        id: Its UUID.
-        properties: All of them, or those that were asked for, as far as it has them.
-        dense: Its vector; empty if it was not asked for.
-        score: Weaviate's BM25 or its distance to the vector; 0 if nothing was searched.
+        id: The object's UUID.
+        properties: All properties, or the requested ones that exist.
+        dense: The vector; empty if it was not requested.
+        score: Weaviate's BM25 score or vector distance; 0 if the object was not searched.
     """
 
     id: str
@@ -128,10 +128,10 @@ def make_object(
     """Return the object of a chunk.
 
     Args:
-        chunk: It is not changed.
+        chunk: Not mutated.
         embedding: Shape (dimension,).
-        terms: Of its fields.
-        version: The analyzer's version that found them.
+        terms: The terms of the chunk's fields.
+        version: Version of the analyzer that made the terms.
     """
     properties: dict[str, Any] = {
         **chunk_fields(chunk),
@@ -159,7 +159,7 @@ def repeats(frequency: float) -> int:
 
 
 def read_object(found: Any) -> StoredObject:
-    """Return an object as the client read it."""
+    """Convert an object that the client read."""
     vector = found.vector.get(VECTOR, []) if found.vector else []
     known = found.metadata
     score = (known.score if known.distance is None else known.distance) if known else None
@@ -168,7 +168,7 @@ def read_object(found: Any) -> StoredObject:
 
 
 def bytes_of(one: StoredObject) -> int:
-    """Return about how many bytes an object takes in a request."""
+    """Return the approximate size of an object in a request, in bytes."""
     return 4 * len(one.dense) + sum(
         26 * len(value) if isinstance(value, list) else 4 * len(str(value))
         for value in one.properties.values()
@@ -176,7 +176,7 @@ def bytes_of(one: StoredObject) -> int:
 
 
 def settings(vector_db: VectorDB, config: WeaviateConfig) -> dict[str, Any]:
-    """Return the arguments of the client's `collections.create`, but for name and description."""
+    """Return the arguments of the client's `collections.create`, except name and description."""
     if vector_db.normalize or stores_direction(vector_db):
         distance = VectorDistances.COSINE
     else:
@@ -194,7 +194,7 @@ def settings(vector_db: VectorDB, config: WeaviateConfig) -> dict[str, Any]:
             ef_construction=config.hnsw_ef_construction,
             ef=config.hnsw_ef,
         )
-    # While a node is down, writes go to the others alone: it gets them when it is back.
+    # While a node is down, writes go only to the others; the node receives them when it is back.
     replication = Configure.replication(
         factor=config.replicas,
         async_enabled=True,
@@ -211,7 +211,7 @@ def settings(vector_db: VectorDB, config: WeaviateConfig) -> dict[str, Any]:
 
 
 def _properties() -> list[Property]:
-    """Return the properties that a collection is made with."""
+    """Return the properties of a new collection."""
     plain = [
         Property(name=name, data_type=DataType.TEXT, index_filterable=False, index_searchable=False)
         for name in _PLAIN

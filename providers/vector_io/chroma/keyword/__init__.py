@@ -1,7 +1,7 @@
-"""A SQLite file for searches that Chroma lacks: words, and metadata of every kind.
+"""A SQLite file for keyword search and metadata filters that Chroma lacks.
 
-The file is a mirror of the collection and nothing else: it follows before each search that needs it
-(`journal.py` says how), and is rebuilt if it is missing, damaged or out of date.
+The file only mirrors the collection. It is updated before each search that needs it (see
+`journal.py`), and rebuilt if it is missing, damaged or out of date.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from corral.providers.vector_io.store.rows import (
 T = TypeVar("T")
 
 LAYOUT = 2
-"""Changes with the tables: its schema version. A file of an older layout is rebuilt."""
+"""The schema version of the tables; a file with an older layout is rebuilt."""
 BUSY_SECONDS = 60
 """Maximum wait for another process that updates the file."""
 FRESH_SECONDS = 86_400
-"""Maximum time before a file that is up to date is marked as such."""
+"""Maximum age of the time stamp that marks a file as up to date."""
 
 _TABLES = """
 CREATE TABLE state (name TEXT PRIMARY KEY, value ANY NOT NULL) STRICT, WITHOUT ROWID;
@@ -93,8 +93,8 @@ class Mirror:
     """The mirror of one vector DB's collection. Safe to use from many threads and processes.
 
     Args:
-        path: Its file, which need not exist.
-        collection: What it mirrors; a file of another collection is rebuilt.
+        path: The mirror's file, which need not exist.
+        collection: The mirrored collection; a file of another collection is rebuilt.
         memory_mib: Maximum memory for cached postings, in MiB.
     """
 
@@ -110,7 +110,7 @@ class Mirror:
         self._filters = FilterCache()
         self._following = threading.Lock()
         self._origin = f"{collection.uuid} {LAYOUT} {KEYWORD_VERSION}"
-        # A loss of power may undo the last steps, which are then followed again.
+        # A power failure may undo the last updates, which are then applied again.
         self._connections = Connections(
             f"{self._provider_id} (mirror)",
             partial(connect, path, BUSY_SECONDS, synchronous="NORMAL", newest=LAYOUT),
@@ -122,7 +122,7 @@ class Mirror:
         """Create the file, or rebuild it if it is damaged or mirrors something else.
 
         Raises:
-            ProviderError: It cannot be written.
+            ProviderError: The file cannot be written.
             ConfigError: A newer Corral wrote the file.
         """
         try:
@@ -142,7 +142,7 @@ class Mirror:
                 connection.execute(f"PRAGMA user_version={LAYOUT}")
 
     def _clear(self, connection: apsw.Connection) -> None:
-        """Empty the file. Its version and its rows go on, for what others have in memory."""
+        """Empty the file, but keep counting versions and rows, which others may have cached."""
         self._forget()
         version, last_row = 0, 0
         if _origin(connection):
@@ -178,17 +178,17 @@ class Mirror:
     # --- following ---------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Bring the file to the collection's version, which costs two small requests if it is.
+        """Update the file to the collection's version.
 
-        A write that was acknowledged before this call is in the file when it returns; one that
-        comes meanwhile may be.
+        If it is current, this takes two small requests. Afterwards the file contains every write
+        that was acknowledged before this call, and possibly later ones.
 
         Raises:
             NotFound, Unavailable, ProviderTimeout, ProviderError: The collection cannot be read.
         """
         self._connections.check()
-        if not self._path.exists():  # who drops the vector DB deletes it for all processes
-            self._collection.count()  # which fails where the collection is gone as well
+        if not self._path.exists():  # another process may have deleted the vector DB
+            self._collection.count()  # This fails too if the collection is gone.
             self.prepare()
         with self._connections.reading() as connection:
             before, age = _head(connection), _age_seconds(connection)
@@ -206,7 +206,7 @@ class Mirror:
             _reach(connection, head)
 
     def _catch_up(self, connection: apsw.Connection, known: Head, head: Head) -> None:
-        """Apply what was written since, and where the number of chunks differs what was deleted."""
+        """Apply the writes since the last update, and deletions if the chunk counts differ."""
         for ids in written_since(self._collection, known, head):
             self._fetch(connection, ids)
         if state(connection, "count") != head.count:
@@ -220,7 +220,7 @@ class Mirror:
             self._put(connection, chunks_of(found))
 
     def _put(self, connection: apsw.Connection, chunks: Sequence[Chunk]) -> None:
-        """Add chunks with unique ids, replacing those that are there."""
+        """Add chunks with unique ids, replacing existing ones."""
         self._remove(connection, [chunk.chunk_id for chunk in chunks])
         inserted: Any = connection.executemany(
             "INSERT INTO chunks(chunk_id, document_id) VALUES (?, ?) RETURNING row",
@@ -244,12 +244,13 @@ class Mirror:
     # --- reading -----------------------------------------------------------------------------
 
     def read(self, read: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Follow, then call a function with a connection that sees one state of the file."""
+        """Update the file, then call a function with a connection in one read transaction."""
         self.follow()
         while True:
             try:
                 return self._connections.read(read, *arguments, **options)
-            except StaleRead:  # a faster query has seen a newer state, or the file was replaced
+            # a faster query has already seen a newer state, or the file was replaced
+            except StaleRead:
                 self._forget()
 
     def _forget(self) -> None:
@@ -276,7 +277,7 @@ class Mirror:
         *,
         fuzzy: bool = False,
     ) -> KeywordLeg:
-        """Return the k best chunks that hold a word of the text and pass, best first."""
+        """Return the k best chunks that contain a word of the text and pass, best first."""
         allowed = self._filters.passing(connection, filter_)
         return self._keyword.candidates(connection, text, k, allowed, by, fuzzy=fuzzy)
 
@@ -286,7 +287,7 @@ class Mirror:
 
 
 def _head(connection: apsw.Connection) -> Head:
-    """Return the version of the collection that the file has reached."""
+    """Return the version of the collection up to which the file is updated."""
     return Head.load(_text(connection, "head"))
 
 
@@ -301,7 +302,7 @@ def _text(connection: apsw.Connection, name: str) -> str:
 
 
 def _reach(connection: apsw.Connection, head: Head) -> None:
-    """Record the version that the file has now."""
+    """Record the version up to which the file is updated."""
     values = {"head": head.dump(), "followed_at": int(time.time())}
     update = "UPDATE state SET value = ? WHERE name = ?"
     connection.executemany(update, [(value, name) for name, value in values.items()])

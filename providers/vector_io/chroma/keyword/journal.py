@@ -1,20 +1,20 @@
-"""The journal: how every process learns what the others wrote, without reading everything.
+"""The journal: each process detects the others' writes without reading the whole collection.
 
-Each write of rows carries the writer's id and a number that only grows, in the metadata of every
-row; and, in the same request and thus in the same step, one more row, the *marker*, whose id names
-both. So the markers and the number of rows are a version of the collection:
+Each write stores the writer's id and an increasing number in the metadata of every row. The same
+request, and thus the same step, adds one more row, the *marker*, with both in its id. So the
+markers and the number of rows are a version of the collection:
 
-* a marker that a reader has not seen says whose rows are new, and from which number on;
-* rows are never lost to a reader that has them all, so that an equal number of rows means that none
-  was deleted. Where it differs, the ids tell which.
+* a marker that is new to a reader names the writer of the new rows and their first number;
+* a reader that has applied all markers has every row, so an equal number of rows means that none
+  was deleted. If the numbers differ, comparing the ids shows which rows were deleted.
 
-A writer deletes its older markers once a newer one is acknowledged, and only those that were: what
-it does not know to be written may still arrive, and must then be seen.
+A writer deletes its older markers once a newer one is acknowledged, but only acknowledged ones: an
+unacknowledged write may still arrive, and readers must then notice it.
 
-A writer that ends folds all markers, its own and those of others, into one row, the *ledger*; who
-opens a collection with many does the same. A ledger lists the markers that it replaces, and a
-reader treats them as if they were there. It is written before they are deleted: a kill, or two
-processes at once, leave too many and never too few.
+When a writer closes, it folds all markers, including other writers', into one row, the *ledger*; so
+does a process that opens a collection with many markers. A ledger lists the markers that it
+replaces, and a reader treats these as present. It is written before they are deleted, so a killed
+process, or two concurrent ones, can leave too many markers but never too few.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from corral.providers.vector_io.chroma.records import (
 from corral.providers.vector_io.kit.undo import undone_on_failure
 
 MOST_MARKERS = 16
-"""Markers of one writer that may lie in a collection; few, since a search can meet them."""
+"""Maximum markers of one writer in a collection; few, because a search can return them."""
 RETIRED_SECONDS = 30 * 86_400
-"""Age at which anyone may delete a marker; mirrors that have not followed for half of it start
-anew, so that clocks may differ by days."""
+"""Age at which any process may delete a marker. Mirrors that were not updated for half of it are
+rebuilt, so clocks may differ by days."""
 
 _MARK: dict[str, str | int] = {"marker": "corral"}
 _LEDGER = "ledger"
 
 
 _Mark = tuple[str, int]
-"""A marker: its writer and its number."""
+"""A marker: the writer's id and its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A version of a collection: the ids of its markers and ledgers, and how many chunks it holds.
+    """A version of a collection: the ids of its markers and ledgers, and the number of chunks.
 
     Attributes:
-        folded: The markers that the ledgers replace; it follows from their ids.
+        folded: The markers that the ledgers replace; determined by the ledgers' ids.
     """
 
     markers: frozenset[str]
@@ -67,40 +67,40 @@ class Head:
     folded: frozenset[_Mark] = field(default=frozenset(), compare=False)
 
     def dump(self) -> str:
-        """Return it as text."""
+        """Return the version as text."""
         return json.dumps([self.count, *sorted(self.markers), *sorted(self.folded)])
 
     @classmethod
     def load(cls, text: str) -> Head:
-        """Return the value that `dump` wrote as text."""
+        """Parse the text that `dump` returns."""
         count, *rest = json.loads(text)
         markers = frozenset(one for one in rest if isinstance(one, str))
         folded = frozenset((one[0], one[1]) for one in rest if isinstance(one, list))
         return cls(markers, count, folded)
 
     def marks(self) -> frozenset[_Mark]:
-        """Return all markers, those that ledgers replace too."""
+        """Return all markers, including those that ledgers replace."""
         return self.folded.union(_parse(one) for one in self.markers if not _is_ledger(one))
 
 
 def read_head(collection: Collection) -> Head:
-    """Return the version of a collection, ledgers unread.
+    """Return the version of a collection without reading the ledgers.
 
-    The markers come first: what they tell of is counted.
+    Markers are read before the rows are counted, so the count includes the rows they announce.
     """
     markers = frozenset(collection.get(where=_MARK).ids)
     return Head(markers, collection.count() - len(markers))
 
 
 def read_news(collection: Collection, known: Head, head: Head | None = None) -> Head:
-    """Return the version of a collection, with its ledgers read unless all are known.
+    """Return the version of a collection; read its ledgers unless the reader knows them all.
 
     Args:
-        known: The version that the reader knows.
-        head: What `read_head` has just returned, to spare its requests.
+        known: The version that the reader has applied.
+        head: The result of a `read_head` just before, to save its requests.
 
     Raises:
-        UnknownIds: Ledgers were folded while they were read, each time.
+        UnknownIds: Ledgers were folded during every attempt to read them.
     """
     heads = [head] if head else []
 
@@ -121,18 +121,18 @@ def _with_ledgers(collection: Collection, known: Head, head: Head) -> Head:
 
 
 def written_since(collection: Collection, seen: Head, head: Head) -> Iterator[list[str]]:
-    """Yield the ids of rows that were written after what a reader has seen.
+    """Yield the ids of rows written after a reader's version.
 
     Args:
-        seen: The version that the reader knows.
-        head: The version that it wants to reach, of `read_news`.
+        seen: The version that the reader has applied.
+        head: The version to reach, from `read_news`.
     """
     reached, news = _last_of_each(seen.marks()), head.marks() - seen.marks()
     for writer, last in sorted(_last_of_each(news).items()):
         if last > reached.get(writer, 0):
             yield _written(collection, writer, {"$gt": reached.get(writer, 0)})
     for writer, number in sorted(news):
-        if number < reached.get(writer, 0):  # it arrived late, after a timeout
+        if number < reached.get(writer, 0):  # the write arrived late, after a timeout
             yield _written(collection, writer, {"$eq": number})
 
 
@@ -150,12 +150,12 @@ def _last_of_each(marks: Iterable[_Mark]) -> dict[str, int]:
 
 
 def fold(collection: Collection, most: int, own: str = "", needed: Container[int] = ()) -> None:
-    """Replace all markers and ledgers by one ledger, if there are more than so many.
+    """Replace all markers and ledgers with one ledger, if there are more than `most`.
 
     Args:
         most: Maximum number of markers to leave.
         own: The caller's writer.
-        needed: Those of its numbers that a reader may still need.
+        needed: The writer's numbers that a reader may still need.
     """
     if len(collection.get(where=_MARK).ids) <= most:
         return
@@ -172,16 +172,16 @@ def fold(collection: Collection, most: int, own: str = "", needed: Container[int
 
 
 def _folded(found: Rows) -> frozenset[_Mark]:
-    """Return the markers that the ledgers among some rows replace."""
+    """Return the markers that the ledgers among these rows replace."""
     texts = [one["folded"] for one in found.metadatas if "folded" in one]
     return frozenset((writer, number) for text in texts for writer, number in json.loads(text))
 
 
 def _place(embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a marker's or ledger's embedding, shape (1, dimension): as long as the longest here.
+    """Return the embedding of a marker or ledger, shape (1, dimension), as long as the longest row.
 
-    Near the origin it would be closer to each row than rows are to each other under L2, and take
-    the edges of Chroma's graph that lead from row to row. Not zero, which has no cosine.
+    Under L2, a point near the origin would be closer to each row than rows are to each other, and
+    would take over the edges of Chroma's graph. It must not be zero, which has no cosine.
     """
     squares = np.einsum("ij,ij->i", embeddings, embeddings, dtype=np.float64)
     place = np.zeros((1, embeddings.shape[1]), dtype=np.float32)
@@ -197,10 +197,11 @@ class Writer:
         self._id = uuid.uuid4().hex
         self._number = 0
         self._acknowledged: list[str] = []
-        self._unsure: set[int] = set()  # of writes that failed, and may have been carried out
+        # numbers of failed writes, which the server may have carried out
+        self._unsure: set[int] = set()
 
     def upsert(self, rows: Upsert) -> None:
-        """Write rows in one request, at most one fewer than the collection's `batch_rows`."""
+        """Write rows in one request; at most `batch_rows - 1`, to leave room for the marker."""
         self._number = max(self._number + 1, time.time_ns())
         stamp: dict[str, str | int] = {"writer": self._id, "number": self._number}
         marker = _row_id(self._id, self._number)
@@ -220,16 +221,16 @@ class Writer:
     def replace(self, new: Upsert | None, stale: Sequence[str]) -> None:
         """Write new rows and then delete stale ones; a write that fails is undone.
 
-        Chroma has no transactions over several requests. One request is one step; only what takes
-        several can be left half done, by a kill or a server that goes away for good. A delete that
-        fails leaves two versions side by side, until the documents are sent again.
+        Chroma has no transactions over several requests. Each request is atomic; only a write of
+        several requests can be left half done, if the process is killed or the server never
+        returns. A failed delete leaves two versions until the documents are sent again.
         """
         if new is not None:
             self._write(new)
         self._collection.delete_all(stale)
 
     def _write(self, new: Upsert) -> None:
-        """Write rows, all or, as far as Chroma answers, none."""
+        """Write all rows, or none as long as Chroma answers."""
         parts = self._parts(new)
         if len(parts) == 1:
             self.upsert(parts[0])
@@ -250,17 +251,17 @@ class Writer:
                 self.upsert(part)
 
     def _parts(self, rows: Upsert) -> list[Upsert]:
-        """Cut rows into requests, each with room for a marker."""
+        """Split rows into requests, each with room for a marker."""
         return list(batches(rows, self._collection.batch_rows - 1, self._collection.batch_bytes))
 
     def close(self) -> None:
-        """Fold the markers, if one is this writer's."""
+        """Fold the markers if any belongs to this writer."""
         if self._acknowledged or self._unsure:
             last = {_parse(one)[1] for one in self._acknowledged[-1:]}
             fold(self._collection, 1, self._id, last | self._unsure)
 
     def _retire(self) -> None:
-        """Delete this writer's markers but the last, and all that are old enough."""
+        """Delete this writer's markers except the last, and all expired markers."""
         *mine, last = self._acknowledged
         oldest = time.time_ns() - RETIRED_SECONDS * 10**9
         markers = self._collection.get(where=_MARK).ids

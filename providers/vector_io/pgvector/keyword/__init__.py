@@ -1,4 +1,4 @@
-"""The two ways of keyword search, `bm25` and `fulltext`: what both offer, and how one is made."""
+"""The two kinds of keyword search, `bm25` and `fulltext`: their interface and factory."""
 
 from __future__ import annotations
 
@@ -25,43 +25,42 @@ class KeywordSearch(ABC):
     """A search of the keyword index, in one statement unless a subclass needs more.
 
     Attributes:
-        greatest: See `KeywordLeg`; set once the search has begun, None if unknown.
-        kept: True if all its statements are kept, and their best plans suit any values.
+        greatest: As in `KeywordLeg`; set when the search begins, None if unknown.
+        kept: True if all its statements are prepared and their generic plans suit any values.
     """
 
     greatest: float | None = None
     kept: bool = False
 
     async def begin(self, connection: Connection, parameters: Mapping[str, Any]) -> None:
-        """Read the values for the first statement; takes the arguments of `statement`."""
+        """Read the values for the first statement; arguments as for `statement`."""
 
     @abstractmethod
     async def statement(
         self, connection: Connection, parameters: Mapping[str, Any]
     ) -> tuple[Statement, dict[str, Any]]:
-        """Return a statement that gives (row, score, terms, chunk_id) of the `k` best.
+        """Return a statement that selects (row, score, terms, chunk_id) of the `k` best rows.
 
-        With its parameters. Called again, where the answer of the last statement was not complete,
-        it looks farther.
+        If the last answer was incomplete, the next call returns a wider search.
 
         Args:
-            connection: In the transaction that runs the statement, too.
+            connection: In the transaction that will run the statement.
             parameters: `k`, and the filter's parameters.
         """
 
     def terms(
         self, rows: Sequence[int], told: Sequence[Sequence[str] | None]
     ) -> list[tuple[str, ...]]:
-        """Return the terms that each row holds.
+        """Return the terms that each row contains.
 
         Args:
             rows: The rows of the last statement.
-            told: What it said of their terms.
+            told: The statement's `terms` column.
         """
         return [tuple(one or ()) for one in told]
 
     def complete(self, scores: Sequence[float], k: int) -> bool:
-        """Return True if nothing can be better than what the last statement found.
+        """Return True if no row can be better than those of the last statement.
 
         Without scores: whatever it finds.
         """
@@ -69,7 +68,7 @@ class KeywordSearch(ABC):
 
 
 class KeywordIndex(ABC):
-    """The keyword index of one vector DB. By default PostgreSQL fills it from the chunks by itself.
+    """The keyword index of one vector DB. By default, PostgreSQL fills it from the chunks.
 
     Attributes:
         kind: The name of the stored form; an index of another kind is rebuilt.
@@ -81,7 +80,7 @@ class KeywordIndex(ABC):
 
     @abstractmethod
     async def create(self, connection: Connection) -> None:
-        """Make the tables or columns, empty."""
+        """Create the tables or columns, empty."""
 
     def analyze(self, chunk: Chunk) -> ChunkTerms:
         """Return the indexed form of a chunk. Needs no connection."""
@@ -100,7 +99,7 @@ class KeywordIndex(ABC):
     def search(
         self, query: str, where: sql.Composable | None, by: TermStatistics | None = None
     ) -> KeywordSearch | None:
-        """Return the search for the words of any text, joined by OR; None if it has no term.
+        """Return a search for the words of a text, joined by OR; None if the text has no term.
 
         Args:
             query: Any text.
@@ -115,7 +114,8 @@ async def update_keywords(connection: Connection, tables: Tables, keyword: Keywo
     if stored == (keyword.kind, keyword.version):
         return
     await connection.take_time()
-    await connection.execute(tables.sql("SELECT FROM {state} FOR UPDATE"))  # writers wait
+    # other writers wait for the lock
+    await connection.execute(tables.sql("SELECT FROM {state} FOR UPDATE"))
     await connection.execute(tables.sql(_DROP_KEYWORDS))
     await keyword.create(connection)
     length = await _reindex(connection, tables, keyword)

@@ -1,8 +1,8 @@
 """BM25 without an extension: an inverted index in two tables, exact after every write.
 
-`postings` has the postings of each term (`postings.py`), `terms` has each row's terms, with which a
-row is removed, and looked up by a search. A term is stored as its key, a hash (`term_key`).
-`maxscore.py` searches them. RFC 0010 has the alternatives.
+`postings` has the postings of each term (`postings.py`), `terms` has the terms of each row, for
+removing it and for looking up its score. A term is stored as its key, a hash (`term_key`).
+`maxscore.py` searches both tables. RFC 0010 has the alternatives.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from corral.providers.vector_io.pgvector.keyword.postings import Inverted, entri
 from corral.providers.vector_io.pgvector.keyword.scores import keep_memory
 from corral.providers.vector_io.pgvector.records import Tables
 
-# A page holds the postings of a term in a whole block; none are compressed.
+# A page fits the postings of a term in a whole block; they are not compressed.
 _CREATE = """
 CREATE TABLE {terms} (
     row bigint PRIMARY KEY,
@@ -150,7 +150,7 @@ class Bm25(KeywordIndex):
         return Bm25Search(self._tables, terms, where, by) if terms.times else None
 
     async def _append(self, connection: Connection, inverted: Inverted) -> None:
-        """Append postings to the pieces that are there."""
+        """Append postings to the existing pieces."""
         pieces = iter(inverted.pieces())
         while some := list(islice(pieces, self._tables.tuning.statement_pieces)):
             blocks, keys, data = zip(*some, strict=True)
@@ -159,14 +159,14 @@ class Bm25(KeywordIndex):
             )
 
     async def _segments(self, connection: Connection) -> tuple[list[int], int]:
-        """Return the first blocks of the segments, and how many of the last are one block each."""
+        """Return the first blocks of the segments, and the number of final single-block ones."""
         segments, fresh = await connection.row(
             self._tables.sql("SELECT segments, fresh FROM {state}")
         )
         return segments, fresh
 
     async def _extend(self, connection: Connection, segments: list[int], fresh: int) -> None:
-        """Note new segments; merge the segments of a block if they are many, except the last."""
+        """Record new segments; merge single-block segments, except the last, if there are many."""
         if fresh > self._tables.tuning.max_blocks:
             segments = await self._merge(connection, segments, len(segments) - fresh)
             fresh = 1
@@ -178,7 +178,7 @@ class Bm25(KeywordIndex):
         )
 
     async def _merge(self, connection: Connection, segments: list[int], start: int) -> list[int]:
-        """Merge the segments from a place on, but for the last; return what there is then."""
+        """Merge the segments from an index on, except the last; return the new segments."""
         ends = {"first": segments[start], "end": segments[-1]}
         await connection.execute("SET LOCAL work_mem = '64MB'")
         await connection.execute(self._tables.sql(_MERGE), ends)
@@ -190,7 +190,7 @@ class Bm25(KeywordIndex):
         pieces: Sequence[tuple[int, int]],
         rows: NDArray[np.int64],
     ) -> None:
-        """Rewrite pieces (block, key) without the postings of some rows."""
+        """Rewrite pieces (block, key) without the postings of the removed rows."""
         blocks, keys = zip(*pieces, strict=True)
         async with connection.cursor(binary=True) as cursor:
             await cursor.execute(self._tables.sql(_HOLDING), (array(blocks), array(keys)))

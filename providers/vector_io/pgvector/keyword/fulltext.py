@@ -1,7 +1,7 @@
-"""PostgreSQL's own full text search: a generated, weighted tsvector, ranked by ts_rank_cd.
+"""PostgreSQL's full text search: a generated, weighted tsvector, ranked by ts_rank_cd.
 
-For those who know it and want its dictionaries and its ranking. It has no idf, so it ranks worse
-than BM25 (RFC 0010), and its scores are not those of other backends.
+It offers PostgreSQL's dictionaries and ranking. It has no idf, so it ranks worse than BM25 (RFC
+0010), and its scores differ from those of other backends.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LABELS: dict[str, tuple[LiteralString, LiteralString]] = {
     "categories": ("categories", "B"),
     "content": ("content", "C"),
 }
-"""Column and PostgreSQL's weight label of each field that can be searched; D stays unused."""
+"""Column and PostgreSQL weight label of each searchable field; D is unused."""
 
 MOST_CHARACTERS = 200_000
-"""Characters of a field that are indexed: a tsvector ends at 1 MiB."""
+"""Maximum indexed characters of a field, because a tsvector is limited to 1 MiB."""
 MOST_WORDS = 1000
-"""Words of a query that are searched for: a tsquery is limited, too."""
+"""Maximum searched words of a query, because a tsquery is limited too."""
 
-# All rows are rewritten, without the index on embeddings, which is rebuilt at the end.
+# All rows are rewritten without the index on embeddings, which is rebuilt at the end.
 _CREATE = """
 DROP INDEX IF EXISTS {schema}.{hnsw};
 UPDATE {state} SET hnsw_below = 0;
@@ -52,7 +52,7 @@ words AS (
     FROM words
 )
 """
-"""Two common table expressions; `asked` has the query, its positive part and the words of that."""
+"""Two common table expressions; `asked` has the query, its positive part and that part's words."""
 
 _SEARCH = """
 SELECT row, score, terms, chunk_id FROM (
@@ -73,8 +73,8 @@ class FullText(KeywordIndex):
 
     Args:
         tables: Its tables.
-        configuration: Name of the text search configuration; None for the one that is named as the
-            language of the vector DB, or `simple` if there is none.
+        configuration: Name of the text search configuration; None for the one named like the vector
+            DB's language, or `simple` if there is none.
 
     Raises:
         InvalidRequest: The registration gives weight to a field that has no column.
@@ -101,10 +101,10 @@ class FullText(KeywordIndex):
 
     @override
     async def create(self, connection: Connection) -> None:
-        """Add the column, which PostgreSQL fills by itself, and its index.
+        """Add the generated column and its index.
 
         Raises:
-            ConfigError: There is no text search configuration of the name in the settings.
+            ConfigError: The configured text search configuration does not exist.
         """
         found = await configuration(connection, self._configuration, self._wanted)
         language = sql.Literal(found)
@@ -121,10 +121,10 @@ class FullText(KeywordIndex):
     def search(
         self, query: str, where: sql.Composable | None, by: TermStatistics | None = None
     ) -> FullTextSearch:
-        """Return the search as websearch_to_tsquery reads the query, words joined by OR.
+        """Parse the query like websearch_to_tsquery, but join words by OR.
 
-        So a question finds what answers a part of it. A phrase in quotes counts as a phrase, and
-        what a minus precedes must be absent.
+        So a question also finds chunks that answer part of it. Quotes mark a phrase, and a word or
+        phrase after a minus must be absent.
         """
         statement = sql.SQL("WITH ") + asked(self._wanted)
         statement += self._tables.sql(_SEARCH, where=where or sql.SQL("true"))
@@ -132,7 +132,7 @@ class FullText(KeywordIndex):
 
 
 class FullTextSearch(KeywordSearch):
-    """A search in one statement, with its own parameters beside `k` and the filter's."""
+    """A search in one statement."""
 
     def __init__(self, statement: sql.Composed, parameters: dict[str, Any]) -> None:
         self._statement = Statement(statement.as_bytes(None))
@@ -149,7 +149,7 @@ async def configuration(connection: Connection, named: str | None, language: str
     """Return the configured text search configuration, or the language's, or `simple`.
 
     Raises:
-        ConfigError: There is none of the name in the settings.
+        ConfigError: The configured one does not exist.
     """
     query = "SELECT EXISTS (SELECT FROM pg_ts_config WHERE cfgname = %s)"
     [exists] = await connection.row(query, (named or language,))
@@ -163,7 +163,7 @@ async def configuration(connection: Connection, named: str | None, language: str
 
 
 def asked(configuration: str) -> sql.Composed:
-    """Return `ASKED` for a text search configuration, or `simple` if there is none so named."""
+    """Return `ASKED` for a text search configuration, or for `simple` if it does not exist."""
     language = sql.SQL(
         "coalesce((SELECT oid::regconfig FROM pg_ts_config WHERE cfgname = {} LIMIT 1),"
         " 'simple'::regconfig)"
@@ -172,7 +172,7 @@ def asked(configuration: str) -> sql.Composed:
 
 
 def words_of(query: str) -> dict[str, list[Any]]:
-    """Return the parameters of `ASKED`: words and quoted phrases, and which have no minus."""
+    """Return the parameters of `ASKED`: words and phrases, and True for those without a minus."""
     pieces = _PIECE.findall(query)[:MOST_WORDS]
     return {
         "words": [piece.removeprefix("-") for piece in pieces],

@@ -1,14 +1,13 @@
-"""Search in the postings: exact BM25, and common words only where they can still change the answer.
+"""Exact BM25 search in the postings; reads common words only if they can change the answer.
 
 MaxScore (Turtle and Flood, "Query evaluation: strategies and optimizations", Information Processing
-& Management 31(6), 1995). A first statement brings the numbers of the moment and the postings of
-the rarest terms. If the k-th best score from these exceeds all that the other terms could add, a
-chunk without a rare term cannot be among the best; then the common terms are looked up in the
-chunks that still can. Else the postings of more terms are read, rarest first, until they do. A last
-statement ranks these chunks, applies the filter and brings what was asked for. All see one state of
-the data.
-
-Where a filter leaves few chunks, these are ranked by their own terms, and no postings are read.
+& Management 31(6), 1995). The first statement reads the current statistics and the postings of the
+rarest terms. If the k-th best score from these exceeds everything that the other terms could add, a
+chunk without a rare term cannot be among the best; then the common terms are looked up only in the
+remaining candidates. Otherwise the postings of more terms are read, rarest first, until this is the
+case. The last statement ranks the candidates, applies the filter and returns the result. All
+statements see one snapshot of the data. If only few chunks pass the filter, these are ranked by
+their stored terms, and no postings are read.
 """
 
 from __future__ import annotations
@@ -41,17 +40,18 @@ from corral.providers.vector_io.pgvector.keyword.scores import (
 from corral.providers.vector_io.pgvector.records import Tables
 
 LEFT_TO_LOOK_UP = (0.3, 0.0)
-"""What terms may add, of the k-th best score from the rare ones, that are left to look up where all
-words are common. With so little, few chunks can still win; where too many can, none is left."""
+"""If all words are common: maximum total score of the terms left to look up, as a share of the k-th
+best score from the other terms. With so small a share few chunks can still win; if too many can, no
+term is left to look up."""
 
 USUAL = 0.25
-"""What the k-th best score is of the greatest at least, in most questions; a guess until it is
-known, which costs time only."""
+"""Initial guess for the k-th best score as a share of the maximum; a wrong guess only costs time.
+"""
 
 MOST_TERMS_LOOKED_UP = 100
 """Maximum number of terms that are looked up in a chunk."""
 
-# OFFSET 0: one look into the index a piece, whatever the planner thinks of new tables.
+# OFFSET 0 forces one index lookup per piece, even with misleading table statistics.
 _POSTINGS = """
 WITH {passing} asked AS MATERIALIZED (
     SELECT a.key, (coalesce(sum(p.size), 0) / {size})::bigint AS chunks
@@ -120,7 +120,7 @@ class Bm25Search(KeywordSearch):
         by: The statistics to rank by; None for the vector DB's own.
     """
 
-    _pieces: Pieces  # what `_held` has, once it has begun
+    _pieces: Pieces  # what `_held` selects, once the search has begun
 
     def __init__(
         self,
@@ -138,13 +138,13 @@ class Bm25Search(KeywordSearch):
         self._own = TermStatistics(0, 0)
         self._average = 1.0
         self._chunks: dict[int, int] = {}  # by key
-        self._weights: dict[int, float] = {}  # by key, the largest share of a score, in units
-        self._others: dict[int, float] = {}  # of these, the terms whose postings were not read
-        self._held: list[tuple[int, int, bytes]] = []  # (block, key, postings) that were read
-        self._passing: list[int] | None = None  # the rows that pass the filter, if they are few
+        self._weights: dict[int, float] = {}  # by key: the maximum share of a score, in units
+        self._others: dict[int, float] = {}  # the keys among these with unread postings
+        self._held: list[tuple[int, int, bytes]] = []  # read pieces (block, key, postings)
+        self._passing: list[int] | None = None  # the rows that pass the filter, if there are few
         self._bound: float | None = None
         self._most: int | None = tables.tuning.first_rows
-        self.kept = where is None  # without a filter its statements change in values only
+        self.kept = where is None  # without a filter, only the values in its statements change
 
     @override
     def complete(self, scores: Sequence[float], k: int) -> bool:
@@ -198,10 +198,10 @@ class Bm25Search(KeywordSearch):
         return scores_of(self._pieces, weights, self._average)
 
     def _to_read(self, scores: Scores, k: int, share: float) -> list[int]:
-        """Return the common terms to read next, the rarer first; none if all can be looked up.
+        """Return the common terms to read next, rarest first; none if all can be looked up.
 
-        With a filter all or none. Else so many that the rest adds no more than a share of the k-th
-        best score.
+        With a filter, return all or none; otherwise so many that the rest can add only a share of
+        the k-th best score.
         """
         others, least = self._others, kth_best(scores, k)
         if not self._change_much(others, scores, least):
@@ -226,7 +226,7 @@ class Bm25Search(KeywordSearch):
         return rest >= least or int(np.count_nonzero(scores + rest >= least)) > most
 
     def _candidates(self, scores: Scores, k: int) -> NDArray[np.intp]:
-        """Return the places of the rows to rank; note in `_bound` what any other can reach."""
+        """Return the indices of the rows to rank; set `_bound` to the maximum score of the rest."""
         rest = sum(self._others.values())
         self._bound = None
         if self._where is None:
@@ -242,7 +242,7 @@ class Bm25Search(KeywordSearch):
     def _ranked(
         self, rows: Sequence[int], scores: Sequence[int]
     ) -> tuple[Statement, dict[str, Any]]:
-        """Return the statement that ranks rows, given with their scores from the terms read."""
+        """Return the statement that ranks rows, given their scores from the read terms."""
         others = self._others
         name = "rank and look up" if others else "rank"
         statement = self._statement(name, lambda: self._ranking(looking_up=bool(others)))
@@ -276,12 +276,12 @@ class Bm25Search(KeywordSearch):
         keys: Iterable[int],
         budget: int = 2**62,
     ) -> None:
-        """Read the numbers of the moment, and the postings of the rarest of some terms.
+        """Read the current statistics, and the postings of the rarest of these terms.
 
         Args:
             connection: In a transaction.
-            parameters: Of the filter.
-            keys: Of the terms, none of them read.
+            parameters: The filter's parameters.
+            keys: Keys of unread terms.
             budget: Maximum number of postings.
         """
         statement = self._statement("postings", self._reading)
@@ -303,7 +303,7 @@ class Bm25Search(KeywordSearch):
         )
 
     def _understand(self, found: Sequence[tuple[Any, ...]]) -> None:
-        """Take in the rows of `_POSTINGS`."""
+        """Parse the rows of `_POSTINGS`."""
         count, length, self._passing, *_ = found[0]
         self._own = TermStatistics(count, length)
         self._chunks |= {key: held for *_, key, held, _, _ in found}

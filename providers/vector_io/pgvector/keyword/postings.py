@@ -1,8 +1,8 @@
-"""Postings as they are stored: records of twelve bytes, one after the other, by segment and term.
+"""The stored form of postings: consecutive records of twelve bytes, by segment and term.
 
-A segment is what was written to `block_rows` consecutive rows, or many of these merged. A row of
-the table `postings` is a piece: it holds, for a segment, named by its first block, and a term, one
-record for each row of the segment that holds the term: which, how often, and how long the row is.
+A segment covers `block_rows` consecutive rows, called a block, or several merged blocks. A row of
+the table `postings` is a piece: for a segment, named by its first block, and a term, it has one
+record for each row that contains the term, with row number, frequency and row length.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from corral.providers.vector_io.kit import copy_format
 from corral.providers.vector_io.kit.sparse import term_key
 
 POSTING = np.dtype([("row", "<u4"), ("frequency", "<f4"), ("length", "<u4")])
-"""A record of the stored format, with the lower half of its row number."""
+"""A stored record; it has the lower half of the row number."""
 UPPER_HALF = 2**32
-"""Factor of the upper half of a row number, which the segment holds."""
+"""Factor of the upper half of a row number, which is stored with the segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The terms of some rows, one value for each pair of a row and a term, rows in turn.
+    """The terms of several rows as arrays with one value per pair of row and term, row by row.
 
     Attributes:
         counts: Number of terms of each row.
@@ -48,7 +48,7 @@ class Entries:
             yield copy_format.row([copy_format.int8(row), length.to_bytes(4, "big"), *held])
 
     def inverted(self, rows: Sequence[int], block_rows: int) -> Inverted:
-        """Return the same by block, of so many rows, and term."""
+        """Return the postings by block, of `block_rows` rows each, and term."""
         row = np.repeat(np.fromiter(rows, np.int64, len(rows)), self.counts)
         block = row // block_rows
         order = np.lexsort((row, self.keys, block))
@@ -69,9 +69,9 @@ class Inverted:
     """Postings by block and term.
 
     Attributes:
-        blocks, keys: Of each piece, ascending, shape (n,).
+        blocks, keys: Block and term key of each piece, ascending, shape (n,).
         sizes: Bytes of each piece.
-        data: The pieces, one after the other.
+        data: The concatenated pieces.
     """
 
     blocks: NDArray[np.int64]
@@ -108,11 +108,11 @@ def entries_of(entries: Sequence[ChunkTerms]) -> Entries:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces as they were read.
+    """Pieces read from the table.
 
     Attributes:
-        sizes: Number of postings of each, shape (n,).
-        rows: The row of each posting, one piece after the other.
+        sizes: Number of postings of each piece, shape (n,).
+        rows: The row number of each posting, piece by piece.
         posted: The postings.
     """
 
@@ -129,15 +129,15 @@ class Pieces:
         return [data[start:end] for start, end in ends]
 
     def holding(self, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Yield (row, piece) for each of these rows and each piece that holds it."""
+        """Yield (row, piece) for each of these rows and each piece that contains it."""
         at = self.places(np.array(rows, np.int64))
         piece = np.searchsorted(np.cumsum(self.sizes), at, "right")
         return zip(self.rows[at].tolist(), piece.tolist(), strict=True)
 
     def places(self, rows: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Return the places of the postings of some rows, ascending."""
+        """Return the indices of the postings of these rows, ascending."""
         most = int(self.rows.max(initial=0))
-        if most > 64 * len(self.rows):  # few postings in a large table: sorting them is cheaper
+        if most > 64 * len(self.rows):  # few postings in a large table: sorting is cheaper
             return np.flatnonzero(np.isin(self.rows, rows))
         wanted = np.zeros(most + 1, np.bool_)
         wanted[rows[rows <= most]] = True
@@ -145,7 +145,7 @@ class Pieces:
 
 
 def read_pieces(blocks: Sequence[int], data: Sequence[bytes], block_rows: int) -> Pieces:
-    """Return the pieces of segments that begin with these blocks; none is empty."""
+    """Parse the pieces, none empty, of segments with these first blocks."""
     sizes = np.fromiter((len(one) // POSTING.itemsize for one in data), np.int64, len(data))
     posted = np.frombuffer(b"".join(data), POSTING)
     rows = posted["row"].astype(np.int64)

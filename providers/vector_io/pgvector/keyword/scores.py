@@ -1,4 +1,4 @@
-"""The scores of rows by the postings that were read."""
+"""Scores of rows, computed from the postings that were read."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from corral.providers.text.bm25 import K1, B
 from corral.providers.vector_io.pgvector.keyword.postings import Pieces
 
 UNIT = 2.0**32
-"""Each term's share of a score is a whole number of 1 / UNIT. Sums of whole numbers do not depend
-on their order, so equal texts have equal scores however they are added up; 1e-10 is lost."""
+"""Each term's share of a score is a multiple of 1 / UNIT. Sums of integers do not depend on their
+order, so equal texts get equal scores; the rounding error is 1e-10."""
 
 SCORED_AT_ONCE = 8192
-"""Postings that are scored at a time."""
+"""Postings scored per pass."""
 
 KEPT_BYTES = 2**24
-"""Memory for a question of very common words, with room to spare."""
+"""Memory for a query of very common words, with a margin."""
 
 Scores = NDArray[np.float64]
 RowScores = tuple[NDArray[np.int64], Scores]
 
 
 def scores_of(pieces: Pieces, weights: Sequence[float], average: float) -> RowScores:
-    """Return the rows of some pieces of postings, and their scores from these, in units.
+    """Return the rows in these pieces of postings, and their scores in units.
 
-    By the one definition of BM25 (`ranking/bm25.py`), some postings at a time: what is worked on
-    stays in the processor's cache, which halves the time.
+    The scores follow the definition of BM25 (`providers/text/bm25.py`). Postings are processed in
+    parts that fit the processor's cache, which halves the time.
 
     Args:
-        weights: Of each piece, the largest share of a score, in units.
+        weights: Maximum share of a score for each piece, in units.
         average: Average length of a chunk.
     """
     shares = np.repeat(np.array(weights, np.float64), pieces.sizes)
@@ -50,11 +50,11 @@ def scores_of(pieces: Pieces, weights: Sequence[float], average: float) -> RowSc
 
 
 def keep_memory() -> None:
-    """Have glibc keep what a query frees for the next one, and do nothing on other systems.
+    """Make glibc keep freed memory for the next query; do nothing on other systems.
 
-    It gives memory beyond a limit back to the system, which fills it with zeros for the next query:
-    a fifth of the time of common words. The limit is twice the largest block that was ever freed
-    (mallopt(3), M_MMAP_THRESHOLD), so it differed with what was searched before.
+    By default glibc returns large blocks to the system, which zeroes them for the next query; this
+    takes a fifth of the time of a query of common words. The default threshold depends on the
+    largest block freed so far (mallopt(3), M_MMAP_THRESHOLD), and so on earlier queries.
     """
     np.empty(KEPT_BYTES, np.uint8)
 
@@ -67,10 +67,10 @@ def kth_best(scores: Scores, k: int) -> float:
 
 
 def summed(rows: NDArray[np.int64], shares: Scores) -> RowScores:
-    """Return the distinct rows, ascending, and the sum of each one's shares, all above 0."""
+    """Return the distinct rows, ascending, and the sum of each row's shares, all above 0."""
     if not len(rows):
         return rows, shares
-    if int(rows.max()) > 8 * len(rows):  # few postings in a large table: sorting them is cheaper
+    if int(rows.max()) > 8 * len(rows):  # few postings in a large table: sorting is cheaper
         distinct, place = np.unique(rows, return_inverse=True)
         return distinct, np.asarray(np.bincount(place, weights=shares), np.float64)
     total = np.asarray(np.bincount(rows, weights=shares), np.float64)

@@ -1,1 +1,1 @@
-"""Search in PostgreSQL: `vectors` with their `hnsw`, both `legs` of a query, `attached` tables."""
+"""Search in PostgreSQL: `vectors` with their `hnsw` index, `legs` of a query, `attached` tables."""

@@ -1,4 +1,4 @@
-"""A vector DB that reads a table which exists already, and leaves it alone."""
+"""A vector DB over an existing table, which is only read."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from corral.providers.vector_io.pgvector.records import TEXTS, chunk_of
 from corral.providers.vector_io.pgvector.search.reads import Reads
 from corral.providers.vector_io.pgvector.search.vectors import MARGIN, METRICS, ties
 
-# The table in the form of Corral's own, whose filters want every value of the metadata as a list.
-# An array or a scalar is no metadata, and neither is a json with U+0000, which jsonb cannot hold.
+# The table in the form of Corral's own tables: filters need every metadata value as a list. Arrays
+# and scalars are not valid metadata; neither is json with U+0000, which jsonb cannot store.
 _CHUNKS = """
 (SELECT {id}::text COLLATE "C" AS chunk_id, {content}::text AS content, {embedding} AS embedding,
     coalesce({object}, '{{}}')::json AS metadata, NULL::json AS chunk_metadata, {words} AS words, (
@@ -55,7 +55,7 @@ SELECT * FROM (
 WHERE distance <> 'NaN'
 """
 
-# No index gives the order of a sum, so all rows are compared.
+# No index can order by a sum, so all rows are compared.
 _BY_ID = sql.SQL("+ 0, c.chunk_id")
 
 _MATCHING = """
@@ -74,12 +74,12 @@ ORDER BY attnum
 
 
 class AttachedEngine(Engine):
-    """Searches the rows of someone's table. Keywords are PostgreSQL's full text search.
+    """Searches the rows of an existing table. Keyword search is PostgreSQL's full text search.
 
     Vector search is exact unless the table has an index on its embeddings.
 
     Args:
-        vector_db: The registration; its dimension and metric are those of the table.
+        vector_db: The registration; its dimension and metric must match the table.
         database: The provider's connections.
         attachment: The table and its columns.
     """
@@ -89,21 +89,21 @@ class AttachedEngine(Engine):
         self._database = database
         self._attachment = attachment
         self._table = sql.Identifier(attachment.schema_name, attachment.table)
-        # Nobody promises unit vectors here: the cosine has to be computed.
+        # Unit vectors are not guaranteed here, so the cosine must be computed.
         metric = Metric.COSINE if vector_db.normalize else vector_db.metric
         self._operator = METRICS[metric]
         self._embedding_type: LiteralString = "vector"
         self._language = "simple"
-        self._reads = Reads(database, sql.SQL(""))  # until `prepare` has looked at the table
+        self._reads = Reads(database, sql.SQL(""))  # until `prepare` has inspected the table
         self._closed = False
         database.client.enter()
 
     async def prepare(self, *, create: bool) -> None:
-        """Look at the table.
+        """Inspect the table.
 
         Raises:
-            ConfigError: It is absent, or a column is, or the text search configuration.
-            InvalidRequest: Its embeddings have another dimension.
+            ConfigError: The table, a column or the text search configuration is missing.
+            InvalidRequest: The table's embeddings have another dimension.
         """
 
         async def work(connection: Connection) -> list[Row]:
@@ -197,12 +197,12 @@ class AttachedEngine(Engine):
 
     @override
     async def drop(self) -> None:
-        """Forget the table, which stays as it is."""
+        """Do nothing: the table belongs to the operator."""
         await self.close()
 
     @override
     async def close(self) -> None:
-        """Give the connections back."""
+        """Release the connections."""
         if not self._closed:
             self._closed = True
             await self._database.client.leave()

@@ -1,4 +1,4 @@
-"""The HNSW index on embeddings: what it holds, when it is built, and how."""
+"""The HNSW index on embeddings: its contents, and when and how it is built."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Operator = Literal["<=>", "<->", "<#>"]
 """pgvector's distances: cosine, L2 and minus the inner product."""
 
 HALF_FROM = 128
-"""Dimensions from which on embeddings of length 1 are indexed in half precision: the index takes
-half the memory, and a search of one that outgrows the server's takes half the time. What it finds
-is ordered by exact distances."""
+"""From this dimension, embeddings of length 1 are indexed in half precision: the index takes half
+the memory, and searching an index larger than the server's memory takes half the time. Results are
+ordered by exact distances."""
 
 MOST_FLOAT = 2000
-"""Largest dimension that an HNSW index holds in single precision (pgvector's limit)."""
+"""Maximum dimension of an HNSW index in single precision (pgvector's limit)."""
 MOST_HALF = 4000
-"""Largest dimension that an HNSW index holds in half precision (pgvector's limit)."""
+"""Maximum dimension of an HNSW index in half precision (pgvector's limit)."""
 
 LOAD = 100
-"""Chunks in one call from which on it belongs to a load: they enter the HNSW index when that is
-rebuilt, which costs half of entering it one by one, and keeps the load from waiting for it."""
+"""A call with at least this many chunks counts as a bulk load. Its chunks enter the HNSW index at
+the next rebuild, which costs half of inserting them one by one and does not delay the load."""
 
 _CLASSES: dict[Operator, LiteralString] = {
     "<=>": "vector_cosine_ops",
@@ -59,7 +59,7 @@ SELECT set_config('maintenance_work_mem', greatest(
 
 @dataclass(frozen=True, slots=True)
 class HnswKey:
-    """The indexed expression of an embedding, and the operator that orders it."""
+    """The indexed expression of an embedding, and its distance operator."""
 
     operator: Operator
     operator_class: LiteralString
@@ -67,7 +67,7 @@ class HnswKey:
     unit: bool = False
 
     def of(self, embedding: LiteralString) -> sql.Composable:
-        """Return the key of an embedding, which is given as an expression."""
+        """Return the key for an embedding, given as an SQL expression."""
         key: sql.Composable = sql.SQL(embedding)
         if self.unit:
             key = sql.SQL("l2_normalize({})").format(key)
@@ -80,8 +80,8 @@ class HnswKey:
 def hnsw_key(vector_db: VectorDB, operator: Operator) -> HnswKey | None:
     """Return the indexed type for these embeddings; None if pgvector cannot index them.
 
-    Half precision ends at 65,504: it serves embeddings of length 1, and others beyond `MOST_FLOAT`
-    dimensions, made so where lengths do not count.
+    Half precision ends at 65,504, so it is used only for embeddings of length 1. Above `MOST_FLOAT`
+    dimensions, other embeddings are first scaled to length 1, if the metric ignores lengths.
     """
     dimension = vector_db.embedding_dimension
     if dimension < HALF_FROM or (dimension <= MOST_FLOAT and not vector_db.normalize):
@@ -92,7 +92,7 @@ def hnsw_key(vector_db: VectorDB, operator: Operator) -> HnswKey | None:
 
 
 class HnswIndex:
-    """Builds the index of one vector DB when it is due: at once, or when a load is over.
+    """Builds the index of one vector DB when it is due: immediately, or after a bulk load.
 
     Args:
         tables: Its tables.
@@ -101,10 +101,10 @@ class HnswIndex:
 
     Attributes:
         key: As given.
-        below: Rows below it are in the index. If another process has rebuilt it, the true
-            number is larger: then a search compares more rows one by one than it must.
-        holds_all: True if it last held all chunks, and more than are compared exactly.
-        renewal: The build that waits for the end of a load.
+        below: Rows below this number are in the index. After a rebuild by another process the true
+            number is larger, so a search compares more rows one by one than necessary.
+        holds_all: True if the index last contained all chunks, and more than are compared exactly.
+        renewal: The build that waits for the end of a bulk load.
     """
 
     def __init__(self, tables: Tables, key: HnswKey | None, database: Database) -> None:
@@ -117,12 +117,12 @@ class HnswIndex:
         self.renewal = Debouncer(self._build, tables.tuning.quiet_seconds)
 
     async def settle(self, count: int, loaded: int, below: int) -> None:
-        """Build it if a build is due.
+        """Build the index if a build is due.
 
         Args:
             count: Number of chunks.
-            loaded: Number of chunks that loads have written since the index was built.
-            below: The row that it ends below; 0 without one.
+            loaded: Number of chunks that bulk loads have written since the last build.
+            below: Rows below this number are in the index; 0 without an index.
         """
         self.notice(below, loaded, count)
         few = self._database.config.exact_below_rows
@@ -137,16 +137,16 @@ class HnswIndex:
             self.renewal.schedule()
 
     def notice(self, below: int, loaded: int, count: int) -> None:
-        """Note what the row of state says, as `settle` takes it."""
+        """Record the index's state from the state row; arguments as for `settle`."""
         few = self._database.config.exact_below_rows
         self.below, self.holds_all = below, below > 0 and not loaded and count > few
 
     async def _build(self) -> None:
-        """Build it.
+        """Build the index.
 
-        Without it every answer stays right and only takes longer, so a failure here does not make
-        a stored write fail; the next process tries again, and if the server was away or the
-        build was cancelled, the next write.
+        Without it answers are correct but slower, so a failure does not fail the write. The next
+        process tries again; so does the next write, if the server was unreachable or the build was
+        canceled.
         """
         key = self.key
 
@@ -168,9 +168,9 @@ class HnswIndex:
 async def _built(
     connection: Connection, tables: Tables, key: HnswKey, config: PgvectorConfig
 ) -> int:
-    """Rebuild the index with all rows; return the row that it ends below.
+    """Rebuild the index with all rows; return the number that they are below.
 
-    Writers wait during the build, readers do not. Does nothing if another process has just done it.
+    Writers wait during the build, readers do not. Does nothing after another process's rebuild.
     """
     async with connection.transaction():
         await connection.take_time()
@@ -194,17 +194,17 @@ async def _built(
 
 
 async def _create(connection: Connection, create: sql.Composed) -> None:
-    """Run the statement, with workers if they have the memory that they share."""
+    """Run the statement, with parallel workers if there is enough shared memory."""
     try:
         async with connection.transaction():
             await connection.execute(create)
     except (errors.DiskFull, errors.OutOfMemory, errors.InsufficientResources):
-        # A container may be short of it; one process needs none.
+        # A container may lack shared memory; a single process needs none.
         await connection.execute("SET LOCAL max_parallel_maintenance_workers = 0")
         await connection.execute(create)
 
 
 def _bytes_to_build(count: int, tables: Tables, config: PgvectorConfig) -> int:
-    """Return the memory for building the whole index in memory, within the limit."""
+    """Return the memory, within the limit, for building the whole index in memory."""
     one = 4 * tables.vector_db.embedding_dimension + 32 * config.hnsw_m + 400
     return min(int(1.1 * count * one), config.hnsw_build_memory_mib * 2**20)

@@ -1,4 +1,4 @@
-"""The vector leg and the keyword leg of a query, read from one state of the data."""
+"""The vector leg and the keyword leg of a query, read from one snapshot of the data."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _STATEMENT = "(statement)"
 
 @dataclass(frozen=True, slots=True)
 class Legs:
-    """Runs the statements of one query and tells what they find.
+    """Runs the statements of one query.
 
     Attributes:
         tables: The tables of the vector DB.
-        vectors: Its vector search.
-        role: As whom restricted principals read.
-        whole: True to bring the chunks, too.
+        vectors: The vector search of the vector DB.
+        role: The database role that restricted principals read as.
+        whole: True to return the chunks too.
     """
 
     tables: Tables
@@ -54,12 +54,12 @@ class Legs:
     ) -> tuple[list[Candidate], Sequence[Candidate]] | None:
         """Return the hits of the vector leg and of the keyword leg, best first.
 
-        The server looks for the nearest while this process adds up postings.
+        The server searches vectors while this process adds up postings.
 
         Args:
             connection: Idle.
-            vector: One of `VectorSearch.searches`; None comes back if it does not suffice.
-            search: Of the keyword index, not yet begun.
+            vector: A search from `VectorSearch.searches`; the leg is None if it does not suffice.
+            search: A search of the keyword index, not yet begun.
             parameters: `k`, `candidates`, `embedding`, and the filter's parameters.
         """
         near: AsyncCursor[Row] | None = None
@@ -88,9 +88,9 @@ class Legs:
     async def _ranked(
         self, connection: Connection, search: KeywordSearch, parameters: Mapping[str, Any]
     ) -> AsyncCursor[Row] | Sequence[Row]:
-        """Send statements until one finds the best; return its rows.
+        """Send statements until one finds the best rows; return these.
 
-        Its cursor if it does so for any result: COMMIT is sent without waiting for it.
+        Return the cursor instead if any result is final, so that COMMIT is sent without waiting.
         """
         while True:
             statement, more = await search.statement(connection, parameters)
@@ -102,10 +102,10 @@ class Legs:
                 return found
 
     def _brought(self, statement: Statement) -> Statement:
-        """Return a statement that brings the texts, too, if they are wanted.
+        """Extend a statement to select the texts too, if `whole` is set.
 
         Args:
-            statement: It gives (row, number, told, chunk_id).
+            statement: Selects (row, number, told, chunk_id).
         """
         if not self.whole:
             return statement
@@ -128,7 +128,7 @@ class Legs:
 
 
 def _settings(vector: Statement | None, search: KeywordSearch | None) -> Iterator[LiteralString]:
-    """Yield the settings of the transaction that runs these statements."""
+    """Yield the settings of the transaction for these statements."""
     if (vector is None or vector.kept) and (search is None or search.kept):
         yield KEPT_PLANS
     if vector is not None and vector.kept:

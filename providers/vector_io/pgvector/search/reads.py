@@ -1,4 +1,4 @@
-"""The reading of chunks without a search: by id, or by what passes a filter."""
+"""Reads of chunks without a search: by id, or by a filter."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from corral.providers.vector_io.pgvector.client import Connection, Database, Row
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Reads the chunks of our own tables, or of a table that is attached.
+    """Reads the chunks of Corral's tables, or of an attached table.
 
     Attributes:
         database: The provider's connections.
-        chunks: What FROM takes: `c`, with the columns of the table of chunks.
-        role: As whom restricted principals read.
+        chunks: The FROM item `c`, with the columns of the table of chunks.
+        role: The database role that restricted principals read as.
     """
 
     database: Database
@@ -34,7 +34,7 @@ class Reads:
         parameters: Mapping[str, Any] | None = None,
         **parts: sql.Composable,
     ) -> list[Row]:
-        """Return the rows of a statement on `{chunks}` and `{where}`, the condition of a filter."""
+        """Return the rows of a statement with `{chunks}` and `{where}`, a filter's condition."""
         bound = dict(parameters or {})
         where = conditions.condition(filters, bound)
         statement = sql.SQL(template).format(chunks=self.chunks, where=where, **parts)
@@ -55,7 +55,7 @@ class Reads:
         return int(count)
 
     async def chunk_ids(self, after: str, limit: int, filters: Filter | None) -> list[str]:
-        """Return the first ids above one, ascending by code point, of the chunks that pass."""
+        """Return the first ids above an id, ascending by code point, of the chunks that pass."""
         found = await self.rows(
             "SELECT c.chunk_id FROM {chunks} WHERE c.chunk_id > %(after)s::text AND {where}"
             " ORDER BY c.chunk_id LIMIT %(limit)s",

@@ -1,4 +1,4 @@
-"""Vector search in SQL: which operator, exact or by HNSW."""
+"""Vector search in SQL: the operator, and the choice between exact search and HNSW."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from corral.providers.vector_io.pgvector.records import Tables
 from corral.providers.vector_io.pgvector.search.hnsw import HnswIndex, HnswKey, Operator, hnsw_key
 
 SCANNED = 0.01
-"""Share of the rows, the nearest ones, among which those that pass a filter must be found: where
-most of what is near does not pass, the index reaches what does in no good order. At least
-`hnsw_ef_search` rows, which one walk finds, and at most `hnsw_max_scan_tuples`."""
+"""HNSW is used only if this share of the nearest rows is expected to contain enough rows that pass
+the filter; beyond it, the index returns them in poor order. At least `hnsw_ef_search` rows, which
+one walk finds, and at most `hnsw_max_scan_tuples`."""
 
 MARGIN = 20
-"""Nearest chunks that HNSW is asked for beyond k, since its order is that of half precision or of
-relaxed scans; they are sorted again by the exact distance."""
+"""Nearest chunks requested from HNSW beyond k, because half precision and relaxed scans only
+approximate the order; they are sorted by exact distance."""
 
 METRICS: dict[Metric, Operator] = {Metric.COSINE: "<=>", Metric.L2: "<->", Metric.DOT: "<#>"}
 
 _INDEXED = sql.SQL("(c.indexed OR c.row < {}::bigint)")
 """The rows of a table `c` of chunks that are in the HNSW index."""
 _NOT_INDEXED = sql.SQL("NOT c.indexed AND c.row >= {}::bigint")
-"""The others: those that a load has written since the index was built."""
+"""The other rows: those that bulk loads have written since the last build."""
 
 _STATE = "(SELECT ARRAY[hnsw_below, loaded, count, {below}] FROM {state})"
 
-# Where all is in the index; a plan of it suits any embedding.
+# If all rows are in the index; one plan suits every embedding.
 _NEAR = """
 SELECT c.row, c.embedding {operator} %(embedding)s::vector, {told}, c.chunk_id
 FROM {chunks} c WHERE {indexed} ORDER BY {key} {by} {asked} LIMIT {candidates}
@@ -37,7 +37,7 @@ FROM {chunks} c WHERE {indexed} ORDER BY {key} {by} {asked} LIMIT {candidates}
 
 _ANY = "SELECT found.row, found.distance, {told}, found.chunk_id FROM ({found}) found"
 
-# OFFSET 0: no index gives this order, so all rows are compared.
+# OFFSET 0: no index provides this order, so all rows are compared.
 _EXACT = """
 SELECT row, distance, chunk_id FROM (
     SELECT c.row, c.chunk_id, c.embedding {operator} %(embedding)s::vector AS distance
@@ -69,14 +69,14 @@ _REST = "(SELECT yes FROM many) AND NOT (SELECT yes FROM enough) AND {where}"
 
 
 class VectorSearch:
-    """Makes the statements that search the embeddings of one vector DB.
+    """Builds the statements that search the embeddings of one vector DB.
 
     Args:
         tables: Its tables.
         database: The provider's connections.
 
     Attributes:
-        hnsw: The index on them.
+        hnsw: The HNSW index on the embeddings.
     """
 
     def __init__(self, tables: Tables, database: Database) -> None:
@@ -84,18 +84,18 @@ class VectorSearch:
         self._config = database.config
         self._most = sql.Literal(database.config.exact_below_rows)
         vector_db = tables.vector_db
-        # Unit vectors have the cosine for inner product: the cheapest operator serves all metrics.
+        # For unit vectors the inner product is the cosine, so the cheapest operator suffices.
         self._operator: Operator = "<#>" if vector_db.normalize else METRICS[vector_db.metric]
         self.hnsw = HnswIndex(tables, hnsw_key(vector_db, self._operator), database)
 
     def raw_score(self, distance: float) -> float:
-        """Return the raw score of a distance as pgvector's operator gives it."""
+        """Return the raw score for a distance of pgvector's operator."""
         return 1.0 - distance if self._operator == "<=>" else -distance
 
     def searches(self, where: sql.Composable | None, candidates: int) -> Iterator[Statement]:
-        """Yield statements that give (row, distance, state, chunk_id) of the nearest, in any order.
+        """Yield statements that select (row, distance, state, chunk_id) of the nearest rows.
 
-        The last compares all. Those before it take less, and do where `suffices` says so.
+        The last compares all rows. The earlier ones are cheaper; `suffices` checks their results.
 
         Args:
             where: The filter, on a table `c` of chunks.
@@ -111,12 +111,12 @@ class VectorSearch:
         yield Statement(self._tables.sql(_ANY, found=every, told=self._told()).as_bytes(None))
 
     def suffices(self, statement: Statement, found: Sequence[Row], candidates: int) -> bool:
-        """Return True if these rows are the nearest; notice what they say of the HNSW index.
+        """Return True if these rows are the nearest; record their state of the HNSW index.
 
         Args:
-            statement: Of `searches`.
-            found: What it found.
-            candidates: As there.
+            statement: From `searches`.
+            found: The statement's rows.
+            candidates: As for `searches`.
         """
         below, asked = 0, -1
         if found:
@@ -127,13 +127,13 @@ class VectorSearch:
             return False
         if not statement.kept:
             return True
-        # The rows in the index may be others than when the statement was made.
+        # The indexed rows may have changed since the statement was built.
         enough = len(found) == candidates and below == asked and self.hnsw.holds_all
         self.hnsw.holds_all &= enough
         return enough
 
     def _told(self) -> sql.Composed:
-        """Return the state of the HNSW index, and the row that it was assumed to end below."""
+        """Return the state of the HNSW index, and the row limit that the statement assumed."""
         return self._tables.sql(_STATE, below=sql.Literal(self.hnsw.below))
 
     def _near(self, key: HnswKey, candidates: int) -> sql.Composed:
@@ -149,11 +149,11 @@ class VectorSearch:
         )
 
     def _any(self, where: sql.Composable | None) -> sql.Composed:
-        """Return the statement that gives (row, distance, chunk_id) in any case.
+        """Return a statement that selects (row, distance, chunk_id) in all cases.
 
-        The `k` nearest exactly, if no more than `exact_below_rows` rows pass; else `candidates`
-        by HNSW, and the `k` nearest of what a load has not brought into the index yet. Where the
-        scan of the index ended before that, what it found may be far: all rows are compared.
+        It selects the `k` nearest exactly if at most `exact_below_rows` rows pass; otherwise
+        `candidates` by HNSW, and the `k` nearest of the rows outside the index. If the index scan
+        ended early, its results may be far away, so all rows are compared.
         """
         key, config = self.hnsw.key, self._config
         if key is None:
@@ -191,7 +191,7 @@ class VectorSearch:
 
 
 def ties(distances: Sequence[float]) -> bool:
-    """Return True if the k-th distance of k + `MARGIN` is also the last: more rows may tie with it.
+    """Return True if the k-th of k + `MARGIN` distances equals the last, so that more rows may tie.
 
     Args:
         distances: Ascending.

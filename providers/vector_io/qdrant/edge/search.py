@@ -1,7 +1,7 @@
 """Vector search of inline::qdrant: a Qdrant Edge shard over the chunk file, or none for few chunks.
 
-A shard is made from the chunk file by another process, and never written after that. A folder
-beside the chunk file holds it; one process has the folder, and the others compare every embedding
+Another process builds the shard from the chunk file; it is never written again. The shard is in a
+folder beside the chunk file, which one process opens; other processes compare every embedding
 exactly.
 """
 
@@ -39,19 +39,19 @@ from corral.providers.vector_io.store.engine import Lend
 from corral.providers.vector_io.store.index_folder import IndexFolder, covered_rows
 
 GROWTH = 0.2
-"""Share of the shard's points that newer rows may reach before the shard is made again."""
+"""Once newer rows exceed this share of the shard's points, the shard is rebuilt."""
 SPARE = 16
-"""Points asked for beyond k: a few tie with the last one."""
+"""Points requested beyond k, because a few may tie with the last one."""
 TIE = 1e-6
-"""Relative difference of the engine's scores of equal embeddings, at most."""
+"""Maximum relative difference between the engine's scores of equal embeddings."""
 WALKING_SHARE = 0.3
-"""Minimum share of usable points for a walk of the graph; its result is filtered. Below it,
-the engine compares the usable points alone: 2 ms for 10,000."""
+"""Minimum share of usable points for a graph walk, with filtering of its result. Below it, the
+engine compares the usable points alone: 2 ms for 10,000."""
 DEEPER = 2
-"""If not all points are usable, the walk returns so many times the points that would
-be enough if usable points lay anywhere."""
+"""If some points are unusable, the walk returns this many times more points than would suffice if
+the usable ones were evenly distributed."""
 RETRY_SECONDS = 10.0
-"""Wait before the next attempt to get the folder, or to make a shard."""
+"""Wait before the next attempt to open the folder or to build a shard."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ class ShardBase(CoveredRows):
     """A shard with the rows of the chunk file that it covers.
 
     Args:
-        shard: Open.
-        hnsw_ef: Minimum number of candidates of the graph's walk.
+        shard: An open shard.
+        hnsw_ef: Minimum number of candidates of a graph walk.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ShardBase(CoveredRows):
             return np.empty(0, dtype=np.int64)
         points = self._walked(query, limit, passing, usable)
         while len(points[0]) < limit or (limit < passing and _ties(points[1], k)):
-            # Equal embeddings are poorly linked, and not all that tie are in reach.
+            # Equal embeddings are poorly linked, so the walk may not reach all ties.
             limit = limit if len(points[0]) < limit else min(passing, 4 * limit)
             rows = None if usable is None else self.rows[usable]
             points = self.shard.nearest(query, limit, rows, None)
@@ -105,7 +105,7 @@ class ShardBase(CoveredRows):
     def _walked(
         self, query: NDArray[np.float32], limit: int, passing: int, usable: NDArray[np.bool_] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return about the nearest usable points with their scores; it may find too few."""
+        """Return the approximately nearest usable points with scores; it may find too few."""
         share = passing / len(self)
         if usable is None:
             return self.shard.nearest(query, limit, None, max(self._hnsw_ef, limit))
@@ -177,7 +177,7 @@ class EdgeSearch(ApproximateSearcher[ShardBase]):
         try:
             self.make_shard(place)
             with transaction(connection, "DEFERRED"):
-                if not state(connection, "count"):  # It is empty by now.
+                if not state(connection, "count"):  # The file is empty by now.
                     raise Abandoned
                 base = self._opened(connection, place)
             self._folder.switch(place)
@@ -190,14 +190,14 @@ class EdgeSearch(ApproximateSearcher[ShardBase]):
         return base
 
     def make_shard(self, place: Path) -> None:
-        """Have another process make a shard.
+        """Build a shard in another process.
 
         Raises:
             Abandoned: The vector DB was closed.
-            ProviderError: It failed.
+            ProviderError: The process failed.
         """
         arguments = [self.file, place, self._dimension, self._metric.value]
-        # -P: a folder named corral in the working directory is not imported.
+        # -P: do not import a folder named corral from the working directory.
         command = [sys.executable, "-P", "-m", edge.__name__, *map(str, arguments)]
         with self._starting:
             if self.stopping.is_set():
@@ -206,7 +206,7 @@ class EdgeSearch(ApproximateSearcher[ShardBase]):
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,  # it may quote data
+                stderr=subprocess.DEVNULL,  # the output may quote data
             )
         status = self._process.wait()
         self._process = None
@@ -228,7 +228,7 @@ class EdgeSearch(ApproximateSearcher[ShardBase]):
     @override
     def settle(self) -> None:
         super().settle()
-        self.written()  # it may be due again
+        self.written()  # another build may be due
         super().settle()
 
     @override
@@ -249,7 +249,7 @@ class EdgeSearch(ApproximateSearcher[ShardBase]):
 
 
 def _build_from(vector_db: VectorDB, config: QdrantEdgeConfig) -> int | None:
-    """Return the fewest chunks for which there is a shard; None for never.
+    """Return the minimum number of chunks for a shard; None for never.
 
     Inner products of embeddings that are not normalized are always compared one by one: an inner
     product is not a distance, long embeddings are near everything, and graphs miss much.
@@ -260,6 +260,6 @@ def _build_from(vector_db: VectorDB, config: QdrantEdgeConfig) -> int | None:
 
 
 def _ties(scores: NDArray[np.float64], k: int) -> bool:
-    """Return True if the last score equals the k-th: more may tie with it."""
+    """Return True if the last score equals the k-th, so that more points may tie with it."""
     kth, last = float(scores[k - 1]), float(scores[-1])
     return abs(kth - last) <= TIE * abs(kth)

@@ -1,7 +1,7 @@
-"""Qdrant Edge's own types: a shard that is searched, and one that is made from a chunk file.
+"""The interface to Qdrant Edge: searching a shard, and building one from a chunk file.
 
-The engine holds the interpreter's lock while it builds a graph: for seconds at 20,000 points, for
-minutes at 100,000. So another process makes the shard: this module, run as a program.
+The engine holds the interpreter's lock while it builds a graph: seconds for 20,000 points, minutes
+for 100,000. So this module, run as a program, builds the shard in another process.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from corral.providers.vector_io.store.matrix import EmbeddingBatch, read_embeddi
 
 VECTOR = "dense"
 SLICE_ROWS = 1024
-"""Rows that are read in one transaction, and written in one operation."""
+"""Rows per read transaction and per write operation."""
 UNLIMITED = 2**40
-"""Larger than any number of points or bytes."""
+"""A number above any number of points or bytes."""
 M = 16
 EF_CONSTRUCT = 100
 """The graph's links and construction candidates: Qdrant's defaults."""
@@ -41,10 +41,10 @@ BUSY_TIMEOUT_SECONDS = 60.0
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """Translate the engine's errors, here and nowhere else. Their texts may quote data: dropped.
+    """Translate the engine's errors, only here.
 
-    The engine raises bare Exceptions, and panics, which are no Exceptions; anything more specific
-    is not the engine's and passes.
+    Their texts may quote data, so they are dropped. The engine raises plain Exceptions, and panics,
+    which are BaseExceptions; errors of other types do not come from the engine and propagate.
     """
     try:
         yield
@@ -55,13 +55,13 @@ def errors() -> Iterator[None]:
 
 
 class Shard:
-    """A shard that is searched. Safe to use from many threads.
+    """A shard open for searching. Safe to use from many threads.
 
     Args:
-        path: Its folder.
+        path: The shard's folder.
 
     Raises:
-        IndexFailed: It is damaged, or another process has it open.
+        IndexFailed: The shard is damaged, or open in another process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,16 +77,16 @@ class Shard:
         rows: NDArray[np.int64] | None,
         hnsw_ef: int | None,
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return about the nearest points and their scores, best first.
+        """Return the approximately nearest points and their scores, best first.
 
         Args:
             query: Shape (dimension,).
             limit: Number of points.
             rows: The points to search; None for all.
-            hnsw_ef: Candidates of the graph's walk; None compares every point.
+            hnsw_ef: Candidates of the graph walk; None compares every point.
 
         Raises:
-            IndexFailed: The engine failed, or was closed.
+            IndexFailed: The engine failed, or is closed.
         """
         ids = None if rows is None else qdrant.HasIdCondition(set(rows.tolist()))
         request = qdrant.QueryRequest(
@@ -104,7 +104,7 @@ class Shard:
         return rows_found, np.array([point.score for point in points], dtype=np.float64)
 
     def close(self) -> None:
-        """Close the shard, after the searches that run."""
+        """Close the shard after the running searches."""
         with self._lock:
             if self._is_open:
                 self._is_open = False
@@ -113,14 +113,14 @@ class Shard:
 
 
 def make(file: Path, place: Path, dimension: int, metric: Metric, threads: int) -> None:
-    """Make a shard of all chunks in a chunk file, with a graph. The file may be empty by now.
+    """Build a shard, with a graph, of all chunks in a chunk file, which may be empty by now.
 
     Args:
         file: The chunk file.
-        place: The shard's folder, which does not exist.
+        place: The shard's folder; must not exist.
         dimension: Numbers in an embedding.
-        metric: As `effective_metric` returns it.
-        threads: Threads that build the graph.
+        metric: From `effective_metric`.
+        threads: Number of threads that build the graph.
 
     Raises:
         IndexFailed: The engine failed.
@@ -150,9 +150,9 @@ def make(file: Path, place: Path, dimension: int, metric: Metric, threads: int) 
 
 
 def _batches(connection: apsw.Connection) -> Iterator[EmbeddingBatch]:
-    """Yield what is there now, each batch with its transaction still open.
+    """Yield the existing rows in batches, each within an open transaction.
 
-    One long transaction would keep SQLite from clearing its log while the shard is made.
+    One long transaction would prevent SQLite from truncating its log during the build.
     """
     row, last = 0, read_state(connection).last_row
     while row < last:
@@ -180,7 +180,7 @@ def _point(row: int, embedding: list[float], chunk: Sequence[object]) -> qdrant.
 
 
 def _config(dimension: int, metric: Metric, threads: int) -> qdrant.EdgeConfig:
-    """Return the configuration of a shard of one segment, with all points in the graph."""
+    """Return the configuration of a shard with one segment and all points in the graph."""
     distance = qdrant.Distance.Euclid if metric is Metric.L2 else qdrant.Distance.Dot
     return qdrant.EdgeConfig(
         vectors={VECTOR: qdrant.EdgeVectorParams(size=dimension, distance=distance)},
@@ -193,7 +193,7 @@ def _config(dimension: int, metric: Metric, threads: int) -> qdrant.EdgeConfig:
         optimizers=qdrant.EdgeOptimizersConfig(
             default_segment_number=1, max_segment_size=UNLIMITED, indexing_threshold=1
         ),
-        max_search_threads=1,  # the lock is held for a search's whole time; more gain nothing
+        max_search_threads=1,  # a search holds the lock throughout, so more threads gain nothing
     )
 
 
