@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -22,6 +23,9 @@ def filled_row(table: Table, number: int, numbers: random.Random) -> Row:
             row[column.name] = numbers.randbytes(32)
         elif isinstance(column.type, Double):
             row[column.name] = numbers.random() * 2e9
+        elif column.name == "registration":
+            made = {"created_at": number + 0.5, "host": "", "name": TEXTS[number % len(TEXTS)]}
+            row[column.name] = json.dumps(made)
         elif isinstance(column.type, Text):
             row[column.name] = f"{number} {TEXTS[number % len(TEXTS)]}"
         else:
