@@ -314,7 +314,8 @@ class Ingester:
                 texts = [embedded_text(chunk) for chunk in some]
                 rows = await embed(how.embedder, how.vector_db.tenant, texts, self._cache)
                 fresh = self._cache is None or self._cache.made > made
-                await prepare(how.reranker, how.vector_db, some)
+                if how.reranker is not None:
+                    await prepare(how.reranker, how.vector_db, some)
                 yield Embedded(some, rows, fresh, coming is None)
         finally:
             if coming:

@@ -52,7 +52,8 @@ async def store(
     vector_db = index.vector_db
     cleaned = await asyncio.to_thread(all_cleaned, chunks, vector_db.embedding_dimension)
     embeddings = await embeddings_of(library, vector_db, cleaned)
-    await prepare(await preparing(library, vector_db), vector_db, cleaned)
+    if (reranker := await preparing(library, vector_db)) is not None:
+        await prepare(reranker, vector_db, cleaned)
     await index.add_chunks(cleaned, embeddings, replace_documents=replace_documents)
 
 
@@ -91,14 +92,12 @@ async def preparing(library: Library, vector_db: VectorDB) -> Reranker | None:
         return None
 
 
-async def prepare(reranker: Reranker | None, vector_db: VectorDB, chunks: Sequence[Chunk]) -> None:
+async def prepare(reranker: Reranker, vector_db: VectorDB, chunks: Sequence[Chunk]) -> None:
     """Let the re-ranker of `preparing` read chunks.
 
     Raises:
         ProviderError: It failed, and its `on_error` is not `degrade`: then a question reads them.
     """
-    if reranker is None:
-        return
     try:
         await reranker.prepare([chunk.content for chunk in chunks], vector_db.tenant)
     except ProviderError:

@@ -120,10 +120,10 @@ class StateWriteLog(WriteLog):
                         "Another process writes to this vector DB.", hint="Try again."
                     )
                 await asyncio.sleep(POLL_SECONDS)
-                now, found = self._clock(), await self._holder()
-                if found != holder:
-                    holder, since = found, now
-                if found is None or now >= since + LEASE_SECONDS:
+                now, current = self._clock(), await self._holder()
+                if current != holder:
+                    holder, since = current, now
+                if current is None or now >= since + LEASE_SECONDS:
                     break
 
     async def _holder(self) -> tuple[str, int] | None:

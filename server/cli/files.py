@@ -104,7 +104,7 @@ class ReadOptions:
         overlap_in_tokens: Tokens repeated from the previous chunk; None takes the vector DB's.
         records: Columns that make a document of each row of a table; None: a file is a document.
         query: The rows, instead of files.
-        pictures: Whether to take pictures in folders; the server recognizes their text.
+        pictures: True to take pictures in folders; the server recognizes their text.
         split_on: Text at which chunks end, "" for none; None takes the vector DB's.
     """
 

@@ -142,8 +142,8 @@ class Reader:
             MissingDependency: The package that reads this type is not installed.
         """
         named = f"{type_of(filename) or ''};charset={charset}" if charset else type_of(filename)
-        asked = {"mime_type": named, "form": "rows", "columns": asdict(columns), "name": filename}
-        _, text = await self.run(self._call, str(path), asked)
+        request = {"mime_type": named, "form": "rows", "columns": asdict(columns), "name": filename}
+        _, text = await self.run(self._call, str(path), request)
         return [
             (place, row if isinstance(row, str) else Record(**row))
             for place, row in await self.run(json.loads, text)

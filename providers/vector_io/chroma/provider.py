@@ -46,21 +46,15 @@ class ChromaProvider(ChunkFileProvider):
 
 
 class ChromaServerProvider(VectorIOProvider):
-    """Keeps one collection per vector DB on a server.
-
-    Args:
-        folder: The folder of the mirrors.
-        logs: The write-ahead logs of its vector DBs.
-    """
+    """Keeps one collection per vector DB on a server, and its mirror in a folder."""
 
     def __init__(
-        self, provider_id: str, config: RemoteChromaConfig, folder: Path, logs: WriteLogs
+        self, name: str, config: RemoteChromaConfig, folder: Path, logs: WriteLogs
     ) -> None:
-        super().__init__(provider_id)
-        self._config = config
-        self._logs, self._mirrors = logs, folder
-        self._server = ChromaServer(provider_id, config)
-        self._threads = ThreadPool(provider_id, config.timeout_seconds, config.max_connections)
+        super().__init__(name)
+        self._config, self._mirrors, self._logs = config, folder, logs
+        self._server = ChromaServer(name, config)
+        self._threads = ThreadPool(name, config.timeout_seconds, config.max_connections)
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract."""

@@ -30,7 +30,7 @@ from corral.providers.vector_io.milvus.records import LITE, SERVER, Layout, Vect
 
 _NO_ADDRESS = "unix:"  # no network connection is made
 # Calls in this process cannot be lost; only the work itself takes time.
-_LITE_TIMEOUT_SECONDS = 600
+_LITE_SECONDS = 600
 
 
 class MilvusProvider(VectorIOProvider):
@@ -54,7 +54,6 @@ class MilvusProvider(VectorIOProvider):
         prefix: str,
         max_age_seconds: float = 0.0,
         logs: WriteLogs | None = None,
-        *,
         unflushed_terms: int = UNFLUSHED_TERMS,
     ) -> None:
         self._unflushed_terms = unflushed_terms
@@ -196,9 +195,7 @@ def create(
             ) from error
         return MilvusClient(_NO_ADDRESS, channel=channel, dedicated=True)
 
-    connection = Connection(
-        provider_id, connect, timeout_seconds=_LITE_TIMEOUT_SECONDS, embedded=True
-    )
+    connection = Connection(provider_id, connect, timeout_seconds=_LITE_SECONDS, embedded=True)
     lite = LITE, VectorIndex(), "corral_"
     return MilvusProvider(provider_id, connection, *lite, unflushed_terms=unflushed_terms)
 
@@ -208,11 +205,11 @@ def create_remote(
     config: RemoteMilvusConfig,
     home: Path,
     logs: WriteLogs | None = None,
-    *,
     unflushed_terms: int = UNFLUSHED_TERMS,
 ) -> MilvusProvider:
     """Build remote::milvus (its spec's factory)."""
-    channel = {**channel_options(config.timeout_seconds), "grpc.use_local_subchannel_pool": 1}
+    seconds = config.timeout_seconds
+    channel = {**channel_options(seconds), "grpc.use_local_subchannel_pool": 1}
     options: dict[str, Any] = {"grpc_options": channel}
     if config.certificate:
         options["server_pem_path"] = str(config.certificate)
@@ -222,7 +219,7 @@ def create_remote(
             config.uri,
             token=config.token.get_secret_value(),
             db_name=config.database,
-            timeout=config.timeout_seconds,
+            timeout=seconds,
             dedicated=True,
             **options,
         )
@@ -231,12 +228,7 @@ def create_remote(
     if config.index == "HNSW":
         build = (("M", config.hnsw_m), ("efConstruction", config.hnsw_ef_construction))
         vectors = VectorIndex("HNSW", build, config.hnsw_ef_search)
-    connection = Connection(
-        provider_id,
-        connect,
-        timeout_seconds=config.timeout_seconds,
-        embedded=False,
-    )
+    connection = Connection(provider_id, connect, timeout_seconds=seconds, embedded=False)
     max_age = config.statistics_max_age_seconds
     far = SERVER, vectors, config.collection_prefix, max_age, logs or FileWriteLog.of_home(home)
     return MilvusProvider(provider_id, connection, *far, unflushed_terms=unflushed_terms)

@@ -22,22 +22,20 @@ class WeaviateProvider(VectorIOProvider):
 
     Args:
         config: How to reach the server.
-        logs: The write-ahead logs of its vector DBs.
-        limits: Of requests.
+        logs, limits: The write-ahead logs of its vector DBs, and the limits of requests.
     """
 
     def __init__(
         self,
-        provider_id: str,
+        name: str,
         config: WeaviateConfig,
         logs: WriteLogs,
         limits: RequestLimits | None = None,
     ) -> None:
-        super().__init__(provider_id)
+        super().__init__(name)
         self._limits = limits or RequestLimits()
-        self._logs = logs
-        self._config = config
-        self._connection = Connection(provider_id, config)
+        self._config, self._logs = config, logs
+        self._connection = Connection(name, config)
 
     async def open_index(self, vector_db: VectorDB, *, create: bool = False) -> EngineIndex:
         """Return the index of a vector DB; see the contract.
@@ -89,9 +87,8 @@ class WeaviateProvider(VectorIOProvider):
             if error.retryable:
                 raise
             return f"{error} Whether vector search finds the last writes is not known."
-        return f"Vector search does not find {late} chunks yet: they wait to be indexed." * (
-            late > 0
-        )
+        message = f"Vector search does not find {late} chunks yet: they wait to be indexed."
+        return message if late else ""
 
     async def close(self) -> None:
         """Close the connection."""
