@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,6 +39,23 @@ _SLACK = 1.05
 """The largest ratio there is to the largest one seen, if all field weights are whole numbers."""
 
 
+class Matches(NamedTuple):
+    """Chunks that an engine proposes for a query.
+
+    Attributes:
+        proposals: In any order.
+        unseen: Upper bound for the engine's score of any other chunk; None if there is no other.
+    """
+
+    proposals: Sequence[Proposal]
+    unseen: float | None
+
+    @classmethod
+    def best(cls, proposals: Sequence[Proposal], limit: int) -> Matches:
+        """Return the answer of one request for so many chunks, best first."""
+        return cls(proposals, proposals[-1].score if len(proposals) >= limit else None)
+
+
 class WordIndex(Protocol):
     """The words of one vector DB, as its engine searches and counts them."""
 
@@ -48,14 +65,12 @@ class WordIndex(Protocol):
     async def holding(self, terms: Sequence[str]) -> Sequence[int]:
         """Return the number of chunks that contain each term."""
 
-    async def matching(
-        self, query: SparseQuery, limit: int, filters: Filter | None
-    ) -> Sequence[Proposal]:
-        """Return the best chunks that contain a term of the query, best first.
+    async def matching(self, query: SparseQuery, limit: int, filters: Filter | None) -> Matches:
+        """Return the chunks that contain a term of the query and have the best engine's scores.
 
         Args:
             query: At least one term.
-            limit: Maximum number of chunks; fewer are returned only if there are no more.
+            limit: Number of chunks to request.
             filters: Applied before the limit, or narrowed down: see `Proposal.passes`.
         """
 
@@ -133,7 +148,7 @@ class _Search:
     """One query: the engine's proposals, and the counts that its scores need."""
 
     index: WordIndex
-    kept: KeptStatistics[TermStatistics, str]
+    counts: KeptStatistics[TermStatistics, str]
     query: SparseQuery
     filters: Filter | None
     slack: float
@@ -143,7 +158,7 @@ class _Search:
 
     async def propose(self, limit: int) -> Proposals:
         """Request so many chunks from the engine, and score them by the definition."""
-        _, matches = await asyncio.gather(
+        _, (matches, unseen) = await asyncio.gather(
             self._count(), self.index.matching(self.query, limit, self.filters)
         )
         if not matches or not self.statistics.average > 0:
@@ -156,16 +171,16 @@ class _Search:
         for one in exact.values():
             one.matched_terms = self.query.held(held[one.chunk_id])
         passing = [exact[one.chunk_id] for one in matches if one.passes and one.chunk_id in exact]
-        if len(matches) < limit:
+        if unseen is None:
             return Proposals(passing, None)
-        # A chunk behind the last proposal has no larger ratio of both scores than these, about.
+        # A chunk that was not proposed has no larger ratio of both scores than these, about.
         ratios = [
             exact[one.chunk_id].raw_score / one.score
             for one in matches
             if one.chunk_id in exact and one.score
         ]
         most = max(ratios, default=0.0) * self.slack * self._spread(weights)
-        return Proposals(passing, matches[-1].score * most)
+        return Proposals(passing, unseen * most)
 
     def greatest(self) -> float:
         """Return the score that no chunk can exceed, going by all terms of the query."""
@@ -182,7 +197,7 @@ class _Search:
     def _spread(self, weights: Mapping[int, float]) -> float:
         """Return by how much the weights of two terms can differ from the engine's, as a factor.
 
-        Its idf is that of its own chunks: by other statistics a chunk that was not proposed may
+        Its idf counts its own chunks only: by other statistics a chunk that was not proposed may
         hold the term that gains most.
         """
         if self.by is None:
@@ -194,7 +209,7 @@ class _Search:
     async def _count(self) -> None:
         """Count for the whole query, once."""
         if not self.holding:
-            self.statistics, self.holding = await self.kept.read(self.query.terms)
+            self.statistics, self.holding = await self.counts.read(self.query.terms)
 
     async def _count_new(self, matches: Iterable[Proposal]) -> None:
         """Count the terms without a chunk again: a chunk was added while the engine searched."""
@@ -205,9 +220,9 @@ class _Search:
         pairs = zip(self.query.keys, self.query.terms, strict=True)
         new = [term for key, term in pairs if term in absent and key in keys]
         if new:
-            counts = dict(zip(new, await self.kept.holding(new), strict=True))
+            again = dict(zip(new, await self.counts.holding(new), strict=True))
             numbers = zip(self.query.terms, self.holding, strict=True)
-            self.holding = [counts.get(term, n) for term, n in numbers]
+            self.holding = [again.get(term, n) for term, n in numbers]
 
 
 def slack_of(field_weights: Mapping[str, float]) -> float:

@@ -10,6 +10,7 @@ from itertools import chain
 from corral.api.filters import Filter
 from corral.api.hits import TermStatistics
 from corral.providers.vector_io.kit.batches import runs
+from corral.providers.vector_io.kit.engine_bm25 import Matches
 from corral.providers.vector_io.kit.sparse import Proposal, SparseQuery, packed
 from corral.providers.vector_io.kit.tokens import needed, passes
 from corral.providers.vector_io.weaviate import filters as native
@@ -52,16 +53,14 @@ class CollectionWords:
         groups = runs(terms, COUNTED_TOGETHER)
         return list(chain.from_iterable(await asyncio.gather(*map(count_each, groups))))
 
-    async def matching(
-        self, query: SparseQuery, limit: int, filters: Filter | None
-    ) -> list[Proposal]:
-        """Return the best chunks by Weaviate's BM25, best first."""
+    async def matching(self, query: SparseQuery, limit: int, filters: Filter | None) -> Matches:
+        """Return the best chunks by Weaviate's BM25."""
         narrowed = native.translate(filters) if filters else None
         properties = ["chunk_id", "frequencies", "length", *needed(filters)]
         text = " ".join(term for term, n in query.times.items() for _ in range(n))
         objects = await self._collection.matching(text, limit, narrowed, properties)
         keys = sorted(zip(query.keys, query.terms, strict=True))
-        return [_proposal(one, keys, filters) for one in objects]
+        return Matches.best([_proposal(one, keys, filters) for one in objects], limit)
 
 
 def _proposal(

@@ -113,7 +113,7 @@ async def test_a_registration_without_a_provider_takes_a_remote_one(tmp_path: Pa
             await stack.register(registration())
 
 
-@pytest.mark.parametrize("engine", ["chroma", "milvus", "qdrant", "weaviate"])
+@pytest.mark.parametrize("engine", ["chroma", "milvus", "opensearch", "qdrant", "weaviate"])
 def test_an_engine_with_notes_in_the_data_folder_is_refused(tmp_path: Path, engine: str) -> None:
     """Nothing starts if `state` is shared and a provider's unfinished writes are not.
 
