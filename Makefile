@@ -115,7 +115,7 @@ $(VENV)/.browser: tests/bench/report/install_browser.py | $(VENV)/.dev
 # what is missing.
 OPENSEARCH := tests/providers/vector_io/opensearch
 $(VENV)/.opensearch: $(OPENSEARCH)/pom.xml $(OPENSEARCH)/assemble.py | $(BIN)/python
-	@if command -v java mvn >/dev/null; then \
+	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
 		echo "Fetching the OpenSearch server that the tests start"; \
 		mvn --batch-mode --quiet --file $< dependency:copy-dependencies \
 			-DoutputDirectory=$(CURDIR)/$(VENV)/opensearch-jars && \

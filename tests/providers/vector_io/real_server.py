@@ -29,7 +29,7 @@ import httpx
 
 Json = dict[str, Any]
 
-_START_SECONDS = 60
+_START_SECONDS = 180
 
 
 class RealServer(ABC):

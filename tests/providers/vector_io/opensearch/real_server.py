@@ -1,6 +1,6 @@
 """An OpenSearch server on this machine, from jars that the Makefile fetches with Maven.
 
-`make .venv/.opensearch` fetches them; it needs Java and Maven. CORRAL_TEST_OPENSEARCH names a
+`make .venv/.opensearch` fetches them; it needs Maven and Java 11 to 23 (later ones have no security manager). CORRAL_TEST_OPENSEARCH names a
 server that runs instead: see `../real_server.py`.
 """
 
