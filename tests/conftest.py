@@ -66,6 +66,7 @@ FIRST = (
     "test_weaviate_conformance.py",
     "test_opensearch_conformance.py",
     "test_opensearch_faults.py",
+    "test_opensearch_cluster.py",
     "test_faiss_conformance.py",
     "test_frameworks.py",
     "test_sqlite_conformance.py",
