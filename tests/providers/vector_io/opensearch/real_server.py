@@ -1,7 +1,7 @@
 """An OpenSearch server on this machine, from jars that the Makefile fetches with Maven.
 
-`make .venv/.opensearch` fetches them; it needs Maven, and Java 11 to 23: later ones have no security
-manager, which 2.19 requires. CORRAL_TEST_OPENSEARCH names a server that runs instead: see
+`make .venv/.opensearch` fetches them; it needs Maven, and Java 11 to 23: later ones have no
+security manager, which 2.19 requires. CORRAL_TEST_OPENSEARCH names a server that runs instead: see
 `../real_server.py`.
 """
 
