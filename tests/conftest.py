@@ -8,9 +8,11 @@ import os
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import httpx._transports.default
 import pytest
@@ -66,6 +68,9 @@ FIRST = (
     "test_chroma_conformance.py",
     "test_qdrant_server_conformance.py",
     "test_weaviate_conformance.py",
+    "test_opensearch_conformance.py",
+    "test_opensearch_faults.py",
+    "test_opensearch_cluster.py",
     "test_faiss_conformance.py",
     "test_frameworks.py",
     "test_sqlite_conformance.py",
@@ -105,7 +110,7 @@ SERVERS = {"qdrant": "qdrant", "weaviate": "weaviate-server"}
 
 
 def pytest_report_header() -> list[str]:
-    """Return what remote::qdrant and remote::weaviate are tested on."""
+    """Return what remote::qdrant, remote::weaviate and remote::opensearch are tested on."""
     lines = []
     for name, program in SERVERS.items():
         variable = f"CORRAL_TEST_{name.upper()}"
@@ -114,7 +119,10 @@ def pytest_report_header() -> list[str]:
         found = shutil.which(program)
         server = named if "://" in named else found and f"{found} {named}".strip()
         lines.append(f"{name}: {server or f'a stand-in; no {variable}, no {program} on PATH'}")
-    return lines
+    home = Path(sys.prefix) / "opensearch"
+    own = home if home.is_dir() else "none; run `make .venv/.opensearch` where Java and Maven are"
+    given = os.environ.get("CORRAL_TEST_OPENSEARCH", "").split()[:1]
+    return [*lines, f"opensearch: {given[0] if given else own}"]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,7 +4,8 @@
 
 `{config}` becomes a run.yaml with every provider that runs here, the three servers among them, and
 `{backends}` their names. Where the programs `qdrant` and `weaviate-server` are on PATH they are
-started, too, as `qdrant-remote` and `weaviate-remote`. `{stand-ins}` are `qdrant-stand-in` and
+started, too, as `qdrant-remote` and `weaviate-remote`, and after `make .venv/.opensearch` also
+`opensearch-remote`. `{stand-ins}` are `qdrant-stand-in` and
 `weaviate-stand-in`: their providers with the services of their tests in place of a server. What
 those answer is the provider's work and comparable; how fast they are says nothing.
 
@@ -60,7 +61,11 @@ def programs() -> Iterator[Providers]:
     """Run the servers whose programs are on PATH; yield their providers."""
     found: Providers = {}
     with ExitStack() as running:
-        for name, kind in (("qdrant", "QdrantServer"), ("weaviate", "WeaviateServer")):
+        for name, kind in (
+            ("opensearch", "OpenSearchServer"),
+            ("qdrant", "QdrantServer"),
+            ("weaviate", "WeaviateServer"),
+        ):
             server = getattr(module(f"{name}.real_server"), kind)
             if server.found():
                 own = running.enter_context(module("real_server").started(server))
@@ -94,6 +99,8 @@ def direct(providers: Providers) -> str:
     if "weaviate-remote" in providers:
         config = providers["weaviate-remote"][1]
         names.append(f"weaviate-direct={config['url']}#{config['grpc_port']}")
+    if "opensearch-remote" in providers:
+        names.append(f"opensearch-direct={providers['opensearch-remote'][1]['url']}")
     return ",".join(names)
 
 

@@ -90,14 +90,14 @@ class WeaviateDirect(System):
         if asked.below is not None:
             more["filters"] = Filter.by_property(SHARE_KEY).less_than(asked.below)
         if asked.mode is SearchMode.VECTOR:
-            wanted = MetadataQuery(distance=True)
-            found: Any = await query.near_vector(near, return_metadata=wanted, **more)
+            metadata = MetadataQuery(distance=True)
+            found: Any = await query.near_vector(near, return_metadata=metadata, **more)
             return [
                 (str(one.properties["chunk_id"]), 1 - one.metadata.distance / 2)
                 for one in found.objects
             ]
-        wanted, fields = MetadataQuery(score=True), ["content"]
-        more |= {"query_properties": fields, "return_metadata": wanted}
+        metadata, fields = MetadataQuery(score=True), ["content"]
+        more |= {"query_properties": fields, "return_metadata": metadata}
         if asked.mode is SearchMode.KEYWORD:
             found = await query.bm25(asked.text, **more)
         else:

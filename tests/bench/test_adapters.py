@@ -31,6 +31,7 @@ from corral.bench.speed.server_process import running_server
 from corral.bench.system import Search
 from corral.providers.embedding.hashing.embedder import embed_text
 
+from ..providers.vector_io.opensearch.real_server import OpenSearchServer
 from ..providers.vector_io.pgvector.conftest import postgresql
 from ..providers.vector_io.qdrant.conftest import stand_in as qdrant_stand_in
 from ..providers.vector_io.qdrant.real_server import QdrantServer
@@ -41,7 +42,7 @@ K = 10
 CORPUS = synthetic_corpus(400, dimension=64, questions=20)
 FOREIGN = {
     *("chromadb", "faiss", "haystack", "lancedb", "langchain_core"),
-    *("qdrant_client", "qdrant_edge", "scipy", "txtai", "weaviate"),
+    *("opensearchpy", "qdrant_client", "qdrant_edge", "scipy", "txtai", "weaviate"),
 }
 
 
@@ -129,6 +130,16 @@ def test_a_qdrant_server_used_directly(tmp_path: Path) -> None:
     assert left["collections"] == []
 
 
+if OpenSearchServer.found():
+
+    def test_an_opensearch_server_used_directly(tmp_path: Path) -> None:
+        """The same, on a server of this test's own."""
+        with started(OpenSearchServer) as server:
+            url = server.config["url"]
+            asyncio.run(check(f"opensearch-direct={url}", tmp_path))
+            assert httpx.get(f"{url}/_alias", trust_env=False).json() == {}
+
+
 if WeaviateServer.found():  # the stand-in knows no words but Corral's
 
     def test_a_weaviate_server_used_directly(tmp_path: Path) -> None:
@@ -184,7 +195,8 @@ def test_all_peers_are_those_that_are_installed() -> None:
     """`all-peers` holds what needs no service and is there; `all-inline` Corral's own."""
     peers = expanded(["all-peers"])
     assert {"exact", "faiss-flat", "qdrant-edge", "chroma-direct"} <= set(peers)
-    services = {"llama-stack", "pgvector-direct", "qdrant-direct", "weaviate-direct"}
+    services = {"llama-stack", "opensearch-direct", "pgvector-direct", "qdrant-direct"}
+    services.add("weaviate-direct")
     assert not services & set(peers)
     for name in peers:
         for distribution in load_peer(name).requires:

@@ -54,7 +54,7 @@ def test_the_built_in_names() -> None:
     """Inline providers by their names, remote ones with -remote where an inline one has theirs."""
     assert set(backend_names()) >= {
         "memory", "sqlite", "faiss", "chroma", "qdrant", "milvus",
-        "pgvector", "chroma-remote", "milvus-remote", "qdrant-remote", "weaviate",
+        "pgvector", "chroma-remote", "milvus-remote", "qdrant-remote", "weaviate", "opensearch",
     }  # fmt: skip
     assert [b.name for b in find_backends([" sqlite", "faiss "])] == ["sqlite", "faiss"]
 

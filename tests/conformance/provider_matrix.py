@@ -59,6 +59,9 @@ SUITES = {
     "inline::memory": Suite("memory/test_memory_conformance.py", "TestMemory"),
     "inline::milvus": Suite("milvus/test_milvus_conformance.py", "TestMilvus"),
     "remote::milvus": Suite("milvus/test_milvus_conformance.py", "TestRemoteMilvus", SERVER),
+    "remote::opensearch": Suite(
+        "opensearch/test_opensearch_conformance.py", "TestOpenSearch", SERVER
+    ),
     "remote::pgvector": Suite("pgvector/test_pgvector_conformance.py", "TestPgvector", SERVER),
     "inline::qdrant": Suite("qdrant/test_qdrant_edge_conformance.py", "TestShard"),
     "remote::qdrant": Suite("qdrant/test_qdrant_server_conformance.py", "TestQdrantServer", SERVER),

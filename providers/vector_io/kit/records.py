@@ -71,6 +71,11 @@ def direction(embedding: NDArray[np.float32]) -> NDArray[np.float32]:
     return unit
 
 
+def searched(vector_db: VectorDB, embedding: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the vector to store or to search with: the embedding or its direction."""
+    return direction(embedding) if stores_direction(vector_db) else embedding
+
+
 def pack_embedding(embedding: NDArray[np.float32]) -> str:
     """Return an embedding as base64 of little-endian float32."""
     return base64.b64encode(embedding.astype("<f4").tobytes()).decode("ascii")

@@ -26,7 +26,7 @@ from corral.providers.vector_io.kit.candidates import (
     VectorScorer,
     best_candidates,
 )
-from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
+from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk, searched
 from corral.providers.vector_io.kit.refusals import refuse_newer
 from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.kit.undo import undone_on_failure_async
@@ -46,7 +46,6 @@ from corral.providers.vector_io.qdrant.records import (
     Point,
     make_point,
     point_id,
-    searched,
     structs,
 )
 

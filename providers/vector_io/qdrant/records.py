@@ -54,10 +54,9 @@ from corral.providers.text.analyzer import ANALYZER_VERSION
 from corral.providers.vector_io.kit import batches as kit
 from corral.providers.vector_io.kit.records import (
     chunk_fields,
-    direction,
     pack_embedding,
     record_id,
-    stores_direction,
+    searched,
     unpack_embedding,
 )
 from corral.providers.vector_io.kit.sparse import SparseChunk, packed
@@ -134,11 +133,6 @@ class FoundPoint:
 def point_id(chunk_id: str) -> str:
     """Return the UUID of a chunk's point."""
     return record_id(_NAMESPACE, chunk_id)
-
-
-def searched(vector_db: VectorDB, embedding: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the `dense` vector of an embedding: itself, or its direction."""
-    return direction(embedding) if stores_direction(vector_db) else embedding
 
 
 def make_point(

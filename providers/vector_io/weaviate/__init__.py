@@ -7,8 +7,7 @@ from corral.api.provider import ENGINE_DEFAULTS, Api, ProviderSpec
 SPEC = ProviderSpec(
     api=Api.VECTOR_IO,
     provider_type="remote::weaviate",
-    description="A Weaviate server or cluster, a collection a vector DB; "
-    "tested on servers of 1.33 and 1.39.",
+    description="A Weaviate server or cluster; tested on servers of 1.33 and 1.39.",
     config="corral.providers.vector_io.weaviate.config:WeaviateConfig",
     factory="corral.providers.vector_io.weaviate.provider:create",
     requires=("weaviate-client",),

@@ -31,12 +31,13 @@ from corral.providers.vector_io.kit.candidates import (
     VectorScorer,
     best_candidates,
 )
+from corral.providers.vector_io.kit.engine_bm25 import Keywords
 from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
 from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
 from corral.providers.vector_io.kit.undo import undone_on_failure_async
 from corral.providers.vector_io.weaviate import filters as native
 from corral.providers.vector_io.weaviate.client import CollectionReads
-from corral.providers.vector_io.weaviate.keyword import Keywords
+from corral.providers.vector_io.weaviate.keyword import CollectionWords
 from corral.providers.vector_io.weaviate.records import (
     ALL_PROPERTIES,
     VECTOR,
@@ -86,7 +87,8 @@ class WeaviateEngine(Engine):
         super().__init__(vector_db)
         self._collection = collection
         self._undo_seconds = undo_seconds
-        self._keywords = Keywords(vector_db, collection, statistics_max_age_seconds)
+        words, most = CollectionWords(collection), collection.limits.results
+        self._keywords = Keywords(vector_db, words, most, statistics_max_age_seconds)
         self._writing = asyncio.Lock()
 
     async def prepare(self) -> None:

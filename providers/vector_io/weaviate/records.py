@@ -37,6 +37,7 @@ from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.text.bm25 import K1, B
 from corral.providers.text.fields import ChunkTerms
+from corral.providers.vector_io.kit.engine_bm25 import engine_terms
 from corral.providers.vector_io.kit.records import (
     CHUNK_FIELDS,
     chunk_fields,
@@ -56,9 +57,6 @@ _PLAIN = ("chunk_id", "content", "metadata", "chunk_metadata", "embedding", "fre
 ALL_PROPERTIES = (
     *CHUNK_FIELDS, "embedding", "attributes", "terms", "frequencies", "length"
 )  # fmt: skip
-
-MOST_REPEATS = 8
-"""Maximum repetitions of a word in `terms`; with BM25 at k1 1.2, a ninth adds almost nothing."""
 
 VECTOR = "dense"
 """The name of the vector."""
@@ -136,7 +134,7 @@ def make_object(
     properties: dict[str, Any] = {
         **chunk_fields(chunk),
         "attributes": chunk_tokens(chunk, version),
-        "terms": _terms_text(terms),
+        "terms": " ".join(engine_terms(terms)),
         "frequencies": json.dumps(dict(terms.frequencies), ensure_ascii=False),
         "length": terms.length,
     }
@@ -145,17 +143,6 @@ def make_object(
         properties["embedding"] = pack_embedding(embedding)
         dense = direction(embedding)
     return StoredObject(object_id(chunk.chunk_id), properties, dense.tolist())
-
-
-def _terms_text(terms: ChunkTerms) -> str:
-    return " ".join(
-        term for term, frequency in terms.frequencies.items() for _ in range(repeats(frequency))
-    )
-
-
-def repeats(frequency: float) -> int:
-    """Return the repetitions in `terms` of a term of this frequency."""
-    return min(MOST_REPEATS, max(1, round(frequency)))
 
 
 def read_object(found: Any) -> StoredObject:

@@ -291,6 +291,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, message: s
     [
         ("remote::qdrant", "url"),
         ("remote::weaviate", "url"),
+        ("remote::opensearch", "url"),
         ("remote::chroma", "url"),
         ("remote::milvus", "uri"),
     ],

@@ -127,7 +127,9 @@ def test_an_engine_without_a_shared_log_is_refused() -> None:
     assert is_shareable(replace(logged, write_log=False, provider_type="inline::qdrant"))
 
 
-@pytest.mark.parametrize("engine", ["chroma", "milvus", "qdrant", "weaviate", "pgvector"])
+@pytest.mark.parametrize(
+    "engine", ["chroma", "milvus", "opensearch", "pgvector", "qdrant", "weaviate"]
+)
 def test_remote_engines_serve_machines_that_share_a_state(engine: str) -> None:
     """Each of them has transactions, or a log that the machines share."""
     entry = {"provider_id": "far", "provider_type": f"remote::{engine}"}

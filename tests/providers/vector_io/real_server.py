@@ -7,6 +7,7 @@ settings for either:
     CORRAL_TEST_QDRANT="http://127.0.0.1:6333 api_key=secret"
     CORRAL_TEST_QDRANT="transport=grpc"
     CORRAL_TEST_WEAVIATE="http://127.0.0.1:8080 grpc_port=50051"
+    CORRAL_TEST_OPENSEARCH="https://127.0.0.1:9200 user=admin password=secret ca_file=ca.pem"
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import httpx
 
 Json = dict[str, Any]
 
-_START_SECONDS = 60
+_START_SECONDS = 180
 
 
 class RealServer(ABC):
@@ -65,6 +66,10 @@ class RealServer(ABC):
         """Return the arguments of the program."""
         return []
 
+    def user(self) -> int | None:
+        """Return the id of its user and group; None for this process's."""
+        return None
+
     @classmethod
     def found(cls) -> str | None:
         """Return the path of the program; None where there is none."""
@@ -93,6 +98,9 @@ class RealServer(ABC):
             env=os.environ | self.environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            user=self.user(),
+            group=self.user(),
+            extra_groups=None if self.user() is None else [],
         )
 
     def wait(self) -> None:

@@ -1,0 +1,238 @@
+"""Keyword search on engines that have a BM25 of their own.
+
+Such an engine ranks the same words with the same k1, b and idf, but rounds lengths, keeps its own
+average, counts deleted chunks, or knows no field weights. So its scores only propose: each proposal
+is scored again from the exact frequencies stored with it, and with the statistics of the moment,
+which the engine counts. The ratio of the two scores, as seen so far, tells how good a chunk can be
+that was not proposed yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from corral.api.chunks import Chunk
+from corral.api.filters import Filter
+from corral.api.hits import KeywordLeg, TermStatistics
+from corral.api.vector_dbs import VectorDB
+from corral.providers.text.analyzer import analyzer
+from corral.providers.text.bm25 import term_weight
+from corral.providers.text.fields import ChunkTerms, chunk_terms
+from corral.providers.vector_io.kit.candidates import Proposals, best_candidates
+from corral.providers.vector_io.kit.sparse import Proposal, SparseQuery, scored
+from corral.providers.vector_io.kit.statistics import KeptStatistics
+
+MARGIN = 5
+"""Proposals beyond 5/2 k at first: the engine's order only resembles ours. Fewer would do for
+k = 10; the 100 of a hybrid query need these, or four times as many are requested."""
+
+MAX_REPEATS = 8
+"""Maximum repetitions of a word; BM25 at k1 1.2 gives a ninth next to nothing."""
+
+_SLACK = 1.05
+"""The largest ratio there is to the largest one seen, if all field weights are whole numbers."""
+
+
+class Matches(NamedTuple):
+    """Chunks that an engine proposes for a query.
+
+    Attributes:
+        proposals: In any order.
+        unseen: Upper bound for the engine's score of any other chunk; None if there is no other.
+    """
+
+    proposals: Sequence[Proposal]
+    unseen: float | None
+
+    @classmethod
+    def best(cls, proposals: Sequence[Proposal], limit: int) -> Matches:
+        """Return the answer of one request for so many chunks, best first."""
+        return cls(proposals, proposals[-1].score if len(proposals) >= limit else None)
+
+
+class WordIndex(Protocol):
+    """The words of one vector DB, as its engine searches and counts them."""
+
+    async def statistics(self) -> TermStatistics:
+        """Return the number of chunks, and of all their terms; `holding` stays empty."""
+
+    async def holding(self, terms: Sequence[str]) -> Sequence[int]:
+        """Return the number of chunks that contain each term."""
+
+    async def matching(self, query: SparseQuery, limit: int, filters: Filter | None) -> Matches:
+        """Return the chunks that contain a term of the query and have the best engine's scores.
+
+        Args:
+            query: At least one term.
+            limit: Number of chunks to request.
+            filters: Applied before the limit, or narrowed down: see `Proposal.passes`.
+        """
+
+
+def engine_terms(terms: ChunkTerms) -> Iterator[str]:
+    """Yield the words to index, each as often as its frequency says.
+
+    An engine counts whole words, so a word in a field of weight 2 is there twice.
+    """
+    for term, frequency in terms.frequencies.items():
+        for _ in range(repeats(frequency)):
+            yield term
+
+
+def repeats(frequency: float) -> int:
+    """Return the repetitions of a word of this frequency, 1 to `MAX_REPEATS`."""
+    return min(MAX_REPEATS, max(1, round(frequency)))
+
+
+class Keywords:
+    """Keyword search of one vector DB.
+
+    Args:
+        vector_db: The registration; its language and field weights decide the terms.
+        index: The engine's words.
+        most: Maximum number of chunks that the engine returns.
+        max_age_seconds: Maximum age of the statistics if another process writes.
+    """
+
+    def __init__(
+        self, vector_db: VectorDB, index: WordIndex, most: int, max_age_seconds: float
+    ) -> None:
+        self._weights = vector_db.field_weights
+        self._analyzer = analyzer(vector_db.language)
+        self._index = index
+        self._most = most
+        self._slack = slack_of(vector_db.field_weights)
+        self._kept = KeptStatistics(
+            index.statistics, index.holding, max_age_seconds, lasts=lambda one: one.average > 0
+        )
+
+    def forget(self) -> None:
+        """Count again for the next query: a write has ended."""
+        self._kept.forget()
+
+    def terms(self, chunk: Chunk) -> ChunkTerms:
+        """Return the terms of a chunk."""
+        return chunk_terms(chunk, self._weights, self._analyzer)
+
+    async def term_statistics(self, query_string: str) -> TermStatistics:
+        """Return the statistics of a query for `search`."""
+        terms = SparseQuery(query_string, self._analyzer).terms
+        counted, numbers = await self._kept.read(terms)
+        return replace(counted, holding=dict(zip(terms, numbers, strict=True)))
+
+    async def search(
+        self,
+        query_string: str,
+        k: int,
+        filters: Filter | None,
+        by: TermStatistics | None = None,
+    ) -> KeywordLeg:
+        """Return the k best chunks that pass, best first."""
+        query = SparseQuery(query_string, self._analyzer)
+        if not query.terms:
+            return KeywordLeg([], 0.0)
+        search = _Search(self._index, self._kept, query, filters, self._slack, by)
+        margin = 3 * k // 2 + MARGIN
+        best = await best_candidates(k, search.propose, margin=margin, most=self._most)
+        return KeywordLeg(best, search.greatest() if best else 1.0)
+
+
+@dataclass(slots=True)
+class _Search:
+    """One query: the engine's proposals, and the counts that its scores need."""
+
+    index: WordIndex
+    counts: KeptStatistics[TermStatistics, str]
+    query: SparseQuery
+    filters: Filter | None
+    slack: float
+    by: TermStatistics | None
+    statistics: TermStatistics = field(default_factory=partial(TermStatistics, 0, 0))
+    holding: list[int] = field(default_factory=list)
+
+    async def propose(self, limit: int) -> Proposals:
+        """Request so many chunks from the engine, and score them by the definition."""
+        _, (matches, unseen) = await asyncio.gather(
+            self._count(), self.index.matching(self.query, limit, self.filters)
+        )
+        if not matches or not self.statistics.average > 0:
+            return Proposals([], None)
+        await self._count_new(matches)
+        weights = self.query.weights(self._frequencies(), self._ranked_by.count)
+        average = self._ranked_by.average or self.statistics.average
+        held: dict[str, tuple[int, ...]] = {}
+        exact = {one.chunk_id: one for one in scored(weights, average, matches, held)}
+        for one in exact.values():
+            one.matched_terms = self.query.held(held[one.chunk_id])
+        passing = [exact[one.chunk_id] for one in matches if one.passes and one.chunk_id in exact]
+        if unseen is None:
+            return Proposals(passing, None)
+        # A chunk that was not proposed has no larger ratio of both scores than these, about.
+        ratios = [
+            exact[one.chunk_id].raw_score / one.score
+            for one in matches
+            if one.chunk_id in exact and one.score
+        ]
+        most = max(ratios, default=0.0) * self.slack * self._spread(weights)
+        return Proposals(passing, unseen * most)
+
+    def greatest(self) -> float:
+        """Return the score that no chunk can exceed, going by all terms of the query."""
+        return self.query.greatest(self._frequencies(), self._ranked_by.count)
+
+    @property
+    def _ranked_by(self) -> TermStatistics:
+        return self.by or self.statistics
+
+    def _frequencies(self) -> list[int]:
+        """Return by term the number of chunks that hold it, in all that is ranked together."""
+        return self.query.frequencies(self._ranked_by, self.holding)
+
+    def _spread(self, weights: Mapping[int, float]) -> float:
+        """Return by how much the weights of two terms can differ from the engine's, as a factor.
+
+        Its idf counts its own chunks only: by other statistics a chunk that was not proposed may
+        hold the term that gains most.
+        """
+        if self.by is None:
+            return 1.0
+        own = self.query.weights(self.holding, self.statistics.count)
+        ratios = [weights[key] / own[key] for key in own if key in weights]
+        return max(ratios) / min(ratios) if ratios else 1.0
+
+    async def _count(self) -> None:
+        """Count for the whole query, once."""
+        if not self.holding:
+            self.statistics, self.holding = await self.counts.read(self.query.terms)
+
+    async def _count_new(self, matches: Iterable[Proposal]) -> None:
+        """Count the terms without a chunk again: a chunk was added while the engine searched."""
+        absent = [term for term, n in zip(self.query.terms, self.holding, strict=True) if not n]
+        if not absent:
+            return
+        keys = {key for one in matches for key in np.frombuffer(one.keys, "<i8").tolist()}
+        pairs = zip(self.query.keys, self.query.terms, strict=True)
+        new = [term for key, term in pairs if term in absent and key in keys]
+        if new:
+            again = dict(zip(new, await self.counts.holding(new), strict=True))
+            numbers = zip(self.query.terms, self.holding, strict=True)
+            self.holding = [again.get(term, n) for term, n in numbers]
+
+
+def slack_of(field_weights: Mapping[str, float]) -> float:
+    """Return by how much a ratio of both scores can exceed the largest seen, going by experience.
+
+    A word counts by its field's weight here, and in the engine by how often `engine_terms` repeats
+    it. That is not the same for weights below 1, above `MAX_REPEATS`, or between two whole numbers,
+    and of the chunks seen all may have their words in fields where the ratio is low. The slack for
+    whole weights is measured.
+    """
+    weights = np.array([*field_weights.values()])
+    ratios = term_weight(weights, 1, 1.0) / term_weight(np.vectorize(repeats)(weights), 1, 1.0)
+    return float(_SLACK * ratios.max() / ratios.min())

@@ -1,0 +1,471 @@
+"""An OpenSearch cluster, its errors as Corral's, and one index of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from opensearchpy import AsyncHttpConnection, AsyncOpenSearch, AWSV4SignerAsyncAuth
+from opensearchpy.exceptions import (
+    ConnectionError as NotConnected,
+)
+from opensearchpy.exceptions import (
+    ConnectionTimeout,
+    NotFoundError,
+    OpenSearchException,
+    RequestError,
+    TransportError,
+)
+
+from corral.api.errors import (
+    ConfigError,
+    CorralError,
+    MissingDependency,
+    NotFound,
+    ProviderError,
+    ProviderTimeout,
+    Unavailable,
+)
+from corral.api.vector_dbs import VectorDB
+from corral.providers.vector_io.kit.batches import runs
+from corral.providers.vector_io.kit.clients import SharedAsyncClient
+from corral.providers.vector_io.kit.refusals import data_is_gone, refuse_newer
+from corral.providers.vector_io.kit.retries import retried_async
+from corral.providers.vector_io.opensearch.config import OpenSearchConfig
+from corral.providers.vector_io.opensearch.records import (
+    LAYOUT,
+    WINDOW,
+    Document,
+    Json,
+    RequestLimits,
+    bulk_bodies,
+    bulk_deletion,
+    changes,
+    index_body,
+)
+
+OLDEST = (2, 17)
+"""The first release with `ef_search` for Lucene's graphs and `innerproduct` in them."""
+
+AWS_COMMAND = 'pip install "corral-rag[opensearch-aws]"'
+
+PIT_KEEP_ALIVE = "1m"
+
+_GRACE_SECONDS = 0.5
+_FIRST_PAUSE_SECONDS = 0.1
+_OVERLOADED = (429, 502, 503)
+_STATUS_ERRORS: dict[object, tuple[type[ProviderError], str]] = {
+    401: (ProviderError, "OpenSearch refused the user or the signature"),
+    403: (ProviderError, "OpenSearch refused permission"),
+    413: (ProviderError, "OpenSearch refused a request as too large"),
+    429: (Unavailable, "OpenSearch has no capacity left"),
+    502: (Unavailable, "OpenSearch cannot be reached"),
+    503: (Unavailable, "OpenSearch has no copy of the data ready"),
+    504: (ProviderTimeout, "OpenSearch did not answer in time"),
+}
+
+# The client logs bodies of requests, a user's text among them.
+logging.getLogger("opensearch").setLevel(logging.CRITICAL + 1)
+
+
+class Cluster:
+    """One client, shared by the indexes of a provider; for many tasks of one event loop.
+
+    Attributes:
+        client: The driver's client, open while it has users.
+    """
+
+    def __init__(self, provider_id: str, config: OpenSearchConfig) -> None:
+        self.provider_id = provider_id
+        self.config = config
+        self.client = SharedAsyncClient(provider_id, self._connect, AsyncOpenSearch.close)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: Json | bytes | None = None,
+        *,
+        mime_type: str = "application/json",
+        **params: str,
+    ) -> Any:
+        """Send a request within the timeout, again if the cluster is unreachable or overloaded.
+
+        Every request of this provider may be repeated.
+
+        Raises:
+            Unavailable, ProviderTimeout, ProviderError: See `_translated`.
+            ConfigError: The server is not OpenSearch, or too old.
+        """
+
+        async def attempt() -> Any:
+            transport: Any = (await self.client.connected()).transport
+            headers = {"content-type": mime_type}
+            return await transport.perform_request(
+                method, path, params=params, body=body, headers=headers
+            )
+
+        attempts = self.config.retries + 1
+        try:
+            async with (
+                self.client.calling(),
+                asyncio.timeout(self.config.timeout_seconds + _GRACE_SECONDS),
+            ):
+                return await retried_async(attempt, _is_passing, attempts, _FIRST_PAUSE_SECONDS)
+        except TimeoutError as error:
+            raise ProviderTimeout(
+                f"{self.provider_id}: OpenSearch did not answer in time."
+            ) from error
+        except OpenSearchException as error:
+            raise self._translated(error) from error
+
+    async def request_once(self, method: str, path: str, **params: str) -> Any:
+        """Send a request as a user of its own, for when no index may be open."""
+        async with self.client.using():
+            return await self.request(method, path, None, **params)
+
+    async def _connect(self) -> AsyncOpenSearch:
+        client = self._new_client()
+        try:
+            transport: Any = client.transport
+            self._check_version(await transport.perform_request("GET", "/"))
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    def _new_client(self) -> AsyncOpenSearch:
+        config = self.config
+        urls = [urlsplit(url) for url in (config.url, *config.other_urls)]
+        secure = urls[0].scheme == "https"
+        options: Json = {"ca_certs": str(config.ca_file)} if secure and config.ca_file else {}
+        if config.aws_region:
+            options["http_auth"] = AWSV4SignerAsyncAuth(self._credentials(), config.aws_region)
+            options["connection_class"] = AsyncHttpConnection  # the other one signs nothing
+        elif config.password:
+            options["http_auth"] = (config.user, config.password.get_secret_value())
+        return AsyncOpenSearch(
+            [{"host": u.hostname, "port": u.port or (443 if secure else 80)} for u in urls],
+            use_ssl=secure,
+            timeout=config.timeout_seconds,
+            maxsize=config.max_connections,
+            max_retries=len(urls) - 1,  # the other nodes; `request` retries after a pause
+            retry_on_status=(502, 503),
+            **options,
+        )
+
+    def _credentials(self) -> Any:
+        try:
+            from botocore.session import Session  # noqa: PLC0415 - only if requests are signed
+        except ImportError:
+            raise MissingDependency("aws_region", "botocore", AWS_COMMAND) from None
+        credentials = Session().get_credentials()
+        if credentials is None:
+            raise ConfigError(
+                f"{self.provider_id}: botocore finds no AWS credentials.",
+                hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role.",
+            )
+        return credentials
+
+    def _check_version(self, answer: Any) -> None:
+        version = answer.get("version", {})
+        number, name = str(version.get("number", "")), version.get("distribution")
+        if name != "opensearch":
+            raise ConfigError(
+                f"{self.provider_id}: the server is not OpenSearch.",
+                hint="Elasticsearch has other vector fields and is not supported.",
+            )
+        parts = re.match(r"([0-9]+)\.([0-9]+)", number)
+        if parts and (int(parts[1]), int(parts[2])) < OLDEST:
+            raise ConfigError(
+                f"{self.provider_id}: OpenSearch {number} is too old.",
+                hint=f"Upgrade it to {'.'.join(map(str, OLDEST))} or newer.",
+            )
+
+    def _translated(self, error: OpenSearchException) -> CorralError:
+        """Return the contract's error; the server's messages may hold data and are left out."""
+        if isinstance(error, ConnectionTimeout):
+            return self.error(504)
+        if isinstance(error, NotConnected):
+            return self.error(502)
+        return self.error(_status(error))
+
+    def error(self, status: object) -> ProviderError:
+        """Return the contract's error for an HTTP status, of an answer or of a part of one."""
+        other = (ProviderError, f"OpenSearch answered with error {status}")
+        kind, message = _STATUS_ERRORS.get(status, other)
+        return kind(f"{self.provider_id}: {message}.")
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Return True if a request may succeed when it is sent again."""
+    if isinstance(error, ConnectionTimeout):
+        return False
+    return isinstance(error, NotConnected) or _status(error) in _OVERLOADED
+
+
+def _status(error: BaseException) -> object:
+    return error.status_code if isinstance(error, TransportError) else None
+
+
+# --- an index -------------------------------------------------------------------------------------
+
+
+class ClusterIndex:
+    """One index by name: created, checked, read and written.
+
+    Writes go through an alias, and require it: OpenSearch creates an index for a write to an
+    unknown name, but no alias.
+
+    Args:
+        cluster: The index is one of its users until `leave`.
+    """
+
+    def __init__(
+        self, vector_db: VectorDB, name: str, cluster: Cluster, limits: RequestLimits
+    ) -> None:
+        self.config = cluster.config
+        self._vector_db = vector_db
+        self._limits = limits
+        self._name = name
+        self._alias = f"{name}-write"
+        self._cluster = cluster
+        self._is_open = True
+        cluster.client.enter()
+
+    async def make(self) -> bool:
+        """Create the index if it does not exist; return True if this call created it.
+
+        Raises:
+            ConfigError: OpenSearch refuses the settings.
+        """
+        body = index_body(self._vector_db, self.config, self._alias)
+        try:
+            await self._cluster.request("PUT", f"/{self._name}", body)
+        except ProviderError as error:
+            refusal = error.__cause__
+            if not isinstance(refusal, RequestError):
+                raise
+            kind, reason = _explained(refusal)
+            if kind == "resource_already_exists_exception":
+                return False
+            raise ConfigError(
+                f"{self._cluster.provider_id}: OpenSearch refused to create the index: {reason}.",
+                hint="Change the provider's settings, or install the k-NN plugin.",
+            ) from error
+        return True
+
+    async def check(self) -> None:
+        """Refuse an index with a newer layout or with other fields.
+
+        Raises:
+            NotFound: The index is gone.
+            ConfigError: A newer Corral wrote it, or its mapping was changed.
+        """
+        answer = await self.request("GET", "_mapping")
+        mapping = answer[self._name]["mappings"]
+        layout = mapping.get("_meta", {}).get("corral_layout", 0)
+        refuse_newer(layout, LAYOUT, self._cluster.provider_id)
+        if changed := changes(mapping, self._vector_db):
+            raise ConfigError(
+                f"{self._cluster.provider_id}: the mapping of index {self._name} was changed:"
+                f" {', '.join(changed)}.",
+                hint="Restore the index from a snapshot, or register the vector DB again.",
+            )
+
+    async def drop(self) -> None:
+        """Delete the index, if it exists."""
+        await drop_index(self._cluster, self._name)
+
+    async def leave(self) -> None:
+        """Unregister from the client."""
+        if self._is_open:
+            self._is_open = False
+            await self._cluster.client.leave()
+
+    # --- reading -----------------------------------------------------------------------------
+
+    async def search(self, body: Json) -> Json:
+        """Return the answer to a search of the whole index, with its scores from all shards.
+
+        Raises:
+            Unavailable: A shard is missing.
+        """
+        path, params = "_search", {"search_type": "dfs_query_then_fetch"}
+        answer: Json = self._whole(await self._post(path, body, **params, **_WHOLE))
+        return answer
+
+    async def count(self, query: Json) -> int:
+        """Return the exact number of documents that match."""
+        answer = await self.search({"size": 0, "track_total_hits": True, "query": query})
+        return int(answer["hits"]["total"]["value"])
+
+    async def fetch(
+        self, ids: Sequence[str], fields: Sequence[str] | None, *, realtime: bool = False
+    ) -> list[Document]:
+        """Return the documents with these ids that exist.
+
+        Args:
+            ids: Any number.
+            fields: The fields to return; None for all.
+            realtime: True to see what no refresh has shown to searches yet.
+        """
+        documents: list[Document] = []
+        options = {"realtime": str(realtime).lower()}
+        if fields is not None:
+            options["_source_includes"] = ",".join(fields)
+        for part in runs(ids, self._limits.read_documents):
+            answer = await self._post("_mget", {"ids": list(part)}, **options)
+            for one in answer["docs"]:
+                if "error" in one:
+                    self._raise_for(one["error"].get("type"), 503)
+                if one.get("found"):
+                    documents.append(Document(one["_id"], one["_source"]))
+        return documents
+
+    async def some(self, query: Json, limit: int) -> list[Document]:
+        """Return some documents that match, at most `limit`."""
+        hits = (await self.search({"size": limit, "query": query}))["hits"]["hits"]
+        return [Document(one["_id"], one["_source"]) for one in hits]
+
+    async def listed(self, query: Json, after: str = "") -> AsyncGenerator[tuple[str, str], None]:
+        """Yield document ids and chunk ids of all that match, ascending by chunk id.
+
+        All pages show the index at one point in time.
+
+        Args:
+            after: Only chunk ids above it.
+        """
+        path, params = "_search/point_in_time", {"keep_alive": PIT_KEEP_ALIVE}
+        pit = (await self._post(path, None, **params, allow_partial_pit_creation="false"))["pit_id"]
+        body: Json = {
+            "size": WINDOW,
+            "query": query,
+            "sort": [{"chunk_id": "asc"}],
+            "_source": False,
+            "track_total_hits": False,
+            "search_after": [after],
+            "pit": {"id": pit, "keep_alive": PIT_KEEP_ALIVE},
+        }
+        try:
+            while True:
+                answer = await self._cluster.request("POST", "/_search", body, **_WHOLE)
+                hits = self._whole(answer)["hits"]["hits"]
+                for hit in hits:
+                    yield hit["_id"], hit["sort"][0]
+                if len(hits) < WINDOW:
+                    return
+                body["search_after"] = hits[-1]["sort"]
+        finally:
+            with suppress(CorralError):  # it expires by itself
+                await self._cluster.request("DELETE", "/_search/point_in_time", {"pit_id": [pit]})
+
+    # --- writing -----------------------------------------------------------------------------
+
+    async def put(self, documents: Sequence[Document]) -> None:
+        """Write documents; searches see them after `refresh`.
+
+        Raises:
+            ProviderError: OpenSearch refused one; others may have been written.
+        """
+        bodies = await asyncio.to_thread(list, bulk_bodies(documents, self._limits))
+        for body in bodies:
+            await self._bulk(body)
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        """Delete documents; unknown ids are ignored. Searches see it after `refresh`."""
+        for part in runs(ids, WINDOW):
+            await self._bulk(bulk_deletion(part))
+
+    async def refresh(self) -> None:
+        """Return when searches on all copies see what was written."""
+        self._whole(await self._post("_refresh", None))
+
+    async def _bulk(self, body: bytes) -> None:
+        answer = await self._cluster.request(
+            "POST",
+            f"/{self._alias}/_bulk",
+            body,
+            mime_type="application/x-ndjson",
+            require_alias="true",
+            timeout=f"{max(1, int(self.config.timeout_seconds * 1000))}ms",
+        )
+        if not answer["errors"]:
+            return
+        items = [result for item in answer["items"] for result in item.values()]
+        refused = [one for one in items if "error" in one]
+        for one in refused:
+            self._raise_for(one["error"].get("type"), one["status"])
+        if refused:
+            raise ProviderError(
+                f"{self._cluster.provider_id}: OpenSearch refused {len(refused)} of {len(items)}"
+                " chunks."
+            )
+
+    # --- requests ----------------------------------------------------------------------------
+
+    async def request(self, method: str, path: str, body: Json | None = None, **params: str) -> Any:
+        """Send a request to the index.
+
+        Raises:
+            NotFound: The index is gone.
+        """
+        try:
+            return await self._cluster.request(method, f"/{self._name}/{path}", body, **params)
+        except ProviderError as error:
+            if isinstance(error.__cause__, NotFoundError):
+                raise self._gone() from error
+            raise
+
+    async def _post(self, path: str, body: Json | None, **params: str) -> Any:
+        return await self.request("POST", path, body, **params)
+
+    def _whole(self, answer: Any) -> Any:
+        """Return an answer that all shards contributed to."""
+        if answer.get("timed_out"):
+            raise self._cluster.error(504)
+        if answer["_shards"]["failed"]:
+            raise self._cluster.error(503)
+        return answer
+
+    def _raise_for(self, kind: str | None, status: int) -> None:
+        """Raise the error of a part of an answer if it says more than that the part failed."""
+        if kind == "index_not_found_exception":
+            raise self._gone()
+        if status in _STATUS_ERRORS:
+            raise self._cluster.error(status)
+
+    def _gone(self) -> NotFound:
+        return data_is_gone(
+            f"{self._cluster.provider_id}: the vector DB's index is gone from OpenSearch."
+        )
+
+
+_WHOLE = {"allow_partial_search_results": "false"}
+
+
+async def drop_index(cluster: Cluster, name: str) -> None:
+    """Delete an index, if it exists."""
+    await cluster.request_once("DELETE", f"/{name}", ignore_unavailable="true")
+
+
+async def index_names(cluster: Cluster, prefix: str) -> list[str]:
+    """Return the names of all indexes with a prefix."""
+    return list(await cluster.request_once("GET", f"/{prefix}*/_alias"))
+
+
+def _explained(error: TransportError) -> tuple[str, str]:
+    """Return the type and the text of a refusal, which is about settings alone."""
+    with suppress(ValueError, KeyError, IndexError, TypeError):
+        body: Any = error.info
+        if not isinstance(body, dict):  # as `AsyncHttpConnection` leaves it
+            body = json.loads(error.error)
+        cause = body["error"]["root_cause"][0]
+        return str(cause["type"]), str(cause["reason"])
+    return "", f"error {error.status_code}"

@@ -1,0 +1,96 @@
+"""The words of one index, searched and counted by OpenSearch; see kit/engine_bm25.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+
+from corral.api.filters import Filter
+from corral.api.hits import TermStatistics
+from corral.providers.vector_io.kit.batches import runs
+from corral.providers.vector_io.kit.engine_bm25 import Matches
+from corral.providers.vector_io.kit.sparse import Proposal, SparseQuery
+from corral.providers.vector_io.kit.tokens import needed, passes
+from corral.providers.vector_io.opensearch import filters as native
+from corral.providers.vector_io.opensearch.client import ClusterIndex
+from corral.providers.vector_io.opensearch.records import Json, unpacked
+
+MAX_TERMS = 500
+"""Terms in one request; OpenSearch refuses more than 1,024 clauses in a query."""
+
+
+class IndexWords:
+    """The words of one index."""
+
+    def __init__(self, index: ClusterIndex) -> None:
+        self._index = index
+
+    async def statistics(self) -> TermStatistics:
+        """Return the number of chunks, and of all their terms."""
+        answer = await self._index.search(
+            {
+                "size": 0,
+                "track_total_hits": True,
+                "aggs": {"length": {"sum": {"field": "length"}}},
+            }
+        )
+        length = int(answer["aggregations"]["length"]["value"])
+        return TermStatistics(int(answer["hits"]["total"]["value"]), length)
+
+    async def holding(self, terms: Sequence[str]) -> list[int]:
+        """Return the number of chunks that contain each term."""
+        numbers: list[int] = []
+        for part in runs(terms, MAX_TERMS):
+            queries = [native.holding(term) for term in part]
+            counts = {"holding": {"filters": {"filters": queries}}}
+            answer = await self._index.search({"size": 0, "aggs": counts})
+            numbers += [one["doc_count"] for one in answer["aggregations"]["holding"]["buckets"]]
+        return numbers
+
+    async def matching(self, query: SparseQuery, limit: int, filters: Filter | None) -> Matches:
+        """Return the best chunks by OpenSearch's BM25.
+
+        A long query takes several searches; the scores of a chunk are then added up, and a chunk
+        that none returned has at most the sum of the last scores.
+        """
+        parts = runs([*query.times.items()], MAX_TERMS)
+        answers = await asyncio.gather(*(self._best(part, limit, filters) for part in parts))
+        if len(answers) == 1:
+            return answers[0]
+        merged: dict[str, Proposal] = {}
+        for one in chain.from_iterable(answer.proposals for answer in answers):
+            scores = merged.setdefault(one.chunk_id, replace(one, score=0.0))
+            scores.score += one.score
+        last = [answer.unseen for answer in answers if answer.unseen is not None]
+        return Matches([*merged.values()], sum(last) if last else None)
+
+    async def _best(
+        self, times: Sequence[tuple[str, int]], limit: int, filters: Filter | None
+    ) -> Matches:
+        terms = [{"term": {native.TERMS: {"value": term, "boost": n}}} for term, n in times]
+        matched: Json = {"should": terms, "minimum_should_match": 1}
+        if filters:
+            matched["filter"] = [native.translate(filters)]
+        answer = await self._index.search(
+            {
+                "size": limit,
+                "query": {"bool": matched},
+                "_source": needed(filters) or False,
+                "docvalue_fields": ["chunk_id", "words", "length"],
+                "track_total_hits": False,
+            }
+        )
+        return Matches.best([_proposal(hit, filters) for hit in answer["hits"]["hits"]], limit)
+
+
+def _proposal(hit: Json, filters: Filter | None) -> Proposal:
+    fields = hit["fields"]
+    return Proposal(
+        fields["chunk_id"][0],
+        hit["_score"],
+        *unpacked(fields["words"][0]),
+        fields["length"][0],
+        passes(filters, hit.get("_source", {})),
+    )
