@@ -1,1 +1,1 @@
-"""A vector DB's chunks in one SQLite database; sqlite, memory, faiss and Chroma stand on it."""
+"""A vector DB's chunks in one SQLite database, which the inline providers share, except Milvus."""
