@@ -163,11 +163,11 @@ def speed(target: Target, /, **options: Any) -> None:
     """Measure how fast backends are, side by side.
 
     NAME is a provider, `all-inline` for all that need no service, or another system: exact (brute
-    force), faiss-flat, langchain-faiss, lancedb, qdrant-edge, chroma-direct, haystack, txtai,
-    pgvector-direct=DSN, qdrant-direct=URL, weaviate-direct=URL#GRPC_PORT,
-    opensearch-direct=URL, llama-stack=URL#MODEL;
-    `all-peers` for those that are installed, `bare-engines` for the engines of --backends without
-    Corral. Ratios are relative to a backend's bare engine if it is measured, else to --baseline.
+    force), faiss-flat, langchain-faiss, lancedb-direct, qdrant-edge, chroma-direct, haystack,
+    txtai, pgvector-direct=DSN, qdrant-direct=URL, weaviate-direct=URL#GRPC_PORT,
+    opensearch-direct=URL, llama-stack=URL#MODEL; `all-peers` for those that are installed,
+    `bare-engines` for the engines of --backends without Corral. Ratios are relative to a backend's
+    bare engine if it is measured, else to --baseline.
 
     Every system runs in its own process and gets the same data: --data, or seeded embeddings
     distributed like a model's. Each cell (mode, filter, concurrency) is measured in rounds, on each

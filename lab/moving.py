@@ -27,7 +27,14 @@ from corral.providers.stack.stack import Stack
 
 QUERIES = 50
 WARM_UP = 10
-INLINE = ("inline::memory", "inline::faiss", "inline::chroma", "inline::qdrant", "inline::milvus")
+INLINE = (
+    "inline::memory",
+    "inline::faiss",
+    "inline::lancedb",
+    "inline::chroma",
+    "inline::qdrant",
+    "inline::milvus",
+)
 
 
 def configuration(types: Sequence[str]) -> RunConfig:

@@ -53,7 +53,7 @@ def chunks(count: int) -> list[Chunk]:
 def test_the_built_in_names() -> None:
     """Inline providers by their names, remote ones with -remote where an inline one has theirs."""
     assert set(backend_names()) >= {
-        "memory", "sqlite", "faiss", "chroma", "qdrant", "milvus",
+        "memory", "sqlite", "faiss", "lancedb", "chroma", "qdrant", "milvus",
         "pgvector", "chroma-remote", "milvus-remote", "qdrant-remote", "weaviate", "opensearch",
     }  # fmt: skip
     assert [b.name for b in find_backends([" sqlite", "faiss "])] == ["sqlite", "faiss"]

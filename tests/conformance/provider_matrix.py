@@ -56,6 +56,7 @@ SUITES = {
     "inline::chroma": Suite("chroma/test_chroma_conformance.py", "TestChroma"),
     "remote::chroma": Suite("chroma/test_chroma_conformance.py", "TestRemoteChroma", SERVER),
     "inline::faiss": Suite("faiss/test_faiss_conformance.py", "TestHnsw"),
+    "inline::lancedb": Suite("lancedb/test_lancedb_conformance.py", "TestTable"),
     "inline::memory": Suite("memory/test_memory_conformance.py", "TestMemory"),
     "inline::milvus": Suite("milvus/test_milvus_conformance.py", "TestMilvus"),
     "remote::milvus": Suite("milvus/test_milvus_conformance.py", "TestRemoteMilvus", SERVER),

@@ -35,7 +35,7 @@ from .permission_worlds import ADMIN, World
 from .permission_writing import Writing
 
 BACKENDS: Mapping[str, int] = {
-    "memory": 10, "sqlite": 6, "faiss": 5, "qdrant": 4, "chroma": 1, "milvus": 1,
+    "memory": 10, "sqlite": 6, "faiss": 5, "lancedb": 4, "qdrant": 4, "chroma": 1, "milvus": 1,
 }  # fmt: skip
 """How often each is asked."""
 

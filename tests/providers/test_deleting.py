@@ -21,7 +21,7 @@ from corral.providers.stack.stack import Stack
 
 from .vector_io.engines import engine_of
 
-INLINE = ("chroma", "faiss", "memory", "milvus", "qdrant", "sqlite")
+INLINE = ("chroma", "faiss", "lancedb", "memory", "milvus", "qdrant", "sqlite")
 # For what the stack does whatever the engine; the conformance suite holds each engine to its part.
 STORES = pytest.mark.parametrize("provider", ["memory", "sqlite"])
 CHUNK, ROW = Chunk(chunk_id="a", content="zebra"), [1.0] * 256

@@ -25,7 +25,7 @@ from corral.providers.vector_io.store.engine import ChunkFileEngine
 from .permission_cases import Cases
 
 SEED = 13
-SMALL = {"memory": 400, "sqlite": 150, "faiss": 150, "qdrant": 150}
+SMALL = {"memory": 400, "sqlite": 150, "faiss": 150, "lancedb": 150, "qdrant": 150}
 """Cases of `make test`; `permission_cases.py` says how all 100,000 are run."""
 
 

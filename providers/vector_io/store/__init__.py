@@ -1,1 +1,1 @@
-"""The chunks of a vector DB in a SQLite database, for sqlite, memory, faiss, Chroma and Qdrant."""
+"""A vector DB's chunks in one SQLite database, which the inline providers share, except Milvus."""

@@ -20,6 +20,7 @@ PROVIDERS = {
     "sqlite": "inline::sqlite",
     "memory": "inline::memory",
     "faiss": "inline::faiss",
+    "lancedb": "inline::lancedb",
     "qdrant": "inline::qdrant",
     "chroma": "inline::chroma",
     "milvus": "inline::milvus",

@@ -26,7 +26,9 @@ from .copy_stack import DIMENSION, assert_equal, embeddings, filled, opened, run
 # --- what a copy is -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["memory faiss", "chroma qdrant", "milvus sqlite"])
+@pytest.mark.parametrize(
+    "way", ["memory faiss", "lancedb sqlite", "chroma qdrant", "milvus sqlite"]
+)
 async def test_a_copy_is_equal_on_every_stop_of_a_journey(tmp_path: Path, way: str) -> None:
     """Chunks, embeddings and settings are the same after each of two moves.
 

@@ -75,7 +75,7 @@ async def imported(stack: Stack, file: io.BytesIO, **options: Any) -> Imported:
 # --- there and back -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["sqlite faiss chroma", "qdrant milvus memory sqlite"])
+@pytest.mark.parametrize("way", ["sqlite faiss lancedb chroma", "qdrant milvus memory sqlite"])
 async def test_a_snapshot_is_equal_on_every_stop_of_a_journey(tmp_path: Path, way: str) -> None:
     """Chunks, records, acls, embeddings, settings and fingerprint: all of it, on each backend.
 
@@ -362,4 +362,4 @@ async def test_an_import_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_providers_of_the_journeys_are_all() -> None:
     """Every backend that runs without a service takes part."""
-    assert set(PROVIDERS) == {"sqlite", "memory", "faiss", "qdrant", "chroma", "milvus"}
+    assert set(PROVIDERS) == {"sqlite", "memory", "faiss", "lancedb", "qdrant", "chroma", "milvus"}

@@ -17,7 +17,7 @@ from corral.providers.ingestion.storing import store
 from corral.providers.stack.copy_steps import CopyStep
 from corral.providers.stack.stack import Stack
 
-PROVIDERS = ("sqlite", "memory", "faiss", "chroma", "qdrant", "milvus")
+PROVIDERS = ("sqlite", "memory", "faiss", "lancedb", "chroma", "qdrant", "milvus")
 OLD, NEW = 32, 48
 
 

@@ -29,7 +29,7 @@ from corral.providers.vector_io.store.provider import file_name
 from ..vector_io import inline_backends
 from ..vector_io.inline_backends import vector_db
 
-FUZZY = ["chroma", "faiss", "memory", "sqlite"]
+FUZZY = ["chroma", "faiss", "lancedb", "memory", "sqlite"]
 ROOT = Path(inline_backends.__file__ or "").parents[3]
 
 

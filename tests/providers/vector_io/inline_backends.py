@@ -18,6 +18,8 @@ from corral.providers.vector_io.chroma.config import ChromaConfig
 from corral.providers.vector_io.chroma.provider import create as create_chroma
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.provider import create as create_faiss
+from corral.providers.vector_io.lancedb.config import LanceDBConfig
+from corral.providers.vector_io.lancedb.provider import create as create_lancedb
 from corral.providers.vector_io.memory.config import MemoryConfig
 from corral.providers.vector_io.memory.provider import create as create_memory
 from corral.providers.vector_io.milvus.config import MilvusConfig
@@ -32,6 +34,7 @@ from .registrations import registration
 MAKERS: dict[str, Callable[[Path], VectorIOProvider]] = {
     "chroma": lambda folder: create_chroma("chroma", ChromaConfig(), folder),
     "faiss": lambda folder: create_faiss("faiss", FaissConfig(), folder),
+    "lancedb": lambda folder: create_lancedb("lancedb", LanceDBConfig(), folder),
     "memory": lambda folder: create_memory("memory", MemoryConfig(), folder),
     "milvus": lambda folder: create_milvus("milvus", MilvusConfig(), folder),
     "qdrant": lambda folder: create_qdrant("qdrant", QdrantEdgeConfig(), folder),

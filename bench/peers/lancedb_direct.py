@@ -26,6 +26,7 @@ class LanceDB(BlockingSystem):
 
     filters = True
     requires = ("lancedb",)
+    engine_of = ("inline::lancedb",)
 
     async def prepare(self, collection: Collection) -> None:
         """Connect; the first rows create the table."""
