@@ -1,7 +1,7 @@
 """Compares two reports on the same data: the changes, and the regressions.
 
-    found = compare_reports(read_report(Path("a")), read_report(Path("b"))) found.regressions # the
-    reasons for a CI to fail, in words
+    found = compare_reports(read_report(Path("a")), read_report(Path("b")))
+    found.regressions  # the reasons for a CI to fail, in words
 
 Quality is compared query by query: a paired randomization test on nDCG@10, with Holm's correction
 over all rows, because one decision depends on them. Speed has no paired samples, so its ratios are
