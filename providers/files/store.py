@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 from uuid import uuid4
@@ -52,7 +52,7 @@ class StoredFile:
         tenant: The owning tenant; "" is the default tenant.
         owner: The user who uploaded it.
         charset: Of its text, as its sender named it; "" if not.
-        blob: Name of the blob with its content.
+        blob: Name of the blob with its content; another upload of that content changes it.
     """
 
     file_id: str
@@ -65,7 +65,7 @@ class StoredFile:
     tenant: str
     owner: str = ""
     charset: str = ""
-    blob: str = ""
+    blob: str = field(default="", compare=False)
 
 
 _FILES = FILES.c

@@ -33,7 +33,7 @@ def answer(request: dict[str, Any]) -> Any:
 
 
 def configuration(rerank_url: str, chat_url: str) -> RunConfig:
-    """Return the settings of the docs, with other addresses, and a key."""
+    """Return the settings of the docs, with other addresses, a key, and the docs' local model."""
     providers: dict[str, Any] = {
         "embedding": [{"provider_id": "hashing", "provider_type": "inline::hashing"}]
     }
@@ -41,6 +41,8 @@ def configuration(rerank_url: str, chat_url: str) -> RunConfig:
         providers |= settings["providers"]
     for kind, url in (("rerank", rerank_url), ("inference", chat_url)):
         providers[kind][0]["config"] |= {"base_url": url, "api_key": KEY, "max_retries": 0}
+    served = ["bge-reranker-base", "answerai-colbert-small-v1"]
+    providers["rerank"][0]["config"] |= {"models": served}
     return run_config(providers=providers)
 
 

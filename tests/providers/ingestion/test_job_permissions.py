@@ -19,6 +19,7 @@ from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.base.documents import change_acl, delete_document, stored_acl
 from corral.providers.embedding.hashing.embedder import HashingEmbedder
 from corral.providers.ingestion import service
+from corral.providers.ingestion.jobs import following
 from corral.providers.ingestion.jobs.jobs import Job, JobRequest, JobStatus
 from corral.providers.ingestion.jobs.queue import JobQueue
 from corral.providers.stack.stack import Stack
@@ -347,7 +348,7 @@ async def test_of_two_processes_the_last_to_record_an_acl_has_read_the_last(
             await change_acl(await other.index("db"), file_id, ["group:hr"])
             return acl
 
-        monkeypatch.setattr(service, "stored_acl", slow)
+        monkeypatch.setattr(following, "stored_acl", slow)
         await change_acl(await stack.index("db"), file_id, None)
         assert await known(stack, BOB) == []
 
@@ -367,7 +368,7 @@ async def test_a_closed_document_is_not_opened_by_a_slower_task(
 
         async def slow(whole: EmbeddingIndex, document_id: str) -> set[str] | None:
             acl = await read(whole, document_id)
-            monkeypatch.setattr(service, "stored_acl", hung_up)
+            monkeypatch.setattr(following, "stored_acl", hung_up)
             closing.append(asyncio.create_task(change_acl(index, file_id, ["group:hr"])))
             await asyncio.wait(closing, timeout=0.5)
             return acl
@@ -377,7 +378,7 @@ async def test_a_closed_document_is_not_opened_by_a_slower_task(
                 raise asyncio.CancelledError
             return await read(whole, document_id)
 
-        monkeypatch.setattr(service, "stored_acl", slow)
+        monkeypatch.setattr(following, "stored_acl", slow)
         opening = asyncio.create_task(change_acl(index, file_id, None))
         await asyncio.wait({opening})
         await closing[0]

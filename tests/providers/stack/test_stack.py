@@ -302,7 +302,7 @@ async def test_a_model_of_a_provider_that_is_not_installed_is_answered_with_the_
     A model that nobody else serves is then answered with that provider's own message.
     """
 
-    def broken(api: Api, entry: ProviderEntry, home: Path) -> Any:
+    def broken(api: Api, entry: ProviderEntry, home: Path, logs: object) -> Any:
         if entry.provider_id == "minilm":
             raise MissingDependency("inline::minilm", "onnxruntime", "pip install x")
         return build_provider(api, entry, home)
@@ -385,7 +385,7 @@ async def test_the_default_model_is_one_that_is_served(
     that went missing gives new vector DBs another model.
     """
 
-    def build(api: Api, entry: ProviderEntry, home: Path) -> Any:
+    def build(api: Api, entry: ProviderEntry, home: Path, logs: object) -> Any:
         if entry.provider_id == "second" and not second_works:
             raise MissingDependency("inline::minilm", "onnxruntime", "pip install x")
         return build_provider(api, entry, home)
