@@ -74,6 +74,14 @@ _STATUS_ERRORS: dict[object, tuple[type[ProviderError], str]] = {
 logging.getLogger("opensearch").setLevel(logging.CRITICAL + 1)
 
 
+async def _disconnect(client: AsyncOpenSearch) -> None:
+    """Close all connections; the driver leaves those open whose nodes it has seen down."""
+    await client.close()
+    transport: Any = client.transport
+    for connection in transport.seed_connections:
+        await connection.close()
+
+
 class Cluster:
     """One client, shared by the indexes of a provider; for many tasks of one event loop.
 
@@ -84,7 +92,7 @@ class Cluster:
     def __init__(self, provider_id: str, config: OpenSearchConfig) -> None:
         self.provider_id = provider_id
         self.config = config
-        self.client = SharedAsyncClient(provider_id, self._connect, AsyncOpenSearch.close)
+        self.client = SharedAsyncClient(provider_id, self._connect, _disconnect)
 
     async def request(
         self,
@@ -136,7 +144,7 @@ class Cluster:
             transport: Any = client.transport
             self._check_version(await transport.perform_request("GET", "/"))
         except BaseException:
-            await client.close()
+            await _disconnect(client)
             raise
         return client
 
