@@ -163,6 +163,7 @@ def test_the_last_question_wins(tmp_path: Path, browser: Browser) -> None:
         wait(browser, "window.letGo !== undefined")
         ask(browser, "no such words at all")
         wait(browser, "document.getElementById('vector') !== null")
+        wait(browser, "document.querySelector('main').innerText.includes('answer is complete')")
         before = browser.evaluate("document.querySelector('main').innerText")
         browser.evaluate("window.letGo()")
         browser.evaluate("new Promise((done) => setTimeout(done, 300))")
