@@ -1,6 +1,6 @@
-"""The RAG tool: documents in, a question in, a context within a token budget out.
+"""The RAG tool: turns a question into a context within a token budget.
 
-`tool.py` is the entry for server, command line and benchmark. A query goes to `search.py`, which
-calls `plan.py` and `ranking.py` and returns the selected hits; `context.py` makes a context of
-them. docs/architecture.md describes the path of a query.
+Server, command line and benchmark use `tool.py`. It passes a query to `search.py`, which calls
+`plan.py` and `ranking.py` and returns the selected hits; `context.py` assembles them into a
+context. docs/architecture.md describes the path of a query.
 """

@@ -3,9 +3,9 @@
     search -> context with numbered sources -> model -> text without markers, and citations
       ^------------------------------------------|  the model calls the function file_search
 
-The vector DBs and the filters come from the request, never from the model. Only a source that was
-in the model's context can be cited; a source is a passage of a context, and keeps its number for
-the whole conversation.
+The vector DBs and the filters come from the request, never from the model. A source is a passage of
+a context and keeps its number for the whole conversation. An answer can only cite sources that were
+in the model's context.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from corral.providers.text.tokens import tokenizer
 
 FUNCTION = "file_search"
 MAX_MODEL_CALLS = 10
-"""Maximum number of calls of a model for one answer, before a last one that may not search."""
+"""Maximum number of model calls for one answer; one more call, which may not search, can follow."""
 MAX_QUERIES = 8
-"""Maximum number of queries of one search by a model."""
+"""Maximum number of queries in one search that a model requests."""
 
 CHUNK_TEMPLATE = "Result {index}\nContent: {chunk.content}\n"
-"""The template of answers: without metadata, which a source's line sums up."""
+"""Template of a chunk in an answer's context. The line of its source replaces the metadata."""
 
 INSTRUCTIONS = (
     "Answer from the numbered search results. If they do not contain the answer, say so. They are "
@@ -71,7 +71,7 @@ CITE = (
 )
 NOTHING_FOUND = "The search found nothing relevant. Say so, and cite nothing."
 NO_ANSWER = "Nothing was found that answers this question."
-"""The answer of a model that quotes, if no source answers."""
+"""Answer of a quoting model if no source answers the question."""
 
 REWRITE = (
     "Below is the end of a conversation. Rewrite its last message as one search query that can be "
@@ -100,16 +100,17 @@ class Ask:
         model: A language model, or a model that quotes.
         messages: At least one.
         vector_db_ids: The vector DBs to search; empty for no search.
-        config: How they search, and the budget of each context.
-        search: `first`: once, before the model's first call, with the last message of the user;
-            `auto`: when the model calls the function.
-        max_searches: Maximum number of searches; None for `MAX_MODEL_CALLS` only.
+        config: Options of the searches, and the token budget of each context.
+        search: `first` searches once, with the user's last message, before the model is called;
+            `auto` searches when the model calls the function.
+        max_searches: Maximum number of searches; None for no limit but `MAX_MODEL_CALLS`.
         functions: The client's functions that the model may call, as tools of chat completions.
-        tool_choice: Passed on, unless the search decides it.
+        tool_choice: Passed to the model unless the search requires another value.
         options: Further fields of the model's requests.
-        sources: Those of earlier answers in `messages`.
-        cites: False for an answer in JSON: its brackets are not citations.
-        drops_oldest: True to drop the oldest questions and answers if the model cannot read all.
+        sources: The sources of earlier answers in `messages`.
+        cites: False for an answer in JSON, since its brackets are not citations.
+        drops_oldest: True to drop the oldest questions and answers if the conversation exceeds
+            the model's context.
     """
 
     model: str
@@ -131,11 +132,11 @@ class Answer:
     """A whole answer.
 
     Attributes:
-        text: Without citation markers; of a refusal, its words.
-        citations: By place in the text, in characters: the source that it cites there.
+        text: The answer or refusal, without citation markers.
+        citations: Pairs of a position in the text, in characters, and the citation there.
         sources: All sources that the model was given, by number.
-        reason: As in `Ended`.
-        usage: The tokens.
+        reason: Why the model stopped; see `Ended`.
+        usage: The tokens of all model calls.
     """
 
     text: str
@@ -146,7 +147,7 @@ class Answer:
 
     @property
     def numbered(self) -> str:
-        """The text with the numbers of its sources, and the cited sources below."""
+        """The text with citation numbers, followed by the list of the cited sources."""
         parts, start = [], 0
         for place, cited in self.citations:
             parts += [self.text[start:place], f" [{cited.source.number}]"]
@@ -157,7 +158,7 @@ class Answer:
 
 
 def numbered(sources: Mapping[int, Source]) -> str:
-    """Return sources with their numbers, a line each, to stand below an answer; "" for none."""
+    """Return the numbered list of sources to append to an answer; "" if there are none."""
     lines = [
         f"- [{number}] {source_line(source.chunk, source.place)}"
         for number, source in sorted(sources.items())
@@ -169,8 +170,8 @@ class Answerer:
     """Answers from the vector DBs of a library.
 
     Args:
-        tool: Searches them.
-        models: The language models; a `Stack`.
+        tool: Searches the vector DBs.
+        models: Looks up language models; usually a `Stack`.
     """
 
     def __init__(self, tool: RagTool, models: Models) -> None:
@@ -194,10 +195,10 @@ class Answerer:
         return Answer(text, citations, sources, ended.reason, ended.usage)
 
     async def answer(self, ask: Ask) -> AsyncGenerator[Event, None]:
-        """Yield the events of an answer. Ending the iteration ends the model's work.
+        """Yield the events of an answer. Closing the generator stops the model.
 
         Raises:
-            NotFound, InvalidRequest: As `RagTool.query`; the model is not configured.
+            NotFound, InvalidRequest: As `RagTool.query` says, or the model is not configured.
             ProviderError: The model, an embedder or a backend failed.
         """
         provider = self._models.inference(ask.model)
@@ -253,7 +254,7 @@ class _Answer:
         yield Ended(turn.reason, self._usage)
 
     async def _turn(self, turn: Turn, number: int) -> AsyncIterator[Event]:
-        """Yield the events of one call of the model, without the oldest messages if it must."""
+        """Yield the events of one model call, dropping the oldest messages if they do not fit."""
         while True:
             chunks = self._provider.chat(self._request(number))
             try:
@@ -267,7 +268,7 @@ class _Answer:
                     raise
 
     def _drop_oldest(self) -> bool:
-        """Drop the oldest question with its answer; return False if only the last one is left."""
+        """Drop the oldest question and its answer. Return False if only one question is left."""
         places = [n for n, each in enumerate(self._messages) if each.get("role") == "user"]
         if len(places) < 2:
             return False
@@ -275,7 +276,7 @@ class _Answer:
         return True
 
     def _request(self, number: int) -> ChatRequest:
-        """Return the request of the model's next call; the first one has number 0."""
+        """Return the request for a model call; calls are numbered from 0."""
         ask = self._ask
         tools = list(ask.functions)
         searches = bool(ask.vector_db_ids) and ask.search == "auto"
@@ -288,12 +289,12 @@ class _Answer:
         if searches and self._left <= 0 and not ask.functions:
             choice = "none"
         elif number > 0 and choice != "none":
-            choice = None  # A required call is required once.
+            choice = None  # The client requires a call only once.
         request["tools"] = tools
         return request if choice is None else {**request, "tool_choice": choice}
 
     async def _first_search(self, query: str) -> AsyncIterator[Event]:
-        """Search, and put the context before the question of the user."""
+        """Search, and insert the context before the user's question."""
         yield Searching([query])
         searched = await self._search([query])
         yield searched
@@ -302,7 +303,7 @@ class _Answer:
         self._messages[place] = _with_context(message, searched.context or NOTHING_FOUND)
 
     async def _called(self, call: Call) -> AsyncIterator[Event]:
-        """Do what the model called, and tell it the outcome."""
+        """Run the model's function call, and add the outcome to the messages."""
         queries = _queries(call.arguments)
         if call.name != FUNCTION or not self._ask.vector_db_ids:
             outcome = f"There is no function {call.name!r}."
@@ -329,7 +330,7 @@ class _Answer:
         return searched
 
     async def _standalone(self) -> str:
-        """Return the question as one query: a model rewrites it if it follows others."""
+        """Return the last question as a query; the model rewrites it if earlier ones precede it."""
         turns = [each for each in self._messages if each.get("role") in ("user", "assistant")]
         question = text_of(self._messages[_last_question(self._messages)])
         if sum(each.get("role") == "user" for each in turns) < 2:
@@ -346,7 +347,7 @@ class _Answer:
     async def quoted(
         self, provider: QuotingProvider, library: Library
     ) -> AsyncGenerator[Event, None]:
-        """Yield the events of an answer that quotes the sources."""
+        """Yield the events of an answer that consists of quotes from the sources."""
         if not self._ask.vector_db_ids:
             raise nothing_to_quote(self._ask.model)
         question = text_of(self._messages[_last_question(self._messages)])
@@ -370,12 +371,12 @@ class _Answer:
 
 
 def replayed(query: str, sources: Sequence[Source], first: int) -> tuple[str, list[Source]]:
-    """Return a context of sources, and the sources with their numbers in it.
+    """Return a context made of sources, and the sources with their new numbers.
 
     Args:
         query: The question for the closing line.
-        sources: In the order of the context; their numbers are not read.
-        first: The number of the first.
+        sources: In the order of the context; their old numbers are ignored.
+        first: The number of the first source.
     """
     template = item_template(CHUNK_TEMPLATE, True, False)
     shown = [replace(source, number=number) for number, source in enumerate(sources, first)]
@@ -403,15 +404,15 @@ def text_of(message: Message) -> str:
 
 
 def _last_question(messages: Sequence[Message]) -> int:
-    """Return the place of the user's last message; of the last message if there is none."""
+    """Return the index of the last message from the user, or of the last message if none is."""
     places = [place for place, each in enumerate(messages) if each.get("role") == "user"]
     return places[-1] if places else len(messages) - 1
 
 
 def _instructed(messages: Sequence[Message], *, cites: bool) -> list[Message]:
-    """Return the messages with the instructions, in the first message if that is the system's.
+    """Return the messages with the instructions added to the system message, or as a new one.
 
-    Templates of many models take one system message, and only as the first.
+    The chat templates of many models accept one system message only, and only as the first.
     """
     first = messages[0]
     instructions = INSTRUCTIONS + (CITE if cites else "")
@@ -422,7 +423,7 @@ def _instructed(messages: Sequence[Message], *, cites: bool) -> list[Message]:
 
 
 def _with_context(message: Message, context: str) -> Message:
-    """Return a question after its context: models without tools read it in the user's message."""
+    """Return the user's message with the context before the question, for models without tools."""
     content = message.get("content")
     if isinstance(content, list):
         return {**message, "content": [{"type": "text", "text": f"{context}\n"}, *content]}

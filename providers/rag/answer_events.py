@@ -17,12 +17,12 @@ class Source:
     """A passage that a model was given to cite or quote.
 
     Attributes:
-        number: As in its marker, from 1.
-        vector_db_id: Where it was found.
-        chunk: Its best chunk.
-        score: Of that chunk, in [0, 1].
-        text: Its part in the context.
-        place: Its place in the document, as in a context's `citations`.
+        number: The number in its citation marker, from 1.
+        vector_db_id: The vector DB that contains it.
+        chunk: The best chunk of the passage.
+        score: The score of that chunk, in [0, 1].
+        text: The text of the passage in the context.
+        place: The place of the passage in its document, as in a context's `citations`.
     """
 
     number: int
@@ -38,7 +38,7 @@ class Result:
     """A hit of a search.
 
     Attributes:
-        number: Of the source that contains it; None if it is not in the context.
+        number: The number of the source that contains the chunk; None if it is not in the context.
     """
 
     vector_db_id: str
@@ -62,7 +62,7 @@ class Searched:
         results: Best first.
         sources: In the order of the context.
         context: The context; "" if nothing was found.
-        metadata: As of `RAGQueryResult`.
+        metadata: The metadata of the `RAGQueryResult`.
     """
 
     queries: list[str]
@@ -81,11 +81,11 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Cited:
-    """The text so far cites a source at its end.
+    """A citation of a source at the end of the text so far.
 
     Attributes:
-        quote: The part of the source that was quoted, as start and end in `source.text`; None if a
-            language model wrote the text.
+        quote: Start and end of the quoted part of `source.text`, in characters; None if a language
+            model wrote the text.
     """
 
     source: Source
@@ -94,7 +94,7 @@ class Cited:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A piece of the words with which the model refuses."""
+    """A piece of the text of the model's refusal."""
 
     text: str
 
@@ -117,7 +117,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of all calls of the model, counted by cl100k if the model does not count."""
+    """Tokens of all model calls, counted with cl100k if the model does not report them."""
 
     prompt: int = 0
     completion: int = 0

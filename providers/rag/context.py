@@ -1,8 +1,8 @@
-"""Assemble a context: a text of the best hits that fits the token budget.
+"""Assemble a context: the text of the best hits, within the token budget.
 
-The budget is enforced here alone, and counts the final text: all items joined, with frame and
-template. An item that does not fit is tried without its neighbors, then skipped. If no item fits,
-the first chunk is cut.
+Only this module enforces the budget. It applies to the final text: all items joined, with the frame
+and the template. An item that does not fit is tried without its neighbors, then skipped. If no item
+fits, the first chunk is cut.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TRUNCATED = " [truncated]"
 """Marks the end of a chunk that was cut to fit."""
 
 QUERY_SHARE = 4
-"""The closing line repeats the query, in at most 1 / 4 of the budget."""
+"""The closing line repeats the query in at most 1 / QUERY_SHARE of the budget."""
 
-_JOINING_TOKENS = 4  # Joined items can have this many tokens less than their sum.
+_JOINING_TOKENS = 4  # Joined items can have this many tokens fewer than the items separately.
 _SHORTENED = "…"
 _OMITTED = "{}"
 
@@ -43,7 +43,7 @@ class Context:
     """An assembled context.
 
     Attributes:
-        items: The text items, to be joined as they are; None if the context is empty.
+        items: The text items, joined without a separator; None if the context is empty.
         metadata: As `RAGQueryResult.metadata`; empty if there are no hits.
     """
 
@@ -67,16 +67,17 @@ def assemble(
         selection: The hits, as `select` returns them.
         config: Budget, template, order, citations, and optional metadata.
         tokenizer: Counts the budget.
-        neighbors: Chunks adjacent to the hits; None joins no chunks.
-        first_marker: Number of the first item, for a context that an answer is written from: then
-            no text of a chunk has a citation marker. None counts from 1.
+        neighbors: Chunks adjacent to the hits; None to join no chunks.
+        first_marker: Number of the first item of a context that a model answers from; brackets in
+            the text of chunks then become parentheses. None numbers the items from 1 and leaves
+            the brackets.
 
     Returns:
         The items, and as metadata the parallel lists `document_ids`, `chunks` (their texts),
         `scores`, `vector_db_ids` and `chunk_ids` of exactly the items; `included_chunks`, their
         ranks and scores; `token_count` of the joined items, `max_tokens`; `dropped`, the number of
         hits that are not in them, `dropped_by_reason`, and `dropped_chunks` with the reason of
-        each. If it applies: `citations`, `truncated` (the id of the chunk that was cut),
+        each. Where applicable: `citations`, `truncated` (the id of the chunk that was cut),
         `query_shortened`, `note` (the reason for no content), `explanations`, `embeddings`.
     """
     if not selection.hits:
@@ -96,7 +97,7 @@ def assemble(
 
 
 def _distinct(selection: Selection, items: Sequence[Passage]) -> tuple[Selection, list[Passage]]:
-    """Drop passages that have, with their neighbors, the text of a better one."""
+    """Drop passages that, with their neighbors, have the same text as a better passage."""
     texts: dict[str, Passage] = {}
     dropped = list(selection.dropped)
     for passage in items:
@@ -131,10 +132,10 @@ class _Assembly:
     def fill(self, passages: Sequence[Passage]) -> list[Passage]:
         """Include the passages that fit, best first, and return them in the order of the context.
 
-        The costs of the items add up to nearly the cost of the whole, so they guide the choice; the
-        whole is counted when it is complete and in order. If it costs too much, the last passage is
-        dropped, and the choice goes on after it, with the exact room that it leaves. A dropped
-        passage is replaced by its hits without their neighbors.
+        The sum of the items' token counts is close to the count of the whole text, so it guides the
+        selection. The whole text is counted once the selection is complete and in order. If it
+        exceeds the budget, the last passage is replaced by its hits without their neighbors, and
+        the selection continues there with the exact number of tokens left.
         """
         queue = list(passages)
         chosen: list[tuple[int, int]] = []  # (position, cost)
@@ -161,9 +162,9 @@ class _Assembly:
             position, room = last, cost - excess
 
     def cut(self, best: Passage) -> str | None:
-        """Include the beginning of a chunk that fits, and return it; None if nothing fits.
+        """Include as much of a chunk's beginning as fits, and return it; None if nothing fits.
 
-        Metadata that leaves no room for text is left out first.
+        If the metadata leaves no room for text, it is omitted.
         """
         metadata = self.template.render(best.best.hit.chunk.metadata)
         source = self._source(best)
@@ -196,7 +197,7 @@ class _Assembly:
         *,
         truncated: bool = False,
     ) -> Context:
-        """Return the items so far in their frame, with their metadata."""
+        """Return the context of the items so far: framed, with metadata."""
         metadata = self._metadata(selection, shown, contents, self._cost_of(self.items))
         if truncated:
             metadata["truncated"] = shown[0].best.hit.chunk.chunk_id
@@ -205,7 +206,7 @@ class _Assembly:
         return Context(["".join(parts) for parts in self._framed(self.items)], metadata)
 
     def empty(self, selection: Selection) -> Context:
-        """Return no content, and metadata with the reason."""
+        """Return a context without content; its metadata has the reason."""
         metadata = self._metadata(selection, [], [], 0)
         metadata["note"] = (
             f"max_tokens_in_context is {self.budget}: too small for the frame and one token of "
@@ -222,7 +223,7 @@ class _Assembly:
         return {**metadata, **costs, **shortened}
 
     def _item(self, index: int, passage: Passage) -> list[str]:
-        """Return an item from the cache, or make it: quoting reads the whole text."""
+        """Return an item from the cache, or make it. Quoting is slow: it reads the whole text."""
         best, size = passage.best, len(passage.chunks)
         if (best.key, size) not in self._rendered:
             self._rendered[best.key, size] = (

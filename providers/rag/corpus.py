@@ -1,14 +1,14 @@
 """Several vector DBs searched as one: comparable legs are merged, then fused once.
 
-Raw vector scores of one model and metric compare, whatever the providers. BM25 scores compare if
-all are computed with the same statistics, so Corral first adds up the statistics of the vector DBs:
-number of chunks, their length, and the number of chunks that contain each term of the query. Then
-it merges the legs of all by raw score, and fuses them on one scale. On exact engines, one vector DB
-with all the chunks gives the same answer.
+Raw vector scores of one model and metric are comparable across providers. BM25 scores are
+comparable if all are computed with the same statistics, so Corral first adds up the statistics of
+the vector DBs: the number of chunks, their length, and the number of chunks that contain each term
+of the query. It then merges the legs by raw score and fuses them once. On exact engines, one vector
+DB with all the chunks would give the same answer.
 
-Vector DBs that register different models, metrics or search options are different corpora, and
-`search.py` merges their hits by confidence. Their keyword legs still share statistics if their
-analyzers are the same.
+Vector DBs with different models, metrics or search options form different corpora; `search.py`
+merges their hits by confidence. Their keyword legs still share statistics if their analyzers are
+the same.
 """
 
 from __future__ import annotations
@@ -42,19 +42,21 @@ from corral.providers.rag.selection import ContextHit
 from corral.providers.rag.tasks import run_all
 
 SPARE = 8
-"""Candidates of a vector DB beyond twice its share of a leg: enough if the best candidates are
-spread at random, and few enough that many vector DBs do not read far more than is used."""
+"""Candidates to read from a vector DB beyond twice its share of a leg.
+
+Enough if the best candidates are spread evenly, and few enough that a search of many vector DBs
+does not read much more than it uses."""
 
 _NUL = "\0"  # No id contains it, and it sorts first: keys sort by (chunk id, vector DB id).
 
 
 class Corpus:
-    """Vector DBs with chunks that are ranked together.
+    """Vector DBs that rank their chunks together.
 
     Args:
-        members: By vector DB id, their indexes.
-        weights: By vector DB id, the factor of its scores in the choice of the k best, in (0, 1].
-        statistics: Of all vector DBs with keyword scores that compare with these.
+        members: The index of each vector DB id.
+        weights: By vector DB id, the factor of its scores when the k best are chosen, in (0, 1].
+        statistics: The shared statistics of all vector DBs with comparable keyword scores.
         notes: Messages for the caller.
     """
 
@@ -78,7 +80,7 @@ class Corpus:
 
     @property
     def _vector_db(self) -> VectorDB:
-        """The registration of the first one: they agree in all options of a search."""
+        """The registration of the first member; all have the same search options."""
         return next(iter(self.members.values())).vector_db
 
     async def query(
@@ -93,13 +95,13 @@ class Corpus:
         include_embeddings: bool,
         fuzzy: bool,
     ) -> QueryChunksResponse:
-        """Return the k best chunks of all, best first; as `EmbeddingIndex.query` of a plan.
+        """Return the k best chunks of all members, best first, as `EmbeddingIndex.query` does.
 
-        The id of a chunk in the answer is its key, which `owner_of` splits: two vector DBs may
-        have chunks of one id. Equal scores are ordered by chunk id, then vector DB id.
+        Two vector DBs may have chunks with the same id, so the answer has keys in place of chunk
+        ids; `owner_of` splits a key. Equal scores are ordered by chunk id, then vector DB id.
 
         Raises:
-            InvalidEmbedding: The embedder's answer cannot be compared.
+            InvalidEmbedding: The embedding has a wrong shape or a value that is not finite.
             ProviderError, ContractViolation: As `EmbeddingIndex.query` says.
         """
         query = IndexQuery(
@@ -128,7 +130,7 @@ class Corpus:
         return QueryChunksResponse(hits, evidence=self._evidence(legs))
 
     async def _legs(self, query: IndexQuery) -> dict[LegName, dict[str, Leg]]:
-        """Return by name of a leg and vector DB id the legs that count."""
+        """Return the legs of the query, by leg name and vector DB id."""
         searches: dict[LegName, Any] = {}
         if "vector" in query.legs:
             searches["vector"] = self._leg_of_each("vector", query, None)
@@ -146,10 +148,10 @@ class Corpus:
     async def _leg_of_each(
         self, name: LegName, query: IndexQuery, statistics: TermStatistics | None
     ) -> dict[str, Leg]:
-        """Return one leg of each vector DB; together they contain the best candidates of all.
+        """Return one leg per vector DB; together they contain the best candidates of all.
 
-        Query each for twice its share and `SPARE` more, and again for a whole leg only if a missing
-        candidate could be among the best. With weights, query each for a whole leg.
+        First query each for twice its share plus `SPARE`. Query for a whole leg only if a candidate
+        not yet read could be among the best. If the weights differ, always query for whole legs.
         """
         size = query.leg_size
         share = size if self._is_weighted else math.ceil(size / len(self.members))
@@ -173,9 +175,9 @@ class Corpus:
         return legs | dict(zip(incomplete, deeper, strict=True))
 
     def _merged(self, legs: Mapping[str, Leg], size: int) -> list[Candidate]:
-        """Return the best candidates of one leg over all vector DBs, under keys, best first.
+        """Return the best candidates of one leg over all vector DBs, best first, with keys as ids.
 
-        With weights return all candidates, since the weights are applied to the fused scores.
+        If the weights differ, return all candidates: weights apply to the fused scores.
         """
         keyed = heapq.merge(*(_keyed(owner, leg) for owner, leg in legs.items()))
         return [
@@ -186,7 +188,7 @@ class Corpus:
     def _best(
         self, query: IndexQuery, merged: Mapping[LegName, Sequence[Candidate]]
     ) -> list[FusedHit]:
-        """Return the k best of the fused legs by weighted score, in the order of their scores."""
+        """Fuse the legs and return the k best by weighted score, in the order of their scores."""
         if not self._is_weighted:
             return fuse_legs(self._vector_db, query, merged)
         unlimited = replace(query, k=max(query.k, sum(map(len, merged.values()))))
@@ -216,7 +218,7 @@ class Corpus:
         candidates: Mapping[str, Candidate],
         include_embeddings: bool,
     ) -> list[Hit]:
-        """Return the hits with their chunks. Skip a chunk that was deleted in the meantime."""
+        """Return the hits with their chunks. Skip chunks that were deleted in the meantime."""
         by_owner: dict[str, list[Candidate]] = {}
         for hit in best:
             chunk_id, owner = owner_of(hit.chunk_id)
@@ -239,10 +241,10 @@ class Corpus:
 
 
 class SharedStatistics:
-    """The term statistics of several vector DBs together, read once for each query of a request.
+    """The combined term statistics of several vector DBs, read once for each query of a request.
 
     Args:
-        indexes: Vector DBs with keyword scores that compare.
+        indexes: The indexes of vector DBs with comparable keyword scores.
     """
 
     def __init__(self, indexes: Sequence[EmbeddingIndex]) -> None:
@@ -250,7 +252,7 @@ class SharedStatistics:
         self._read: dict[tuple[str, bool], asyncio.Task[list[TermStatistics]]] = {}
 
     async def of(self, query: IndexQuery) -> TermStatistics | None:
-        """Return the statistics for a query; None for one vector DB, which uses its own."""
+        """Return the statistics for a query; None if a single vector DB can use its own."""
         if len(self._indexes) < 2:
             return None
         task = self._read.get((query.text, query.fuzzy))
@@ -261,9 +263,9 @@ class SharedStatistics:
 
 
 def corpora(plan: Plan, indexes: Mapping[str, EmbeddingIndex]) -> list[tuple[SearchPlan, Corpus]]:
-    """Return the corpora of a plan, each with the plan of its search.
+    """Return the corpora of a plan, each with its search plan.
 
-    Vector DBs are in one corpus if the scores of one search compare.
+    Vector DBs are in one corpus if their scores are comparable.
     """
     words: dict[Any, list[EmbeddingIndex]] = {}
     members: dict[Any, list[str]] = {}
@@ -285,9 +287,9 @@ def corpora(plan: Plan, indexes: Mapping[str, EmbeddingIndex]) -> list[tuple[Sea
 def merged(plan: Plan, answers: Sequence[QueryChunksResponse]) -> list[ContextHit]:
     """Return the hits of several corpora, best first; ties by chunk id, then vector DB id.
 
-    A score is multiplied by the weight of its vector DB relative to the largest, and by the
-    confidence of its corpus if there are several: fused scores rank the candidates of one search,
-    and confidence rates the search.
+    A score is multiplied by the relative weight of its vector DB. If there are several corpora, it
+    is also multiplied by the confidence of its corpus: fused scores only rank the candidates of one
+    search, while confidence rates the search as a whole.
     """
     hits: list[ContextHit] = []
     ranks = Counter[str]()
@@ -301,7 +303,7 @@ def merged(plan: Plan, answers: Sequence[QueryChunksResponse]) -> list[ContextHi
             score = hit.score * confidence * plan.weight(name)
             whole = replace(hit, chunk=named(hit.chunk, chunk_id), score=score)
             hits.append(ContextHit(name, whole, ranks[name], hit.score))
-    if len(answers) == 1:  # Keep the order of equal scores: a re-ranker has chosen it.
+    if len(answers) == 1:  # Keep the order of equal scores: a re-ranker may have chosen it.
         return sorted(hits, key=lambda each: -each.hit.score)
     return sorted(hits, key=lambda each: (-each.hit.score, each.hit.chunk.chunk_id, each.key))
 
@@ -309,9 +311,9 @@ def merged(plan: Plan, answers: Sequence[QueryChunksResponse]) -> list[ContextHi
 def steps_of(
     plan: Plan, groups: Sequence[Corpus], answers: Sequence[QueryChunksResponse]
 ) -> dict[str, list[Step]]:
-    """Return by vector DB id, in the order of the request, the steps of its search.
+    """Return the search steps of each vector DB, in the order of the request.
 
-    The steps of a corpus of several vector DBs count the candidates of all.
+    The steps of a corpus count the candidates of all its vector DBs.
     """
     steps: dict[str, list[Step]] = {name: [] for name in plan.searches}
     for corpus, answer in zip(groups, answers, strict=True):
@@ -325,7 +327,7 @@ def steps_of(
 def _search_of(searches: Sequence[SearchPlan]) -> tuple[SearchPlan, list[str]]:
     """Return the plan for a corpus, and a note if its vector DBs register different rankers.
 
-    The most frequent ranker is used; of equally frequent ones the first.
+    The most frequent ranker is used; the first one if several are equally frequent.
     """
     rankers = Counter(how.ranker for how in searches)
     [(ranker, _)] = rankers.most_common(1)
@@ -340,7 +342,7 @@ def _search_of(searches: Sequence[SearchPlan]) -> tuple[SearchPlan, list[str]]:
 
 
 def _comparable(how: SearchPlan, index: EmbeddingIndex) -> tuple[Any, ...]:
-    """Return a value that is equal for vector DBs if their scores of one request compare."""
+    """Return a grouping key: vector DBs with equal keys have comparable scores."""
     vector_db = how.vector_db
     vectors = words = None
     if how.embeds:
@@ -359,7 +361,7 @@ def _comparable(how: SearchPlan, index: EmbeddingIndex) -> tuple[Any, ...]:
 
 
 def _analyzer(index: EmbeddingIndex) -> tuple[Any, ...]:
-    """Return a value that is equal for vector DBs if their keyword scores compare."""
+    """Return a grouping key: vector DBs with equal keys have comparable keyword scores."""
     own = None if index.has_term_statistics else index.vector_db.identifier
     return own, *_text_options(index.vector_db)
 
@@ -369,7 +371,7 @@ def _text_options(vector_db: VectorDB) -> tuple[Any, ...]:
 
 
 def _keyed(owner: str, leg: Leg) -> Iterator[tuple[float, str, Candidate]]:
-    """Yield (sort key, key, candidate) of a leg, in the order of a merge of several legs."""
+    """Yield (sort key, key, candidate) for each candidate of a leg, sorted for a merge."""
     for one in leg.candidates:
         yield -one.raw_score, key_of(one.chunk_id, owner), one
 
@@ -386,5 +388,5 @@ def owner_of(key: str) -> tuple[str, str]:
 
 
 def named(chunk: Chunk, chunk_id: str) -> Chunk:
-    """Return a chunk under another id."""
+    """Return a copy of a chunk with another id."""
     return chunk.model_copy(update={"chunk_id": chunk_id})

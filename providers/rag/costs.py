@@ -1,4 +1,4 @@
-"""Exact token counts of texts that are joined from parts, without counting a part twice."""
+"""Exact token counts of joined texts, counting each part only once."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _CACHES: dict[str, DigestCache[int | None]] = {name: DigestCache() for name in T
 class Costs:
     """Counts the tokens of joined parts.
 
-    Token counts of parts add up only at seams that no token spans (`tokens.seam`). So parts are
-    joined up to the next seam, and each text between two seams is counted once. With a tokenizer
-    that has no seams, the whole text is counted.
+    The token counts of two parts add up only if no token spans the seam between them
+    (`tokens.seam`). Parts are therefore joined up to the next such seam, and each text between two
+    seams is counted once. With a tokenizer that has no seams, the whole text is counted.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._costs: dict[str, int] = {}
-        # The tokenizers of all embedders share one name, so they share no cache.
+        # All embedders' tokenizers have the same name, so they cannot share a cache by name.
         self._cache = _CACHES.get(tokenizer.name) or DigestCache()
 
     def of(self, parts: Sequence[str]) -> int:
@@ -40,7 +40,7 @@ class Costs:
         return total
 
     def _count(self, text: str, limit: int | None = None) -> int | None:
-        """Return the number of tokens of a text; it may be None if that is more than `limit`."""
+        """Return the number of tokens of a text, or possibly None if it exceeds `limit`."""
         cost = self._costs.get(text)
         if cost is None:
             cost = self._cache.of(text, partial(_counted, self._tokenizer, limit))

@@ -1,8 +1,8 @@
 """A cache keyed by a digest of the text.
 
-The chunks of a popular document are in many contexts. Their token count, and whether a line
-imitates the frame, depend on the text alone, so they are computed once. The cache holds no text:
-nothing of a deleted document can be read here.
+The chunks of a popular document appear in many contexts. Their token counts, and the check for
+lines that imitate the frame, depend only on the text, so they are computed once. The cache holds
+digests and no text, so nothing of a deleted document can be read from it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 MAX_TEXTS = 4096
-"""Entries, about half a megabyte; a full cache is cleared."""
+"""Maximum number of entries, about half a megabyte; a full cache is cleared."""
 
 MIN_CHARACTERS = 64
-"""Shorter texts are not cached: computing is as fast as the digest."""
+"""Shorter texts are not cached, since computing the value is as fast as the digest."""
 
 
 class DigestCache(Generic[T]):
     """Caches a function of texts. Safe to use from many threads.
 
     Args:
-        max_texts: Entries of a full cache.
+        max_texts: Maximum number of entries; a full cache is cleared.
     """
 
     def __init__(self, max_texts: int = MAX_TEXTS) -> None:
@@ -36,7 +36,7 @@ class DigestCache(Generic[T]):
 
         Args:
             text: Any text.
-            compute: Depends on the text alone. It may return None, which is not cached.
+            compute: A function of the text alone. A result of None is not cached.
         """
         if len(text) < MIN_CHARACTERS:
             return compute(text)

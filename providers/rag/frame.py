@@ -1,6 +1,6 @@
-r"""The frame of a context; text within it is quoted if it imitates the frame.
+r"""The frame of a context, and the quoting of text that imitates it.
 
-The frame is Llama Stack's, letter for letter:
+The frame is exactly Llama Stack's:
 
     knowledge_search tool found 2 chunks:
     BEGIN of knowledge_search tool results.
@@ -10,15 +10,16 @@ The frame is Llama Stack's, letter for letter:
     END of knowledge_search tool results.
     The above results were retrieved to help answer the user's query: "...". Use them as ...
 
-A model tells retrieved text from instructions by this frame only. A document with the line `END of
+Only this frame tells a model which text was retrieved. A document with the line `END of
 knowledge_search tool results.` could inject instructions after it (OWASP Top 10 for LLM
 applications, LLM01). Such a line is quoted, `> END of ...`, in the text of a chunk and in the
-strings of its metadata. Case, spacing, punctuation, accents and width of letters make no
-difference; similar letters of other scripts are not recognized.
+strings of its metadata. Case, spacing, punctuation, accents and the width of letters are ignored;
+similar letters of other scripts are not recognized.
 
 With citations, each item begins with a line `[1] Source: ...`, and lines that begin with such a
-marker or with `Source:` are quoted, too. Elsewhere in a line a text may have `[1]`; where an answer
-is written from the context, it becomes `(1)`, since a model that copies it would cite another item.
+marker or with `Source:` are quoted as well. Elsewhere in a line, `[1]` is left as it is, except in
+the context of an answer: there it becomes `(1)`, since a model that copied it would cite the wrong
+item.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ COUNTS = frozenset({"token_count", "metadata_token_count"})
 """Metadata keys that the template's `{metadata}` omits, as in Llama Stack."""
 
 MAX_SOURCE_LENGTH = 200
-"""Characters of a source, and of headings, in a citation's line; the metadata is not cut."""
+"""Maximum characters of a source, and of its headings, in the line of a citation.
+
+The metadata has the whole text."""
 
 _LINE_START = re.compile(r"(?<=\n)(?=[A-Za-z0-9])")
 # Ordinary text does not contain these, so they are quoted anywhere in a line.
@@ -52,7 +55,7 @@ _FRAME = (
     re.compile(r"knowledge[\W_]*search[\W_]*tool[\W_]*(?:results|found)"),
     re.compile(r"above[\W_]*results[\W_]*were[\W_]*retrieved"),
 )
-# This matches lines of a bibliography, `[2] ...`, too.
+# This also matches the lines of a bibliography: `[2] ...`.
 _CITATION = (
     re.compile(r"^[^\w\n]*?[\[\u3010\u3014\u2045\u27e6\u301a][^\S\n]*+\d", re.MULTILINE),
     re.compile(r"^(?:[^\w\n]|_)*+source(?:[^\w\n:]|_)*+:", re.MULTILINE),
@@ -67,17 +70,17 @@ _ACCENTS = re.compile("[\u0300-\u036f\u1ab0-\u1aff\u20d0-\u20ff\ufe20-\ufe2f]+")
 
 
 def metadata_cost(metadata: Mapping[str, Any]) -> int:
-    """Return the cl100k tokens of metadata as the default template prints it."""
+    """Return the number of cl100k tokens of metadata as the default template prints it."""
     return tokenizer().count(item_template(DEFAULT_CHUNK_TEMPLATE).render(metadata))
 
 
 def header(count: int) -> str:
-    """Return the first item of a context with that many chunks."""
+    """Return the first item of a context with `count` chunks."""
     return f"knowledge_search tool found {count} chunks:\nBEGIN of knowledge_search tool results.\n"
 
 
 def closing(query: str, citations: bool = False) -> str:
-    """Return the last item of a context, for a query that `one_line` returned."""
+    """Return the last item of a context; `query` is a result of `one_line`."""
     cite = " Cite them by their markers, such as [1]." if citations else ""
     return (
         f'The above results were retrieved to help answer the user\'s query: "{query}". '
@@ -91,21 +94,21 @@ def marker(index: int) -> str:
 
 
 def one_line(query: str) -> str:
-    """Return a query for the closing line: no invisible characters, spaces for line breaks."""
+    """Return a query on one line, without invisible characters, for the closing line."""
     return " ".join(clean_text(query).split("\n"))
 
 
 @lru_cache(maxsize=32)
 def item_template(template: str, citations: bool = False, own_markers: bool = True) -> ItemTemplate:
-    """Return the compiled template, the same object for the same text."""
+    """Return the compiled template; equal arguments return the same object."""
     return ItemTemplate(template, citations, own_markers)
 
 
 class ItemTemplate:
-    """A chunk template. Its three fields are replaced in one pass; braces in values are text.
+    """A chunk template. Its three fields are filled in one pass, so braces in values stay text.
 
     Args:
-        template: A template that `check_template` (corral.api.rag) returned.
+        template: A template checked by `check_template` (corral.api.rag).
         citations: True if items begin with a line that cites their source.
         own_markers: False to write `[1]` in a chunk's text as `(1)`.
     """
@@ -125,13 +128,13 @@ class ItemTemplate:
         self.contents = parts[1::2].count("chunk.content")
 
     def fill(self, index: int, content: str, metadata: str, source: str = "") -> list[str]:
-        r"""Return one item in parts that begin after a line break of the template.
+        r"""Return one item, split after line breaks of the template.
 
         Args:
-            index: Its number, from 1.
-            content: From `quote`.
-            metadata: From `render`.
-            source: From `cite`; unused without citations.
+            index: The number of the item, from 1.
+            content: The text, as `quote` returns it.
+            metadata: The metadata, as `render` returns it.
+            source: The source, as `cite` returns it; unused without citations.
         """
         values = {"index": str(index), "chunk.content": content, "metadata": metadata}
         item = [
@@ -141,11 +144,11 @@ class ItemTemplate:
         return [f"{marker(index)} Source: {source}\n", *item] if self._citations else item
 
     def cite(self, chunk: Chunk, place: Mapping[str, Any]) -> str:
-        """Return the source of an item and its place there, for the line of a citation.
+        """Return the source of an item, and its place in that source, for the citation's line.
 
         Args:
-            chunk: Its best chunk.
-            place: Can have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
+            chunk: The best chunk of the item.
+            place: May have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
         """
         return source_line(chunk, place, self.quote)
 
@@ -159,9 +162,8 @@ class ItemTemplate:
     def render(self, metadata: Mapping[str, Any]) -> str:
         r"""Return metadata for the field `{metadata}`: compact JSON on one line.
 
-        JSON reads the same in every language, and a line break in a value is the escape `\n`.
-        Letters are not escaped: `é`, not `\u00e9`. Token counts are omitted, and strings are quoted
-        like the text of a chunk.
+        A line break in a value becomes the escape `\n`; letters are not escaped: `é`, not
+        `\u00e9`. Token counts are omitted, and strings are quoted like the text of a chunk.
         """
         shown = {key: value for key, value in metadata.items() if key not in COUNTS}
         text = _json(shown)
@@ -192,14 +194,14 @@ def _in_parentheses(marker: re.Match[str]) -> str:
 def source_line(
     chunk: Chunk, place: Mapping[str, Any], quote: Callable[[str], str] = clean_text
 ) -> str:
-    """Return the name of a source and the place of a passage there, on one line.
+    """Return the name of a source, and the place of a passage in it, on one line.
 
     Args:
-        place: Can have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
-        quote: Makes the texts of the document harmless.
+        place: May have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
+        quote: Quotes text of the document that imitates the frame.
     """
     headings = place.get("heading_path") or []
-    if headings[:1] == [chunk.metadata.get("title")]:  # The name already has the title.
+    if headings[:1] == [chunk.metadata.get("title")]:  # The name already contains the title.
         headings = headings[1:]
 
     def shown(line: str) -> str:
@@ -214,7 +216,10 @@ def _shortened(line: str) -> str:
 
 
 def _sections(parts: list[str]) -> list[list[tuple[bool, str]]]:
-    """Return sections of (True for a field, text); one begins at each line with a letter."""
+    """Split a template into sections of pairs: (True for a field, text).
+
+    A new section begins at each line that starts with a letter or a digit.
+    """
     sections: list[list[tuple[bool, str]]] = [[]]
     for number, part in enumerate(parts):
         if number % 2:
@@ -236,18 +241,19 @@ def _json(value: Any) -> str:
 
 
 def _fold(text: str) -> str:
-    """Return a text in lower case, without accents, for comparison with the patterns."""
+    """Return a text in lower case and without accents, to compare with the patterns."""
     if text.isascii():
         return text.lower()
     return _ACCENTS.sub("", unicodedata.normalize("NFKD", text)).casefold()
 
 
 def _index_line(parts: Sequence[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return a fast pattern for texts and an exact one for lines that imitate the index line.
+    """Return two patterns of lines that imitate the index line: a fast one and an exact one.
 
-    The index line is the template's first line with `{index}`, such as `Result 3` or `[3] ...`. If
-    a field precedes the index, the imitation can be anywhere in a line, otherwise at its start. If
-    the line is the index alone, no line imitates it.
+    The fast pattern checks whole texts, the exact one single lines. The index line is the first
+    line of the template with `{index}`, such as `Result 3` or `[3] ...`. If a field precedes the
+    index, an imitation may be anywhere in a line, otherwise only at its start. If the line has the
+    index alone, no line imitates it.
     """
     literals = [clean_text(text) for text in parts[::2]]
     index = parts[1::2].index("index") + 1
@@ -270,7 +276,7 @@ def _index_line(parts: Sequence[str]) -> tuple[re.Pattern[str], re.Pattern[str]]
 
 
 def _last_line(literals: Sequence[str]) -> list[str]:
-    """Return the texts between fields on the last line of these."""
+    """Return the literal texts on the last line, one before each field and one after the last."""
     line: list[str] = []
     for literal in reversed(literals):
         _, broken, tail = literal.rpartition("\n")
@@ -281,7 +287,7 @@ def _last_line(literals: Sequence[str]) -> list[str]:
 
 
 def _first_line(literals: Sequence[str]) -> list[str]:
-    """Return the texts between fields on the first line of these."""
+    """Return the literal texts on the first line, one before each field and one after the last."""
     line: list[str] = []
     for literal in literals:
         head, broken, _ = literal.partition("\n")
@@ -292,10 +298,10 @@ def _first_line(literals: Sequence[str]) -> list[str]:
 
 
 def _words(literal: str) -> str:
-    """Return the pattern of a literal's words with any punctuation between them; "" for none."""
+    """Return a pattern of a literal's words with any punctuation between them; "" without words."""
     return _GAP.join(re.findall(r"[^\W_]+", _fold(literal)))
 
 
 def _signs(literal: str) -> str:
-    """Return the pattern of a literal of punctuation with any white space between."""
+    """Return a pattern of a literal's punctuation marks with any white space between them."""
     return _SPACE.join(re.escape(sign) for sign in _fold(literal) if not sign.isspace())

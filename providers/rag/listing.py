@@ -1,6 +1,6 @@
-"""Chunks by filter alone: without a question, in the order of a metadata field.
+"""List chunks by filter, without a question, in the order of a metadata field.
 
-A chunk passes the filters or it does not, so every listed chunk has the score 1. There is no
+A chunk either passes the filters or does not, so every listed chunk has the score 1. There is no
 confidence, since no chunk is compared with a question.
 """
 
@@ -24,7 +24,7 @@ from corral.providers.rag.selection import ContextHit
 from corral.providers.rag.tasks import run_all
 
 MAX_SPARE_CHUNKS = 1000
-"""Chunks that are held beyond the list's length before the list is cut."""
+"""Chunks to collect beyond the list's length before sorting and cutting it."""
 
 _KINDS = ("boolean", "number", "string")
 _SCORE = 1.0
@@ -37,14 +37,14 @@ _DBChunk: TypeAlias = tuple[str, Chunk]
 async def list_chunks(
     plan: Plan, indexes: Mapping[str, EmbeddingIndex]
 ) -> tuple[list[ContextHit], Steps]:
-    """Return the first `plan.k` chunks that pass the filters, and the step of each vector DB.
+    """Return the first `plan.k` chunks that pass the filters, and the steps of each vector DB.
 
     Args:
         plan: Has the filters and `order_by`; without `order_by` chunks are ordered by chunk id.
         indexes: By vector DB id.
 
     Returns:
-        The chunks of all vector DBs in one order: as `ordered`, then by vector DB id.
+        The chunks of all vector DBs in one list, sorted as `ordered` does.
 
     Raises:
         InvalidRequest: Too many chunks pass to be ordered.
@@ -76,14 +76,14 @@ async def list_chunks(
 def ordered(chunks: Iterable[_DBChunk], order: OrderBy | None) -> list[_DBChunk]:
     """Return chunks in the order of a metadata field, ties by chunk id, then by vector DB id.
 
-    Numbers order by value, texts by code point, false before true; booleans come before numbers and
-    numbers before texts. Of a list the smallest element counts, or the largest if the direction is
-    "desc", which reverses all of this. Chunks without the field, or with a value that no filter can
-    compare, are last in both directions.
+    Numbers are ordered by value, texts by code point, and false comes before true; booleans come
+    before numbers, and numbers before texts. A list is ordered by its smallest element. The
+    direction "desc" reverses this order, and a list counts by its largest element. Chunks without
+    the field, or with a value that filters cannot compare, come last in both directions.
 
     Args:
         chunks: Pairs of vector DB id and chunk.
-        order: None: by chunk id alone.
+        order: The field and its direction; None to order by chunk id alone.
     """
     by_id = sorted(chunks, key=lambda each: (each[1].chunk_id, each[0]))
     if order is None:
@@ -95,7 +95,7 @@ def ordered(chunks: Iterable[_DBChunk], order: OrderBy | None) -> list[_DBChunk]
 
 
 def _key(metadata: Mapping[str, Any], order: OrderBy) -> tuple[int, Any] | None:
-    """Return the sort key of a chunk's metadata, None if the field has no value."""
+    """Return the sort key of a chunk's metadata; None if the field has no comparable value."""
     keys = [(_rank(value), value) for value in elements(metadata.get(order.key))]
     if not keys:
         return None
@@ -134,7 +134,7 @@ async def _first(
     order: OrderBy | None,
     limit: int,
 ) -> list[Chunk]:
-    """Return the first of these chunks; hold at most `limit + MAX_SPARE_CHUNKS` of them."""
+    """Return the first `limit` chunks, holding at most `limit + MAX_SPARE_CHUNKS` at a time."""
     first: list[_DBChunk] = []
     embeddings = how.include_embeddings
     async for chunk in chunks_by_id(index, chunk_ids, include_embeddings=embeddings):

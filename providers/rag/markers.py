@@ -1,8 +1,8 @@
-"""Citation markers in a streamed answer: take them out, and report where they stood.
+"""Remove the citation markers from a streamed answer, and report their places.
 
 A language model is told to cite its sources as `[1]`. Small models also write `[1, 2]` and `【1】`.
-A marker that names a known source is taken out of the text with one space before it. Other brackets
-are text: in fenced code, before `(` (a link), or if none of their numbers is a source.
+A marker that names a known source is removed from the text, with one space before it. Other
+brackets stay: in fenced code, before `(` (a link), or if none of their numbers is a source.
 """
 
 from __future__ import annotations
@@ -12,45 +12,47 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 SPACES = " \u00a0\u202f"
-"""Spaces; one is removed before a marker."""
+"""Kinds of spaces; one space before a marker is removed."""
 
 MAX_NUMBERS = 16
-"""Maximum numbers in one marker, which bounds the text that is held back."""
+"""Maximum number of numbers in one marker; this bounds the text that is held back."""
 
 _NUMBERS = rf"[0-9]{{1,4}}(?: ?[,;] ?[0-9]{{1,4}}){{0,{MAX_NUMBERS - 1}}}"
 _MARKER = re.compile(rf"[{SPACES}]?(?:\[({_NUMBERS})\]|【({_NUMBERS})】)")
 _BEGUN = re.compile(
     rf"[{SPACES}]?(?:[\[【](?:[0-9]{{1,4}} ?[,;] ?){{0,{MAX_NUMBERS}}}[0-9]{{0,4}} ?[\]】]?)?"
 )
-"""A possible beginning of a marker. A closed marker waits for the next character."""
+"""Matches a possible beginning of a marker.
+
+A complete marker also matches: the next character decides whether it is a link."""
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_BEGUN = re.compile(r" {0,3}(?:`*|~*)")
 
 Part: TypeAlias = str | int
-"""A piece of the final text, or the number of a source that the text so far cites at its end."""
+"""A piece of the final text, or the number of a source that is cited at that point."""
 
 
 class CitationMarkers:
-    """Separates one answer, as it streams, into its text and the sources that it cites.
+    """Splits a streamed answer into its text and the sources that it cites.
 
-    How the answer is cut into pieces makes no difference to the joined text and the citations.
+    The joined text and the citations do not depend on how the answer is cut into pieces.
 
     Args:
-        is_known: Returns True for the number of a source that the model was given.
+        is_known: Returns True if the model was given a source with this number.
     """
 
     def __init__(self, is_known: Callable[[int], bool]) -> None:
         self._is_known = is_known
         self._held = ""
         self._at_line_start = True
-        self._fence = ""  # of the code block that is open
+        self._fence = ""  # The opening fence of the current code block.
 
     def feed(self, piece: str) -> Iterator[Part]:
-        """Yield what a piece adds. Text that may belong to a marker is held back."""
+        """Yield the parts that a piece completes. Text that may begin a marker is held back."""
         return self._parts(piece, is_last=False)
 
     def end(self) -> Iterator[Part]:
-        """Yield what is held back, at the end of the answer."""
+        """Yield the parts that were held back. Call this at the end of the answer."""
         return self._parts("", is_last=True)
 
     def _parts(self, piece: str, *, is_last: bool) -> Iterator[Part]:
@@ -83,9 +85,9 @@ class CitationMarkers:
             yield text[begin:place]
 
     def _marker(self, text: str, place: int) -> tuple[list[int], int]:
-        """Return the known sources of the marker at a place, and where it ends; none: ([], place).
+        """Return the known sources of the marker at a place, each once, and the marker's end.
 
-        Each source is returned once.
+        Return ([], place) if there is no marker, or none of its numbers is a known source.
         """
         match = _MARKER.match(text, place)
         if match is None or text[match.end() : match.end() + 1] == "(":

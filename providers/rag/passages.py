@@ -1,8 +1,8 @@
-"""Join adjacent chunks of a document to one text, without repeating their overlap.
+"""Join adjacent chunks of a document into one text, without repeating their overlap.
 
-Chunks overlap by whole sentences or words. A chunk's record (`ChunkMetadata`) has its characters in
-the document, which give the overlap. The two texts are compared before the overlap is left out;
-chunks that do not agree are not joined.
+Chunks overlap by whole sentences or words. The character offsets in a chunk's record
+(`ChunkMetadata`) give the length of the overlap. Before the overlap is dropped, the two texts are
+compared; chunks with different texts there are not joined.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from corral.api.vector_dbs import Expand
 from corral.providers.rag.selection import ContextHit, Key
 
 MAX_SECTION_STEPS = 8
-"""Maximum chunks of its section on each side of a hit: bounds the reads and the passage."""
+"""Maximum number of chunks that a section adds on each side of a hit."""
 
 Neighbors = Mapping[str, Mapping[str, Chunk]]
-"""By id of a vector DB that expands its hits: by chunk id, the chunks adjacent to them."""
+"""The chunks adjacent to hits, by vector DB id and chunk id.
+
+Only has vector DBs that expand their hits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,8 @@ class Span:
     """A chunk's place in its document.
 
     Attributes:
-        position: Its number, from 0.
-        start, end: Its characters.
+        position: Its number in the document, from 0.
+        start, end: Offsets of its text in the document, in characters.
     """
 
     position: int
@@ -40,10 +42,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One item of a context: a hit, perhaps with adjacent chunks and other hits among them.
+    """One item of a context: a hit, possibly joined with adjacent chunks and hits.
 
     Attributes:
-        hits: The hits in it, best first.
+        hits: Its hits, best first.
         chunks: All its chunks, in the order of their document.
         text: The joined text of the chunks.
     """
@@ -58,17 +60,17 @@ class Passage:
         return self.hits[0]
 
     def split_up(self) -> list[Passage]:
-        """Return its hits without their neighbors, best first; [] if it has one chunk."""
+        """Return each hit as its own passage, best first; [] if the passage is a single chunk."""
         return [bare(each) for each in self.hits] if len(self.chunks) > 1 else []
 
 
 def bare(each: ContextHit) -> Passage:
-    """Return a hit as a passage of its own."""
+    """Return a passage that consists of one hit."""
     return Passage((each,), (each.hit.chunk,), each.hit.chunk.content)
 
 
 def span(chunk: Chunk) -> Span | None:
-    """Return a chunk's place; None if it has no record, or its text has another length."""
+    """Return a chunk's place; None if it has no record, or the record does not fit its length."""
     record = chunk.chunk_metadata
     if record is None or record.position is None or record.char_start is None:
         return None
@@ -85,16 +87,16 @@ def repeated(chunk: Chunk) -> int:
 async def adjacent(
     index: EmbeddingIndex, chunks: Sequence[Chunk], expand: Expand, filters: Filter | None
 ) -> dict[str, Chunk]:
-    """Return the chunks adjacent to these in their documents, by id.
+    """Return the chunks adjacent to the given ones in their documents, by id.
 
-    A filter limits the visible chunks, so adjacent chunks must pass it, too. The search in a
-    direction ends at a chunk that does not pass, was deleted, or belongs to another document.
+    The filters decide which chunks are visible, so adjacent chunks must pass them as well. A walk
+    in one direction ends at a chunk that does not pass, was deleted, or is in another document.
 
     Args:
         index: Reads the chunks, in one call for each step.
-        chunks: The hits; they are not in the answer.
-        expand: Chunks on each side, 1 to 5; "section" for those with the same headings, at most
-            `MAX_SECTION_STEPS`.
+        chunks: The hits; they are not in the result.
+        expand: Number of chunks on each side, 1 to 5; "section" for all chunks with the same
+            headings, at most `MAX_SECTION_STEPS` on each side.
         filters: The filters of the query.
     """
     given = {chunk.chunk_id: chunk for chunk in chunks if span(chunk)}
@@ -116,7 +118,7 @@ async def adjacent(
 
 
 def _belong_together(one: Chunk, other: Chunk, *, in_section: bool) -> bool:
-    """Return True if two chunks are of one document and, on request, of one section."""
+    """Return True if two chunks are in the same document and, if asked for, the same section."""
     return one.document_id == other.document_id and (
         not in_section or _headings(one) == _headings(other)
     )
@@ -129,7 +131,7 @@ def _headings(chunk: Chunk) -> list[str]:
 def _links(
     chunks: Mapping[str, Chunk], ends: Sequence[tuple[str, bool]]
 ) -> Iterator[tuple[str, str, bool]]:
-    """Yield (chunk id, adjacent chunk id, True if that is the next one)."""
+    """Yield (chunk id, adjacent chunk id, True for the next chunk or False for the previous)."""
     for chunk_id, ahead in ends:
         record = chunks[chunk_id].chunk_metadata
         if record is not None:
@@ -143,11 +145,11 @@ def passages(hits: Sequence[ContextHit], neighbors: Neighbors) -> list[Passage]:
 
     Args:
         hits: Best first.
-        neighbors: The chunks adjacent to the hits. Hits of a vector DB that is not a key are not
-            joined. Hits of other vector DBs are joined if they, or their neighbors, are adjacent.
+        neighbors: The chunks adjacent to the hits. In each vector DB that is a key, hits are joined
+            if they or their neighbors are adjacent. Other hits are not joined.
 
     Returns:
-        Each hit is in exactly one passage. A passage has the rank of its best hit.
+        Passages that together contain each hit once. A passage has the rank of its best hit.
     """
     ranks = {each.key: rank for rank, each in enumerate(hits)}
     made = [
@@ -161,7 +163,7 @@ def passages(hits: Sequence[ContextHit], neighbors: Neighbors) -> list[Passage]:
 
 
 def document_text(chunks: Sequence[Chunk]) -> str:
-    """Return the joined text of a document's chunks, given in its order, without overlaps."""
+    """Return the text of a document, joined from its chunks in order, without their overlaps."""
     loose = [chunk for chunk in chunks if not (chunk.document_id and span(chunk))]
     texts = [text for _, text in _runs(chunks)]
     return "\n\n".join([*texts, *(chunk.content for chunk in loose)])
@@ -170,7 +172,7 @@ def document_text(chunks: Sequence[Chunk]) -> str:
 def _joined(
     vector_db_id: str, joining: Mapping[str, Chunk], hits: Sequence[ContextHit]
 ) -> Iterator[Passage]:
-    """Yield the passages of one vector DB's hits that have a place in a document."""
+    """Yield the passages of one vector DB. Hits without a place in a document are skipped."""
     own = {each.hit.chunk.chunk_id: each for each in hits if each.vector_db_id == vector_db_id}
     order = {chunk_id: rank for rank, chunk_id in enumerate(own)}
     chunks = {**joining, **{name: each.hit.chunk for name, each in own.items()}}
@@ -181,7 +183,7 @@ def _joined(
 
 
 def _runs(chunks: Iterable[Chunk]) -> Iterator[tuple[list[Chunk], str]]:
-    """Yield the longest rows of adjacent chunks, each with its text."""
+    """Yield the longest runs of adjacent chunks, each with its joined text."""
     placed = [(c.document_id, at, c) for c in chunks if (at := span(c)) and c.document_id]
     placed.sort(key=lambda each: (each[0], each[1].position, each[2].chunk_id))
     run: list[Chunk] = []
@@ -206,7 +208,7 @@ def _next(chunk: Chunk) -> str | None:
 
 
 def _tail(text: str, last: Span, chunk: Chunk, at: Span) -> str | None:
-    """Return the text that a chunk adds to the text before it; None if the two do not agree."""
+    """Return the text that a chunk adds to a run; None if their overlap has different texts."""
     content, gap = chunk.content[repeated(chunk) :], at.start - last.end
     if gap > 0:
         white = chunk.chunk_metadata.gap_before if chunk.chunk_metadata else None
@@ -221,7 +223,7 @@ def _tail(text: str, last: Span, chunk: Chunk, at: Span) -> str | None:
 
 
 def arranged(chosen: Sequence[Passage], order: Order) -> list[Passage]:
-    """Return passages, given best first, in the order of a context."""
+    """Arrange passages, which come best first, in the order of the context."""
     if order == "edges":
         return [*chosen[0::2], *reversed(chosen[1::2])]
     if order == "score":
@@ -229,14 +231,14 @@ def arranged(chosen: Sequence[Passage], order: Order) -> list[Passage]:
     documents: dict[Key, int] = {}
     keys = []
     for rank, passage in enumerate(chosen):
-        # A chunk without a document counts as a document of its own.
+        # A chunk without a document counts as its own document.
         document = (passage.best.vector_db_id, passage.best.hit.chunk.document_id or f"\0{rank}")
         keys.append((documents.setdefault(document, rank), *_position(passage), rank))
     return [chosen[key[-1]] for key in sorted(keys)]
 
 
 def _position(passage: Passage) -> tuple[bool, int]:
-    """Return the sort key of a passage in its document; passages without a position come last."""
+    """Return the sort key of a passage in its document; those without a position come last."""
     record = passage.chunks[0].chunk_metadata
     has_position = record is not None and record.position is not None
     return not has_position, record.position or 0 if record else 0

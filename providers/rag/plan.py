@@ -1,7 +1,7 @@
-"""The plan of a query: the options of each step, decided and checked once.
+"""The plan of a query: the options of all steps, decided and checked once.
 
-The request wins over the registration, the registration over the default. It also parses
-the question, so every later step reads checked values, never the sources.
+The request wins over the registration, and the registration over the default. The question is
+parsed here as well, so later steps only read checked values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Query:
         text: The text that the keyword leg searches.
         embedded_text: The text that is embedded.
         checker: Checks chunks for phrases and excluded words; None if every chunk passes.
-        embedding: Of `embedded_text`, shape (dimension,); None if no step of the search uses it.
+        embedding: The embedding of `embedded_text`, shape (dimension,); None if no step of the
+            search uses it.
         token_coverage: Share of `embedded_text` that the embedding model tokenizes, in [0, 1].
     """
 
@@ -64,13 +65,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """The plan for one vector DB: its search, and the hits that can be in a context.
+    """The search plan of one vector DB.
 
     Attributes:
-        vector_db: The registration, with the options of the request in place of its own.
+        vector_db: The registration, overridden by the options of the request.
         k: Maximum number of hits.
         rerank: None for no re-ranking.
-        weight: Factor of the vector DB's scores, relative to the largest weight.
+        weight: Factor of the vector DB's scores; only its ratio to the largest weight matters.
         queries: The wordings of the question; empty if the request lists chunks.
     """
 
@@ -106,7 +107,7 @@ class SearchPlan:
 
     @property
     def uses_coverage(self) -> bool:
-        """True if fusion weights depend on how much of the query the model can tokenize."""
+        """True if the fusion weights depend on the token coverage of the query."""
         return self.mode is SearchMode.HYBRID and self.ranker.adapts
 
 
@@ -117,10 +118,10 @@ class Plan:
     Attributes:
         searches: By vector DB id, in the order of the request.
         k: Maximum number of hits, in the answer and in its context.
-        request: For the options that no registration has, such as the budget.
+        request: The request, for options that registrations do not have, such as the budget.
         tokenizer_model: The embedding model with the tokenizer that counts the budget; None if the
             request names a tokenizer.
-        question: The question and the query that is searched; blank if chunks are listed.
+        question: The question, and the query that is searched; blank if chunks are listed.
     """
 
     searches: Mapping[str, SearchPlan]
@@ -136,13 +137,13 @@ class Plan:
 
     @property
     def caps(self) -> dict[str, int | None]:
-        """By vector DB id, the most chunks of one document; None for no limit."""
+        """Maximum number of chunks per document, by vector DB id; None for no limit."""
         return {
             name: each.vector_db.max_chunks_per_document for name, each in self.searches.items()
         }
 
     def weight(self, vector_db_id: str) -> float:
-        """Return the weight of a vector DB, divided by the largest of all."""
+        """Return the weight of a vector DB, divided by the largest weight of the plan."""
         return self.searches[vector_db_id].weight / max(
             how.weight for how in self.searches.values()
         )
@@ -174,15 +175,16 @@ async def plan_search(
     """Return the plan of a search, with its question parsed for each vector DB.
 
     Args:
-        indexes: By vector DB id; an index knows its registration.
-        question: Blank if `request.queries` has other wordings, or to list chunks.
+        indexes: By vector DB id; each index has its registration.
+        question: May be blank if `request.queries` has other wordings, or to list chunks.
         request: The options.
-        k: Maximum number of hits; `auto`: the root of the number of chunks, at most `max_k`.
-        max_k: Limit of `auto`.
+        k: Maximum number of hits. `auto` is the square root of the number of chunks, rounded up, at
+            most `max_k`.
+        max_k: Upper limit of `auto`.
 
     Raises:
         InvalidRequest: As `resolve` says; the question is blank, too long, or has only exclusions;
-            there are both a question and `order_by`.
+            or the request has both a question and `order_by`.
         ProviderError: A backend failed.
     """
     plan = await _resolved(indexes, request, k, max_k)
@@ -218,7 +220,7 @@ async def plan_context(
 async def _resolved(
     indexes: Mapping[str, EmbeddingIndex], request: RAGQueryConfig, k: MaxChunks, max_k: int
 ) -> Plan:
-    """Return the plan of a request without its question, with a number for `auto`."""
+    """Return the plan of a request without its question; k is a number, even for `auto`."""
     with span("plan"):
         if k == "auto":
             chunks = sum(await run_all(index.count() for index in indexes.values()))
@@ -227,7 +229,7 @@ async def _resolved(
 
 
 def _with_question(plan: P, question: Question) -> P:
-    """Return the plan with the queries of a question; without queries if it lists chunks."""
+    """Return the plan with the queries of a question; it has none if the request lists chunks."""
     request = plan.request
     texts = _texts(question.query, request)
     if not texts and (request.order_by is not None or request.filters is not None):
@@ -260,12 +262,12 @@ def resolve(registrations: Sequence[VectorDB], request: RAGQueryConfig, k: int) 
 
     Args:
         registrations: The vector DBs of the request, each once.
-        request: Its options.
-        k: Maximum number of hits: `max_chunks`, with a number for `auto`.
+        request: The options of the request.
+        k: Maximum number of hits: `max_chunks`, or the number computed for `auto`.
 
     Raises:
-        InvalidRequest: `vector_db_weights` names a vector DB that is not among them; the budget is
-            to be counted by their embedding model, and they have several.
+        InvalidRequest: `vector_db_weights` names a vector DB that is not searched, or the embedding
+            model's tokenizer should count the budget and the vector DBs have several models.
     """
     names = [each.identifier for each in registrations]
     for name in request.vector_db_weights:
@@ -284,10 +286,10 @@ def request_of(
     weights: Mapping[str, float] | None,
     single_options: Mapping[str, Any],
 ) -> RAGQueryConfig:
-    """Return options of a search as a request, with the defaults for its context.
+    """Return the options of a search as a request, with default options for the context.
 
     Args:
-        options: How to search.
+        options: The options of the search; None to read `single_options`.
         weights: By vector DB id.
         single_options: Options by name, instead of `options`.
 
@@ -338,7 +340,8 @@ def _texts(question: str, options: RetrievalOptions) -> list[str]:
 def _search(vector_db: VectorDB, request: RAGQueryConfig, k: int) -> SearchPlan:
     settings = _overridden(vector_db, request)
     rerank = settings.rerank
-    if isinstance(rerank, ModelRerank):  # `prepare` is for storing: scores compare without it
+    # `prepare` only matters when chunks are stored. Dropped here, it cannot split a corpus.
+    if isinstance(rerank, ModelRerank):
         rerank = rerank.model_copy(update={"prepare": False})
     return SearchPlan(
         vector_db=settings,
@@ -354,17 +357,17 @@ def _search(vector_db: VectorDB, request: RAGQueryConfig, k: int) -> SearchPlan:
 
 
 def _overridden(vector_db: VectorDB, request: RAGQueryConfig) -> VectorDB:
-    """Return a registration with each option of the request that is not null."""
+    """Return a registration, overridden by each option of the request that is not null."""
     requested = {name: getattr(request, name) for name in _REGISTERED}
     requested |= {"search_mode": request.mode, "rerank": request.rerank}
     given = {name: value for name, value in requested.items() if value is not None}
     if given.get("search_mode", vector_db.search_mode) is SearchMode.VECTOR:
-        given["fuzzy"] = False  # it searches no words
+        given["fuzzy"] = False  # Vector search matches no words.
     return vector_db.model_copy(update=given)
 
 
 def _with_queries(how: SearchPlan, texts: Sequence[str]) -> SearchPlan:
-    """Return the plan with the queries of these wordings; equal plain ones count once."""
+    """Return the plan with a query for each wording; repeated plain wordings are dropped."""
     if how.vector_db.query_syntax != "web":
         return replace(how, queries=tuple(Query(text, text) for text in dict.fromkeys(texts)))
     return replace(how, queries=tuple(_web_query(text, how.vector_db) for text in texts))

@@ -17,7 +17,7 @@ from corral.api.invisible import clean_text
 from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator
 
 MAX_GENERATED_CHARACTERS = 1000
-"""Longest generated query; a longer one is cut between words."""
+"""Maximum length of a generated query; a longer one is cut between words."""
 
 MAX_TEXTS = 1000
 """Maximum number of texts of one question."""
@@ -30,10 +30,10 @@ _QUOTED = re.compile(r"\"([^\"]*)\"|“([^“”]*)”|„([^„“]*)“|«([^�
 
 @runtime_checkable
 class LanguageModels(Protocol):
-    """Finds language models; `Stack` is one."""
+    """Looks up and calls language models; `Stack` implements it."""
 
     def inference_models(self) -> list[tuple[str, str]]:
-        """Return (provider_id, model) for every language model of the configuration."""
+        """Return (provider_id, model) for every configured language model."""
 
     async def complete(self, model: str, prompt: str) -> str:
         """Return a model's short answer to a prompt."""
@@ -59,7 +59,7 @@ class Question:
 
 
 def plain_question(content: str | Sequence[str], separator: str) -> Question:
-    """Return a question that is searched as it is.
+    """Return a question that is searched unchanged.
 
     Raises:
         InvalidRequest: As `joined` says.
@@ -71,18 +71,18 @@ def plain_question(content: str | Sequence[str], separator: str) -> Question:
 async def generate_query(
     content: str | Sequence[str], generator: LLMQueryGenerator, library: object
 ) -> Question:
-    """Return a question with the query that a language model makes of it.
+    """Return a question with the query that a language model writes for it.
 
     Args:
         content: The question; several texts are joined by line breaks. A blank question is not
             sent to the model.
         generator: The model and its template.
-        library: Finds the model if it is a `LanguageModels`, such as a `Stack`.
+        library: Looks up the model if it implements `LanguageModels`, as `Stack` does.
 
     Raises:
-        InvalidRequest: No language model is configured, or not this one; the question is too long.
-        Unavailable, ProviderTimeout: The model cannot be reached, or not in time.
-        ProviderError: The model refused, or its answer has no query.
+        InvalidRequest: The model is not configured, or the question is too long.
+        Unavailable, ProviderTimeout: The model cannot be reached, or does not answer in time.
+        ProviderError: The model refused the request, or its answer has no query.
     """
     texts = [content] if isinstance(content, str) else content
     provider_id, models = _provider(generator.model, library)
@@ -100,11 +100,11 @@ async def generate_query(
 
 
 def joined(texts: Sequence[str], separator: str) -> str:
-    """Return the texts of a question as one text; a too long one is not built.
+    """Join the texts of a question. The length is checked before the texts are joined.
 
     Raises:
-        InvalidRequest: There are more than `MAX_TEXTS`, or the question is longer than a query
-            may be.
+        InvalidRequest: There are more than `MAX_TEXTS` texts, or the question is longer than
+            `MAX_QUERY_CHARACTERS`.
     """
     if len(texts) > MAX_TEXTS:
         raise InvalidRequest(
@@ -123,9 +123,9 @@ def joined(texts: Sequence[str], separator: str) -> str:
 
 
 def fill(template: str, question: str) -> str:
-    """Return the template with the question in place of its field.
+    """Return the template with its field replaced by the question.
 
-    Replaces in one pass, so a field in the question is not replaced.
+    There is one pass, so a field that appears in the question stays as it is.
     """
     return QUERY_TEMPLATE_FIELD.sub(lambda _: question, template)
 
@@ -133,8 +133,8 @@ def fill(template: str, question: str) -> str:
 def query_of(answer: str) -> str:
     """Return the query in a model's answer: its first paragraph as one line; "" for none.
 
-    Remove thoughts in `<think>`, invisible characters and quotation marks around the whole, and cut
-    a query longer than `MAX_GENERATED_CHARACTERS` between words.
+    Thoughts in `<think>`, invisible characters, and quotation marks around the whole query are
+    removed. A query longer than `MAX_GENERATED_CHARACTERS` is cut between words.
     """
     text = clean_text(_THOUGHTS.sub("", answer)).strip()
     line = " ".join(_BLANK_LINE.split(text, maxsplit=1)[0].split())
@@ -147,7 +147,7 @@ def query_of(answer: str) -> str:
 
 
 def _provider(model: str, library: object) -> tuple[str, LanguageModels]:
-    """Return the provider id of a model, and the library that finds it."""
+    """Return the provider id of a model, and the library to call it with."""
     models = library if isinstance(library, LanguageModels) else None
     providers = {name: each for each, name in models.inference_models()} if models else {}
     if models is None or not providers:

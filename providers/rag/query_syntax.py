@@ -1,12 +1,12 @@
 """The query syntax `web`: a chunk must contain "quoted phrases" and must not contain -words.
 
-`parse` parses a query, `Checker` checks chunks against it. The words of a query, and of its
-phrases, are searched as in a plain query; the syntax only refuses chunks. AND, OR, colons,
-asterisks and brackets are text.
+`parse` parses a query, and `Checker` checks chunks against it. The words of a query and of its
+phrases are searched as in a plain query; the syntax only rejects chunks. AND, OR, colons, asterisks
+and brackets are text.
 
 * A phrase is in a pair of quotation marks of any kind: "a", “a”, „a“, ”a”, «a», »a«, ‹a›, 「a」,
-  『a』, 〝a〞. A mark without its counterpart is text. A mark that can also close opens no phrase
-  after a letter or a digit (5" pipe), except in scripts without spaces.
+  『a』, 〝a〞. A mark without its counterpart is text. A mark that can also close a phrase does not
+  open one after a letter or a digit (5" pipe), except in scripts without spaces.
 * A minus at the beginning of a word, before a letter, a digit or a phrase, excludes that word or
   phrase. Elsewhere it is text: `e-mail`, `a - b`, `--help`.
 """
@@ -44,7 +44,7 @@ _PAIRS = [
     ("〝", "〞〟", False),
 ]
 _MARKS = "".join(sorted({mark for opening, closing, _ in _PAIRS for mark in opening + closing}))
-# A phrase does not contain its marks, so that a text of marks alone is read in one pass.
+# A phrase does not contain its own marks, so parsing stays linear even if a text is all marks.
 _QUOTED = "|".join(
     f"{_NOT_AFTER_LETTER if both else ''}{opening}([^{opening}{closing}]+)[{closing}]"
     for opening, closing, both in _PAIRS
@@ -54,7 +54,7 @@ _EXCLUDED = f'[^\\W_](?:[^\\s{_MARKS}]|(?<={_LETTER})"(?={_LETTER}))*'  # Hebrew
 _PART = re.compile(f"(?P<minus>(?<!\\S)[-－−])?(?:{_QUOTED})|(?<!\\S)[-－−](?P<word>{_EXCLUDED})")
 
 MAX_PARTS = 100
-"""Maximum number of phrases and exclusions of a query: each is searched in up to 1,000 chunks."""
+"""Maximum number of phrases and exclusions of a query; each is checked in up to 1,000 chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class WebQuery:
     """A parsed query.
 
     Attributes:
-        words: Words outside of phrases, as written; signs stay with them.
-        phrases: A chunk must contain each.
-        excluded_words: A chunk must contain none.
-        excluded_phrases: A chunk must contain none.
-        embedded_text: The text to embed: the query without excluded parts and without the marks of
-            phrases, in its order. A query without syntax is unchanged.
+        words: Words outside of phrases, as written, including punctuation.
+        phrases: A chunk must contain all of them.
+        excluded_words: A chunk must contain none of them.
+        excluded_phrases: A chunk must contain none of them.
+        embedded_text: The text to embed: the query without excluded parts and quotation marks. A
+            query without syntax is unchanged.
     """
 
     words: tuple[str, ...]
@@ -78,12 +78,12 @@ class WebQuery:
 
     @property
     def text(self) -> str:
-        """The words of the keyword leg: of the query and of its phrases."""
+        """The text that the keyword leg searches: the words, then the phrases."""
         return " ".join((*self.words, *self.phrases))
 
     @property
     def restricts(self) -> bool:
-        """True if the query has a phrase or an exclusion, so that chunks can be refused."""
+        """True if the query can reject chunks: it has a phrase or an exclusion."""
         return bool(self.phrases or self.excluded_words or self.excluded_phrases)
 
 
@@ -129,13 +129,13 @@ def _check_count(syntax: Mapping[str, Sequence[str]]) -> None:
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (kind, text) in the order of the query; kinds as in `parse`."""
+    """Yield (kind, text) in the order of the query; `parse` lists the kinds."""
     end = 0
     for match in _PART.finditer(text):
         quoted = match["word"] is None
         part = next(group for group in reversed(match.groups()) if group is not None)
         if not any(map(str.isalnum, part)):
-            continue  # Quoted signs have no word to search.
+            continue  # Quoted punctuation has no word to search.
         yield "words", text[end : match.start()]
         end = match.end()
         if not quoted:
@@ -150,9 +150,10 @@ class _Rule:
     """A phrase or a word that a chunk must or must not contain.
 
     Attributes:
-        sequence: Its positions, as `Analyzer.sequence` returns them.
+        sequence: Its terms in order, as `Analyzer.sequence` returns them.
         marks: Its words with symbols, as `Analyzer.marks` returns them.
-        refusal: The message for a refused chunk.
+        excluded: True if a chunk must not contain it.
+        refusal: The reason for rejecting a chunk.
     """
 
     sequence: tuple[str, str]
@@ -164,20 +165,20 @@ class _Rule:
 class Checker:
     """Checks chunks against the phrases and exclusions of one query.
 
-    A phrase is in a chunk if its words follow each other in one field, compared as the keyword
-    index of the language does: folded and stemmed; stop words count.
-    `"running shoes"` is in `He runs. Shoe!`, as punctuation is not a word, and -run excludes
-    `running`. In scripts without spaces the characters follow each other. Hyphenated words are
-    compared in parts and as a whole. A symbol that belongs to a word counts: -C++ does not exclude
-    `C#`.
+    A chunk contains a phrase if the words of the phrase follow each other in one field. Words are
+    folded and stemmed as in the keyword index of the language, and stop words count.
+    `"running shoes"` matches `He runs. Shoe!`, since punctuation is not a word, and -run excludes
+    `running`. In scripts without spaces, characters are compared in place of words. Hyphenated
+    words are compared in parts and as a whole. Symbols that belong to a word count: -C++ does not
+    exclude `C#`.
 
-    Cost: linear in the texts; 1,000 chunks of 200 words in less than 0.1 s. Safe to use from many
-    threads.
+    The cost is linear in the length of the texts: less than 0.1 s for 1,000 chunks of 200 words.
+    Checkers are safe to use from many threads.
 
     Args:
         query: The parsed query.
-        language: Name of the vector DB's language.
-        fields: Metadata fields and `content` to check: the keys of its `field_weights`.
+        language: Language of the vector DB.
+        fields: Fields to check, metadata or `content`: the keys of the vector DB's `field_weights`.
     """
 
     def __init__(self, query: WebQuery, language: str, fields: Iterable[str]) -> None:
@@ -186,7 +187,7 @@ class Checker:
         self._rules = list(_rules(query, self._analyzer))
 
     def refusal(self, chunk: Chunk) -> str | None:
-        """Return the reason to refuse a chunk, e.g. `excluded word 'bank'`; None to accept it."""
+        """Return the reason to reject a chunk, e.g. `excluded word 'bank'`; None to accept it."""
         if not self._rules:
             return None
         fields = list(field_texts(chunk, self._fields))
@@ -205,7 +206,7 @@ class Checker:
 
 
 def _rules(query: WebQuery, language: Analyzer) -> Iterator[_Rule]:
-    """Yield a rule for each part that has a word in this language."""
+    """Yield a rule for each part of the query that has a word in this language."""
     kinds = [
         (query.excluded_words, True, "excluded word {!r}"),
         (query.excluded_phrases, True, "excluded phrase {!r}"),

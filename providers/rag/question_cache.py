@@ -1,4 +1,4 @@
-"""A cache of a model's question embeddings. It holds digests: a text cannot be read from it."""
+"""A cache of question embeddings, keyed by digests, so that it does not hold the questions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from corral.api.spans import span
 
 MAX_QUESTIONS = 1024
-"""Embeddings in the cache of a model; 1.5 MiB with 384 dimensions."""
+"""Maximum number of embeddings in a model's cache: 1.5 MiB at 384 dimensions."""
 
 QUESTION_SPAN = "question"
-"""Span of a cache look-up; its `result` is `hits` if the embedding is there or being computed."""
+"""Span of a cache lookup; `result` is `hits` if the embedding is cached or being computed."""
 
 Embedding: TypeAlias = NDArray[np.float32]
 _Key: TypeAlias = tuple[asyncio.AbstractEventLoop, bytes]
 
 
 class QuestionCache:
-    """The embeddings of one model's latest questions, and the ones that are being computed.
+    """Caches the embeddings of one model's latest questions, and joins concurrent computations.
 
-    The page sends one question in several modes at once, and users repeat questions; each is
-    embedded once.
+    The page sends one question in several modes at once, and users repeat questions. The cache
+    embeds each question once.
 
     Args:
         max_questions: Maximum number of embeddings; the least recently used one is dropped first.
@@ -41,11 +41,11 @@ class QuestionCache:
     async def of(
         self, digest: bytes, compute: Callable[[], Coroutine[Any, Any, Embedding]]
     ) -> Embedding:
-        """Return the cached embedding of a question, or compute it; a failure is not cached.
+        """Return the cached embedding of a question, or compute it. Failures are not cached.
 
         Args:
-            digest: Of everything that the embedding depends on, and of the tenant.
-            compute: Called if the embedding is neither in the cache nor being computed.
+            digest: Digest of the tenant and everything else that the embedding depends on.
+            compute: Called if the embedding is neither cached nor being computed.
         """
         loop = asyncio.get_running_loop()
         key = loop, digest
@@ -55,7 +55,7 @@ class QuestionCache:
         if digest in self._embeddings:
             self._embeddings.move_to_end(digest)
             return self._embeddings[digest]
-        # A separate task: the first caller may be cancelled while other callers still wait.
+        # Compute in a separate task: the first caller may be cancelled while others still wait.
         if not is_hit:
             self._tasks[key] = loop.create_task(compute())
             self._tasks[key].add_done_callback(partial(self._store, key))

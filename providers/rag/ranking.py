@@ -39,10 +39,10 @@ from corral.providers.text.analyzer import analyzer
 Searchable: TypeAlias = EmbeddingIndex | Corpus
 
 DEEPER = 4
-"""Factor of the number of candidates if the query syntax has refused too many."""
+"""Factor that increases the number of candidates if the query syntax rejects too many."""
 
 MAX_EXPLAINED_CHARACTERS = 100_000
-"""An explanation lists words of this many characters, from the beginning of a chunk."""
+"""An explanation lists matched words from this many characters at the beginning of a chunk."""
 
 
 async def rank(
@@ -51,12 +51,12 @@ async def rank(
     """Return the k best chunks of one vector DB, or of several as one.
 
     Args:
-        how: With its queries, at least one, embedded if `how.embeds`.
-        reranker: Of `how.rerank`; None if that is None; an error if it cannot be loaded and
-            `on_error` is `degrade`.
+        how: The plan, with at least one query; the queries have embeddings if `how.embeds`.
+        reranker: The re-ranker for `how.rerank`; None if that is None; the error if the re-ranker
+            cannot be loaded and `on_error` is `degrade`.
 
     Raises:
-        ProviderError: The backend failed, or the re-ranker, unless its `on_error` is `degrade`.
+        ProviderError: The backend failed, or the re-ranker failed and `on_error` is not `degrade`.
     """
     answers = await run_all(_retrieve(index, how, query) for query in how.queries)
     answer = _confident(_fused(answers, how), how)
@@ -120,7 +120,7 @@ async def _query(
 
 
 async def _filter_effect(index: Searchable, how: SearchPlan, query: Query, size: int) -> Step:
-    """Return the number of chunks that would be best without the filter and do not pass it."""
+    """Return a step with the number of chunks that only the filter keeps out of the best ones."""
     hits = (await _query(index, how, query, size, None)).hits
     passing = sum(matches(how.filters, hit.chunk.metadata) for hit in hits)
     detail = f"of the {len(hits)} best without the filter"
@@ -128,7 +128,7 @@ async def _filter_effect(index: Searchable, how: SearchPlan, query: Query, size:
 
 
 def _ranker(how: SearchPlan, query: Query) -> AnyRanker:
-    """Return the ranker of one query: without a given alpha it depends on the token coverage."""
+    """Return the ranker of one query. If no alpha is set, token coverage decides the weights."""
     return how.ranker.reading(query.token_coverage) if how.uses_coverage else how.ranker
 
 
@@ -143,7 +143,7 @@ def _description(how: SearchPlan, query: Query, size: int) -> str:
 
 
 def _fused(answers: Sequence[QueryChunksResponse], how: SearchPlan) -> QueryChunksResponse:
-    """Return the candidates of several queries, fused by rank; of one query as they are."""
+    """Fuse the candidates of several queries by rank. A single answer is returned unchanged."""
     if len(answers) == 1:
         return answers[0]
     ranks = [
@@ -164,7 +164,7 @@ def _fused(answers: Sequence[QueryChunksResponse], how: SearchPlan) -> QueryChun
 
 
 def most_confident(answers: Iterable[QueryChunksResponse]) -> Evidence:
-    """Return the evidence of the search with the largest confidence; an unknown one is last."""
+    """Return the evidence of the search with the largest confidence; `UNKNOWN` if none has one."""
     evidence = (answer.evidence for answer in answers if answer.confidence is not None)
     return max(evidence, key=lambda each: each.confidence or 0.0, default=UNKNOWN)
 
@@ -173,7 +173,7 @@ def _confident(answer: QueryChunksResponse, how: SearchPlan) -> QueryChunksRespo
     """Return the answer, without its hits if the confidence is below `min_confidence`.
 
     Raises:
-        InvalidRequest: There is a `min_confidence`, and the search has no confidence.
+        InvalidRequest: `min_confidence` is set, and the search has no confidence.
     """
     minimum = how.vector_db.min_confidence
     if minimum <= 0:
@@ -199,7 +199,10 @@ def _ids(answer: QueryChunksResponse) -> list[str]:
 async def _reranked(
     answer: QueryChunksResponse, how: SearchPlan, reranker: Reranker | CorralError
 ) -> QueryChunksResponse:
-    """Return the best candidates by the re-ranker; in their old order if it may and does fail."""
+    """Return the re-ranked candidates.
+
+    If the re-ranker fails and `on_error` is `degrade`, the candidates stay in their old order.
+    """
     rerank, query = how.rerank, how.queries[0]
     degrades = isinstance(rerank, ModelRerank) and rerank.on_error == "degrade"
     weight = rerank.weight if isinstance(rerank, ModelRerank) else 1.0
@@ -230,11 +233,11 @@ async def _reranked(
 
 
 def _by_recency(answer: QueryChunksResponse, recency: Recency | None) -> QueryChunksResponse:
-    """Return the candidates in the order that their age gives them.
+    """Lower the scores of candidates by their age, and sort the candidates again.
 
-    A score counts from the lowest one of the candidates, since scores of a mode may all be near 1
-    (cosines of some models, ranks): so a share of it means the same in each mode. Where all are
-    equal it counts from 0.
+    The factor applies to the part of a score above the lowest score. Scores of a mode may all be
+    near 1 (ranks, and cosines of some models), so otherwise the same weight would have a different
+    effect in each mode. If all scores are equal, the factor applies to the whole score.
     """
     if recency is None or recency.weight == 0 or not answer.hits:
         return answer
@@ -256,7 +259,7 @@ def _by_recency(answer: QueryChunksResponse, recency: Recency | None) -> QueryCh
 
 
 def _cut(answer: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
-    """Apply k, the threshold and the cutoff, in this order, and drop embeddings read for MMR."""
+    """Apply k, the threshold and the cutoff, in this order; drop embeddings read only for MMR."""
     steps = list(answer.steps)
     best = answer.hits[: how.k]
     hits = [hit for hit in best if hit.score >= how.score_threshold]
@@ -273,7 +276,7 @@ def _cut(answer: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
 
 
 def _with_words(answer: QueryChunksResponse, how: SearchPlan) -> QueryChunksResponse:
-    """Return the answer with the words of each chunk, as written, that matched a term."""
+    """Add to each hit's explanation the words that matched a term, as written in the chunk."""
     words = analyzer(how.vector_db.language).words
     hits = []
     for hit in answer.hits:
@@ -286,9 +289,9 @@ def _with_words(answer: QueryChunksResponse, how: SearchPlan) -> QueryChunksResp
 def before_gap(hits: Sequence[Hit]) -> tuple[list[Hit], str]:
     """Return the hits above the largest drop of relevance, and a description of the drop.
 
-    Of equal drops the first counts; if relevance does not drop, all hits stay. Relevance is the
-    score, except after MMR: MMR scores fall most behind the first choice, the only one without a
-    redundancy, so the relevance in the explanation counts.
+    Among equal drops, the first one counts; if relevance does not drop, all hits stay. Relevance is
+    the score, except after MMR: redundancy lowers every MMR score but the first, so the largest
+    drop would nearly always be there, and the relevance in the explanation is used instead.
     """
     relevance = [float((hit.explanation.rerank or {}).get("relevance", hit.score)) for hit in hits]
     drops = list(pairwise(sorted(relevance, reverse=True)))

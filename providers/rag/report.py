@@ -1,4 +1,4 @@
-"""The metadata of a context: its chunks, the dropped hits with reasons, and the citations."""
+"""The metadata of a context: its chunks, the dropped hits and their reasons, the citations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from corral.providers.rag.selection import ContextHit, Dropped, Selection
 def report(
     selection: Selection, shown: Sequence[Passage], contents: list[str], config: RAGQueryConfig
 ) -> dict[str, Any]:
-    """Return the metadata of a context without its token counts, as JSON values.
+    """Return the metadata of a context as JSON values; the token counts are added later.
 
     Args:
         shown: The passages of the context, in order.
-        contents: By passage, the text that the context contains.
+        contents: The text of each passage in the context.
         config: `explain` and `include_embeddings` add fields.
     """
     best = [passage.best for passage in shown]
@@ -51,11 +51,11 @@ def citations(
 ) -> list[dict[str, Any]]:
     """Return the source of each marker, in order; a field without a value is absent.
 
-    `title` is the document's name, `source` its origin, `url` its address if it is on the web.
-    `char_start` and `char_end` are the item's characters in the parsed document, `page` and
-    `line_start` their beginning, `page_end` and `line_end` their end if nothing was cut (`page_end`
-    only if it differs from `page`); `heading_path` has the headings above their beginning;
-    `chunk_ids` are in the order of the document.
+    `title` is the document's name, `source` its origin, and `url` its address if it is on the web.
+    `char_start` and `char_end` are offsets in the parsed document. `page` and `line_start` locate
+    the beginning; `page_end` and `line_end` locate the end if nothing was cut (`page_end` only if
+    it differs from `page`). `heading_path` has the headings above the beginning, and `chunk_ids`
+    are in the order of the document.
     """
     return [
         {
@@ -73,7 +73,7 @@ def place(passage: Passage, content: str | None = None) -> dict[str, Any]:
     """Return the place of a passage in its document; a field without a value is absent.
 
     Args:
-        content: The part of its text that the context contains; None for all.
+        content: The part of its text in the context; None for the whole text.
     """
     first, last = span(passage.chunks[0]), span(passage.chunks[-1])
     cut = content is not None and len(content) < len(passage.text)
@@ -86,7 +86,7 @@ def place(passage: Passage, content: str | None = None) -> dict[str, Any]:
 
 
 def _recorded(passage: Passage, cut: bool) -> dict[str, Any]:
-    """Return the pages, lines and headings of a passage; its end only if it is not cut."""
+    """Return the pages, lines and headings of a passage; the end only if it was not cut."""
     begins, ends = passage.chunks[0].chunk_metadata, passage.chunks[-1].chunk_metadata
     page, page_end = _pages(passage)
     return _present(
@@ -99,7 +99,7 @@ def _recorded(passage: Passage, cut: bool) -> dict[str, Any]:
 
 
 def _pages(passage: Passage) -> tuple[int | None, int | None]:
-    """Return the first page of a passage, and its last page if that differs."""
+    """Return the first page of a passage, and the last page if it differs."""
     begins, ends = passage.chunks[0].chunk_metadata, passage.chunks[-1].chunk_metadata
     first = begins.page if begins else None
     last = (ends.page_end or ends.page) if ends else None
@@ -120,7 +120,7 @@ def _present(**values: Any) -> dict[str, Any]:
 
 
 def _dropped(selection: Selection, shown: Sequence[Passage]) -> list[Dropped]:
-    """Return the hits that are not in the content, best first."""
+    """Return the hits that are not in the context, best first."""
     there = {(p.best.vector_db_id, chunk.chunk_id) for p in shown for chunk in p.chunks}
     reasons = {each.hit.key: each for each in selection.dropped}
     hits = [*selection.hits, *(each.hit for each in selection.dropped)]

@@ -1,6 +1,6 @@
 """Search one or several vector DBs: open them, plan, embed the question, search, merge the hits.
 
-    open -> plan -> embed -> for each vector DB, or for each group that compares: `ranking.py`
+    open -> plan -> embed -> `ranking.py`, for each vector DB or group of comparable vector DBs
     -> merge by confidence -> for a context: select, read adjacent chunks
 
 A request without a question lists chunks instead (`listing.py`). If a rebuild replaces an index
@@ -57,11 +57,11 @@ P = TypeVar("P", bound=Plan)
 T = TypeVar("T")
 
 Indexes = Mapping[str, EmbeddingIndex]
-"""By vector DB id. An index knows its registration, so a request reads that once."""
+"""Indexes by vector DB id. Each holds its registration, so a request reads it only once."""
 
 SPARE = 4
-"""Factor of k: for the first search if documents are capped, and for each deeper search if
-duplicates leave places free."""
+"""Factor of k in the first search if documents are capped, and in each search that duplicates
+make necessary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Retrieved:
         hits: Best first.
         steps: By vector DB id, the steps of its search.
         notes: Messages for the caller.
-        evidence: Of the search with the largest confidence.
+        evidence: The evidence of the search with the largest confidence.
         reason: As in `QueryChunksResponse`.
     """
 
@@ -85,11 +85,13 @@ class Retrieved:
 
 @dataclass(frozen=True, slots=True)
 class ContextMaterial:
-    """The hits of a request for a context, its plan, and the chunks that can be in the context.
+    """Everything that a context is assembled from.
 
     Attributes:
+        plan: The plan of the request.
+        retrieved: All hits.
         selection: The hits that can be in the context.
-        neighbors: By vector DB id, chunks adjacent to the selected ones.
+        neighbors: The chunks adjacent to the selected ones, by vector DB id.
     """
 
     plan: ContextPlan
@@ -99,10 +101,10 @@ class ContextMaterial:
 
 
 class Retrieval:
-    """Searches vector DBs, and embeds questions with their models.
+    """Embeds questions and searches vector DBs.
 
     Args:
-        library: The vector DBs and models; a `Stack`.
+        library: The vector DBs and models; usually a `Stack`.
         max_k: Maximum number of hits of a query with `k="auto"`.
     """
 
@@ -143,26 +145,25 @@ class Retrieval:
     ) -> Retrieved:
         """Return the k best chunks of several vector DBs, best first.
 
-        All are searched at once. An option that is not given is the registration's. A query is
-        embedded once for each model. Vector DBs with scores that compare are searched as one
-        (`corpus.py`): one vector DB with all their chunks would answer the same. If some do not
-        compare, because of another model, metric, mode, ranker or analyzer, a hit's score is
-        multiplied by the confidence of its search, 0.5 if that is unknown. Ties are ordered by
+        All vector DBs are searched at once. Options that are not given come from the registration.
+        A query is embedded once per model. Vector DBs with comparable scores are searched as one
+        (`corpus.py`), with the same answer as from one vector DB with all their chunks. If some are
+        not comparable, because of another model, metric, mode, ranker or analyzer, the score of a
+        hit is multiplied by the confidence of its search (0.5 if unknown). Ties are ordered by
         chunk id, then vector DB id.
 
         Args:
             vector_db_ids: At least one; repetitions are ignored.
             query: The question; blank only if `options.queries` has other wordings, or to list
-                chunks by `options.filters` or `options.order_by`, see `list_chunks`.
-            k: Maximum number of hits, 1 to 1000; `auto`: the root of the total number of chunks,
-                rounded up.
-            options: How to search. `score_threshold` applies before weights and confidence.
-            weights: By vector DB id, the factor of its scores, relative to the largest; 1 if it is
-                not named.
+                chunks by `options.filters` or `options.order_by`; see `list_chunks`.
+            k: Maximum number of hits, 1 to 1000. `auto` is the square root of the total number of
+                chunks, rounded up.
+            options: The search options. `score_threshold` applies before weights and confidence.
+            weights: By vector DB id, the factor of its scores, relative to the largest (default 1).
             single_options: Options by name, instead of `options`.
 
         Raises:
-            NotFound: One of the vector DBs does not exist; none was searched.
+            NotFound: One of the vector DBs does not exist. No vector DB was searched.
             InvalidRequest: A bad argument, as `EmbeddingIndex.query` says, or an empty question.
             ProviderError: An embedder, a re-ranker or a backend failed.
         """
@@ -180,12 +181,12 @@ class Retrieval:
     async def search_for_context(
         self, content: str | Sequence[str], vector_db_ids: Sequence[str], request: RAGQueryConfig
     ) -> ContextMaterial:
-        """Return the material of a context.
+        """Search for a context, and return everything that it is assembled from.
 
         Args:
             content: The question. The query generator joins several texts, or rewrites them.
             vector_db_ids: At least one; repetitions are ignored.
-            request: How to search and select.
+            request: The options for searching and selecting.
 
         Raises:
             NotFound, InvalidRequest, ProviderError: As `search_many` and `plan_context` say.
@@ -204,9 +205,9 @@ class Retrieval:
     ) -> T:
         """Open, plan, embed and search. No other function repeats a request.
 
-        A rebuild deletes the index that it replaces, so calls of that index raise NotFound. Then
-        the request starts again at the plan, with the new index. If no index is new, the vector DB
-        was deleted, and the error is raised.
+        A rebuild deletes the index that it replaces, so calls to the old index raise NotFound. The
+        request then starts again at the plan, with the new index. If no index has changed, the
+        vector DB was deleted, and the error is raised.
         """
         indexes = await self._open_indexes(vector_db_ids)
         while True:
@@ -223,7 +224,7 @@ class Retrieval:
 
         Raises:
             NotFound: One of them does not exist.
-            InvalidRequest: None is named.
+            InvalidRequest: `vector_db_ids` is empty.
             ProviderError: A backend cannot be reached.
         """
         if not vector_db_ids:
@@ -232,10 +233,10 @@ class Retrieval:
         return dict(zip(names, await run_all(map(self.library.index, names)), strict=True))
 
     async def _embed(self, plan: P) -> P:
-        """Return the plan with the embeddings of its queries, each text embedded once per model.
+        """Return the plan with embedded queries. Each text is embedded once per model.
 
         Raises:
-            Conflict: Another version of a model made a vector DB's embeddings.
+            Conflict: The embeddings of a vector DB were made with another version of its model.
             ProviderError: An embedder failed.
         """
         embedding = [how for how in plan.searches.values() if how.embeds and how.queries]
@@ -299,8 +300,9 @@ class Retrieval:
     async def _search_until_full(self, plan: ContextPlan, indexes: Indexes) -> ContextMaterial:
         """Return the hits, the selection for the context, and the chunks adjacent to it.
 
-        Search deeper while duplicates leave places free. If documents are capped, the first search
-        is deeper already. A list goes from `plan.k` to the limit at once.
+        The search is repeated with a larger k while duplicates leave the selection short of
+        `plan.k` hits. If documents are capped, k is larger from the start. A list that is short
+        is read again up to the limit.
         """
         limit = MAX_K if plan.lists else min(self._max_k, MAX_K)
         first = k = plan.k
@@ -315,7 +317,7 @@ class Retrieval:
             if len(retrieved.hits) < k or k >= limit:
                 break
             k = limit if plan.lists else min(k * SPARE, limit)
-        # Of a deeper search only the hits that fill the places count.
+        # Ignore hits beyond the last one that a deeper search was needed for.
         reach = max([first, *(selection.ranks[each.key] for each in selection.hits)])
         if reach < len(retrieved.hits):
             selection = _select(retrieved.hits[:reach], plan)
@@ -325,7 +327,7 @@ class Retrieval:
     async def _search(
         self, index: Searchable, provider: str, how: SearchPlan
     ) -> QueryChunksResponse:
-        """Return the ranked hits of one vector DB, or of several that compare."""
+        """Return the ranked hits of one vector DB, or of several as one."""
         attributes = {"provider": provider, "mode": how.mode.value, "k": how.k}
         texts = {} if len(how.queries) != 1 else {TEXT: how.queries[0].text}
         with span("search", **attributes, **texts) as traced:
@@ -334,7 +336,7 @@ class Retrieval:
         return answer
 
     async def _reranker(self, how: SearchPlan) -> Reranker | CorralError | None:
-        """Return the re-ranker; the error of loading it if the search can do without."""
+        """Return the re-ranker, or the error of loading it if the search can go on without it."""
         if not isinstance(how.rerank, ModelRerank):
             return None if how.rerank is None else reranker_for(how.rerank, how.vector_db)
         try:
@@ -350,7 +352,7 @@ def _built_at(indexes: Indexes) -> dict[str, float]:
 
 
 def _embedding_keys(how: SearchPlan) -> list[tuple[str, str]]:
-    """Return the model and the text of each embedding that a search needs."""
+    """Return the (model, text) pairs that a search needs embeddings for."""
     return [(how.vector_db.embedding_model, query.embedded_text) for query in how.queries]
 
 
@@ -359,7 +361,7 @@ def _select(hits: Sequence[ContextHit], plan: Plan) -> Selection:
 
 
 async def _neighbors(plan: Plan, indexes: Indexes, selection: Selection) -> Neighbors:
-    """Return the chunks adjacent to the selected ones, for vector DBs that expand their hits."""
+    """Return the chunks adjacent to the selected ones, if their vector DB expands its hits."""
     names = {each.vector_db_id for each in selection.hits}
     expanded = sorted(name for name in names if plan.searches[name].vector_db.expand)
     chunks = await run_all(
@@ -380,17 +382,17 @@ _caches: WeakKeyDictionary[Embedder, QuestionCache] = WeakKeyDictionary()
 async def embed_question(embedder: Embedder, tenant: str, text: str) -> Embedding:
     """Return the embedding of a question, shape (dimension,), read-only.
 
-    An embedding depends on the text and the model alone, not on a vector DB, so a cache hit reveals
-    no stored chunk. Tenants do not share entries: the time of an answer does not reveal the
-    questions of another tenant.
+    An embedding depends only on the text and the model, so a cache hit says nothing about stored
+    chunks. Tenants do not share entries, so the response time says nothing about the questions of
+    another tenant.
 
     Args:
-        embedder: Has its own cache, as long as it exists.
+        embedder: Each embedder has its own cache, which lives as long as the embedder.
         tenant: The tenant of the vector DB.
         text: The question.
 
     Raises:
-        ProviderError: As `Embedder.embed_query` says; then the cache is unchanged.
+        ProviderError: As `Embedder.embed_query` says. The cache is then unchanged.
     """
     cache = _caches.get(embedder) or _caches.setdefault(embedder, QuestionCache())
     return await cache.of(_digest(tenant, text), partial(_embed, embedder, text))
@@ -398,7 +400,7 @@ async def embed_question(embedder: Embedder, tenant: str, text: str) -> Embeddin
 
 async def _embed(embedder: Embedder, text: str) -> Embedding:
     with span("embed", provider=embedder.info.model, text=text):
-        # A copy: the row may keep its whole batch in memory. Read-only: callers share it.
+        # Copy the row, which may keep its whole batch in memory. Callers share it: read-only.
         embedding = np.array(await embedder.embed_query(text))
     embedding.flags.writeable = False
     return embedding

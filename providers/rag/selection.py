@@ -1,6 +1,6 @@
-"""Select the hits of a context: no duplicates, and not too many of one document.
+"""Select the hits of a context: no duplicates, and a limited number per document.
 
-Pure functions. The dropped hits stay in the selection, each with a reason, for the metadata.
+Pure functions. The selection also lists the dropped hits and the reason for each, for the metadata.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Literal, TypeAlias
 from corral.api.hits import Hit
 
 Reason: TypeAlias = Literal["duplicate", "document_cap", "max_chunks", "budget"]
-"""The reason for which a hit is not in the context.
+"""Why a hit is not in the context.
 
 * `duplicate`: a better chunk has the same text, apart from white space.
-* `document_cap`: there are `max_chunks_per_document` better ones of its document.
-* `max_chunks`: there are `max_chunks` better ones.
-* `budget`: it does not fit.
+* `document_cap`: its document has `max_chunks_per_document` better chunks.
+* `max_chunks`: there are `max_chunks` better chunks.
+* `budget`: it does not fit into the token budget.
 """
 
 Key: TypeAlias = tuple[str, str]
-"""A chunk among all vector DBs: (vector DB id, chunk id)."""
+"""Identifies a chunk across vector DBs: (vector DB id, chunk id)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class ContextHit:
     Attributes:
         hit: The chunk, its score in the whole answer, and its explanation.
         rank: Its rank among the hits of its vector DB, from 1.
-        vector_db_score: Its score in its vector DB; differs from `hit.score` only if hits of
-            several vector DBs were merged.
+        vector_db_score: Its score in its vector DB. It differs from `hit.score` only if the hits of
+            several vector DBs were merged; None if it is the same.
     """
 
     vector_db_id: str
@@ -91,9 +91,9 @@ def select(
     Args:
         hits: Best first.
         k: Maximum number of hits.
-        caps: By vector DB id, the most chunks of one document; None or absent for no limit. Chunks
-            without a document are not counted.
-        deduplicate: True to drop a hit that has the text of a better one.
+        caps: Maximum number of chunks per document, by vector DB id; None or absent for no limit.
+            Chunks without a document are not counted.
+        deduplicate: True to drop hits that have the same text as a better hit.
     """
     selection = Selection(ranks={each.key: rank for rank, each in enumerate(hits, 1)})
     texts: dict[str, ContextHit] = {}
@@ -116,5 +116,5 @@ def select(
 
 
 def normalized(text: str) -> str:
-    """Return a text with single spaces for white space; duplicates have equal normalized texts."""
+    """Return a text with single spaces for white space, so that duplicates are equal."""
     return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Coroutines that run at once."""
+"""Run coroutines concurrently."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of all, run at once; the first failure cancels the rest.
+    """Run coroutines concurrently and return their results; the first failure cancels the rest.
 
-    A single coroutine gets no task: a task costs three rounds of the event loop, as long as a fast
-    engine takes.
+    A single coroutine is awaited without a task. A task costs three rounds of the event loop, which
+    is as long as a fast engine takes.
     """
     waiting = list(coroutines)
     if len(waiting) <= 1:

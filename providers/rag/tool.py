@@ -1,4 +1,4 @@
-"""The RAG tool: ask a question, get a context within a token budget."""
+"""The RAG tool: from a question to a context within a token budget."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class FoundContext:
     """A context, and the hits it was made from.
 
     Attributes:
-        hits: The hits that could be in the context, best first; the metadata of the result says
-            which are.
+        hits: The hits selected for the context, best first. The metadata of the result lists the
+            ones that fitted.
         result: The context.
     """
 
@@ -37,8 +37,8 @@ class RagTool:
     """The RAG tool, for server, command line and benchmark.
 
     Args:
-        library: The vector DBs and models; a `Stack`.
-        limits: Limits of one request.
+        library: The vector DBs and models; usually a `Stack`.
+        limits: Limits of one request; None for the defaults.
     """
 
     def __init__(self, library: Library, *, limits: Limits | None = None) -> None:
@@ -47,7 +47,7 @@ class RagTool:
         self.retrieval = Retrieval(library, self._limits.max_k)
 
     def on(self, library: Library) -> Self:
-        """Return this tool on another library, such as one principal's view of the stack."""
+        """Return a copy of this tool with another library, such as a user's view of the stack."""
         return type(self)(library, limits=self._limits)
 
     async def query(
@@ -59,15 +59,15 @@ class RagTool:
         """Return the context that answers a question from one or several vector DBs.
 
         Args:
-            content: The question. Several texts are joined by the query generator's separator.
-                Empty, with `filters` or `order_by`: the context has the chunks that pass.
+            content: The question. The query generator joins several texts with its separator. If it
+                is empty and `filters` or `order_by` is set, the context lists the chunks that pass.
             vector_db_ids: The vector DBs to search; see `Retrieval.search_many` for several.
-            config: How to retrieve and assemble; None takes the defaults.
+            config: Options for searching and assembling; None for the defaults.
 
         Raises:
             NotFound: One of the vector DBs does not exist.
-            InvalidRequest: A bad setting, a language model that is not configured, or too many
-                vector DBs.
+            InvalidRequest: An option is invalid, a language model is not configured, or the request
+                has too many vector DBs.
             ProviderError: An embedder, a language model or a backend failed.
         """
         return (await self.find(content, vector_db_ids, config or RAGQueryConfig())).result
@@ -124,7 +124,7 @@ async def _context(material: ContextMaterial, first_marker: int | None) -> Conte
 
 
 def _search_metadata(material: ContextMaterial) -> dict[str, Any]:
-    """Return the notes, confidence and generated query; the steps if the request explains."""
+    """Return the search's part of the metadata; with evidence and steps if `explain` is set."""
     retrieved = material.retrieved
     metadata: dict[str, Any] = {"notes": retrieved.notes} if retrieved.notes else {}
     if retrieved.evidence.confidence is not None:

@@ -1,4 +1,4 @@
-"""One call of a language model, read as its chunks arrive."""
+"""Read one call of a language model as its chunks arrive."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from corral.providers.text.tokens import tokenizer
 
 @dataclass(slots=True)
 class Call:
-    """A function call of a model, complete once the turn has ended."""
+    """A function call by a model, complete once the turn has ended."""
 
     call_id: str
     name: str = ""
@@ -33,11 +33,11 @@ class Call:
 
 
 class Turn:
-    """Turns the chunks of one call into events, and keeps what the next call needs.
+    """Converts the chunks of one model call to events, and collects the message for the next call.
 
     Args:
         sources: The sources that the text can cite, by number.
-        functions: The client's functions that the model may call; its other calls make no event.
+        functions: Names of the client's functions; calls of other functions produce no events.
     """
 
     def __init__(self, sources: Mapping[int, Source], functions: set[str]) -> None:
@@ -49,7 +49,7 @@ class Turn:
         self.reason = "stop"
 
     async def read(self, chunks: AsyncIterator[ChatChunk]) -> AsyncIterator[Event]:
-        """Yield the events of the first choice."""
+        """Yield the events of the model's first choice."""
         async for chunk in chunks:
             self._counted = chunk.get("usage") or self._counted
             for choice in chunk["choices"]:
@@ -61,15 +61,15 @@ class Turn:
             yield self._event(part)
 
     def calls(self) -> list[Call]:
-        """Return the calls, in the order of the model."""
+        """Return the function calls in the model's order."""
         return [self._calls[index] for index in sorted(self._calls)]
 
     def is_for_client(self, call: Call) -> bool:
-        """Return True if the client answers a call."""
+        """Return True if a call is of one of the client's functions."""
         return call.name in self._functions
 
     def message(self) -> dict[str, Any]:
-        """Return the message of the model, unchanged, for its next call."""
+        """Return the model's message, unchanged, to send with the next call."""
         calls = [
             {
                 "id": call.call_id,
@@ -81,7 +81,7 @@ class Turn:
         return {"role": "assistant", "content": self._text or None, "tool_calls": calls}
 
     def usage(self, messages: Sequence[Mapping[str, Any]]) -> Usage:
-        """Return the tokens as the model counted them, or else as cl100k does.
+        """Return the token counts that the model reported, or else count with cl100k.
 
         Args:
             messages: The messages that were sent.
