@@ -1,1 +1,1 @@
-"""Readers: services that turn files into text, for the types that the operator gives them."""
+"""Readers: services that convert files to text, for the file types that the operator configures."""

@@ -1,7 +1,7 @@
-"""The HTML that services answer with, as Markdown: headings, lists, tables, and pages.
+"""Convert the HTML that reader services return to Markdown: headings, lists, tables and pages.
 
-It is what a converter writes, not a web page: nothing is left out as a menu, and no package beyond
-Python's own is needed.
+The input comes from a converter and is not a web page, so nothing is dropped as a menu, and the
+standard library suffices.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class HtmlPages(HTMLParser):
 
     Attributes:
         title: Content of `<title>`.
-        paged: True if the document has elements `<div class="page">`, as Tika writes them.
+        paged: True if the document marks its pages with `<div class="page">`, as Tika does.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class HtmlPages(HTMLParser):
 
     @property
     def pages(self) -> list[str]:
-        """The pages as Markdown, "" for an empty page; one if there are no pages."""
+        """The pages as Markdown; "" for an empty page. A document that is not paged is one page."""
         self._end_block()
         return [joined(blocks) for blocks in self._pages]
 

@@ -1,4 +1,4 @@
-"""What the readers behind HTTP share: their settings, the connection, the form of a file."""
+"""Shared by the readers that are HTTP services: settings, connection and file names."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _HINTS = {
 
 
 class ServiceReaderConfig(ReaderConfig, ServiceConfig):
-    """The service, and the files that it is sent.
+    """The service, and the files to send to it.
 
     Attributes:
         base_url: The address of the service, without the path of its API.
-        timeout_seconds: Limit of one file, every attempt and pause included; default 120.
+        timeout_seconds: Time limit for one file, including all attempts and pauses; default 120.
         max_retries: Further attempts if the connection fails or the service is overloaded;
-            default 2. A job tries a document again later, too.
-        max_answer_mib: Largest answer of the service, default 128.
+            default 2. A job also retries a document later.
+        max_answer_mib: Maximum size of an answer of the service; default 128.
     """
 
     timeout_seconds: float = Field(default=120, gt=0, le=3600)
@@ -41,14 +41,14 @@ class ServiceReaderConfig(ReaderConfig, ServiceConfig):
 
 
 class ServiceReader(ReaderProvider):
-    """A reader behind HTTP; a subclass has its paths and its wire format.
+    """Base class of readers that are HTTP services; a subclass adds the paths and the wire format.
 
     Args:
-        provider_id: Its id in run.yaml.
-        provider_type: As `remote::tika`, for messages.
-        config: Its settings.
-        health_path: Answers if the service runs.
-        key_header: Header of the key; "" for a bearer token.
+        provider_id: Id of the provider in run.yaml.
+        provider_type: Type for messages, such as `remote::tika`.
+        config: Settings of the service.
+        health_path: Path that answers while the service is running.
+        key_header: Header for the API key; "" for a bearer token.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ServiceReader(ReaderProvider):
             raise self._malformed() from None
 
     def _malformed(self) -> ProviderError:
-        """Return the error of an answer in another format."""
+        """Return the error for an answer in an unknown format."""
         return ProviderError(
             f"{self._service.name} answered in an unknown format.",
             hint="Compare base_url with the service's own, and the service's version.",
@@ -98,5 +98,5 @@ class ServiceReader(ReaderProvider):
 
 
 def file_name(mime_type: str) -> str:
-    """Return a name for a file of a type; the document's own name is not sent."""
+    """Return a file name to send, with the suffix of the type; the document's name stays here."""
     return f"document{mimetypes.guess_extension(mime_type) or ''}"

@@ -1,1 +1,1 @@
-"""Sources: folders, object stores, git repositories, web sites and feeds, kept in step."""
+"""Sources that vector DBs are synced with: folders, buckets, git repositories, sites and feeds."""

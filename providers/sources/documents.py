@@ -1,4 +1,4 @@
-"""Files as documents: what is stored beside their text."""
+"""Files as documents: the metadata stored with their text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from corral.providers.ingestion.read.detecting import TITLED, type_of
 
 
 def file_metadata(path: str, mime_type: str) -> dict[str, Any]:
-    """Return the metadata of a file: its source and, if its format has none, a title.
+    """Return the metadata of a file: its source, and a title if its format has none.
 
     Args:
-        path: Relative to the folder, so that the folders of a machine stay private.
+        path: The path relative to the source's folder, so that the machine's layout stays private.
     """
     metadata = {"source": path}
     if mime_type not in TITLED:

@@ -1,4 +1,4 @@
-"""An RSS or Atom feed as a source: each entry is a document."""
+"""RSS and Atom feeds as sources; each entry is a document."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class FeedConfig(WebConfig):
     """The feed.
 
     Attributes:
-        pages: Whether to read the page that an entry links to, on the feed's host, in place of the
-            entry's own content; default no.
+        pages: True to read the page that an entry links to, in place of the entry's own content;
+            the page must be on the feed's host. Default false.
     """
 
     pages: bool = False
 
 
 class FeedSource(Source):
-    """Lists the entries of a feed. An entry that has left the feed stays stored."""
+    """Lists the entries of a feed. Entries that have left the feed stay stored."""
 
     deletes = False
 
@@ -68,7 +68,7 @@ class FeedSource(Source):
 
 
 def _link(entry: ElementTree.Element) -> str:
-    """Return the address of an entry, "" if it has none."""
+    """Return the link of an entry; "" if it has none."""
     for child in entry:
         if local_name(child) == "link":
             if child.get("rel", "alternate") == "alternate" and child.get("href"):
@@ -90,7 +90,7 @@ def _document(entry: ElementTree.Element, source: str) -> tuple[bytes, dict[str,
 
 
 def _content(entry: ElementTree.Element) -> str:
-    """Return the longest form of an entry's text as HTML."""
+    """Return the most complete form of an entry's text, as HTML."""
     for name in ("encoded", "content", "description", "summary"):
         for child in entry:
             if local_name(child) != name:

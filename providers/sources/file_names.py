@@ -1,4 +1,4 @@
-"""Files of a folder that .gitignore leaves out, and the patterns of options."""
+"""The patterns of .gitignore files and of the options `include` and `exclude`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathspec import GitIgnoreSpec
 
 
 def globs(patterns: Sequence[str]) -> GitIgnoreSpec | None:
-    """Return the patterns of an option, None for none."""
+    """Return the compiled patterns of an option; None if there are none."""
     return GitIgnoreSpec.from_lines(patterns) if patterns else None
 
 
 class Ignoring:
-    """The .gitignore files of a folder, of its subfolders, and of the repository that it is in.
+    """The .gitignore files of a folder, its subfolders, and the repository that contains it.
 
     Args:
-        root: The folder, without links in its path.
+        root: The folder; its path has no links.
     """
 
     def __init__(self, root: Path) -> None:
@@ -26,7 +26,7 @@ class Ignoring:
             self.enter(folder)
             if (folder / ".git").exists():
                 return
-        # In no repository: what lies above the folder says nothing about it.
+        # The folder is not in a repository, so .gitignore files above it do not apply.
         self._specs = {root: self._specs[root]} if root in self._specs else {}
 
     def enter(self, folder: Path) -> None:
@@ -37,7 +37,7 @@ class Ignoring:
             self._specs[folder] = GitIgnoreSpec.from_lines(lines)
 
     def ignores(self, path: Path, *, folder: bool = False) -> bool:
-        """Return True if git ignores a path; the .gitignore nearest to it decides."""
+        """Return True if git ignores a path; the nearest .gitignore with a match decides."""
         for above in path.parents:
             spec = self._specs.get(above)
             if spec is not None:

@@ -1,4 +1,4 @@
-"""A folder on this machine as a source."""
+"""Folders on the server's machine as sources."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MIB = 1 << 20
 
 
 class SelectionConfig(SourceConfig):
-    """The files of a tree of files to take.
+    """The files to take from a tree.
 
     Attributes:
         include: Globs as in .gitignore, such as `docs/**/*.md`; default all files.
         exclude: Globs of files to leave out.
-        hidden: Whether to take files and folders whose names begin with a dot; default no.
-        as_text: Patterns of names that are plain text, whatever their suffix or content.
+        hidden: True to take files and folders with names that begin with a dot; default false.
+        as_text: Name patterns of files to read as plain text, whatever their suffix or content.
     """
 
     include: list[str] = Field(default_factory=list)
@@ -43,7 +43,7 @@ class FolderConfig(SelectionConfig):
 
     Attributes:
         path: An absolute path on the server.
-        no_ignore: Whether to take what .gitignore names; default no.
+        no_ignore: True to take files that .gitignore excludes; default false.
     """
 
     path: str
@@ -64,7 +64,10 @@ class FolderConfig(SelectionConfig):
 
 
 class FolderSource(Source):
-    """Lists the files that `corral ingest` would take; a file's version is its time and size."""
+    """Lists the files that `corral ingest` would take.
+
+    The version of a file is its modification time and size.
+    """
 
     def __init__(self, config: FolderConfig) -> None:
         self._config = config

@@ -1,7 +1,7 @@
-"""A git repository as a source, through the program git.
+"""Git repositories as sources, read with the git command.
 
-A bare mirror of one commit is kept in the data folder. Nothing is checked out: no hook, filter or
-link of the repository has an effect.
+The data folder holds a bare mirror of one commit. Nothing is checked out, so hooks, filters and
+links in the repository have no effect.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class GitConfig(SelectionConfig):
     """The repository.
 
     Attributes:
-        url: As for `git clone`, without a password.
-        branch: A branch or tag. Default: the repository's own.
+        url: The address, as for `git clone`, without a password.
+        branch: A branch or tag. Default: the repository's default branch.
         folder: Only files below this folder. Default: all.
         token: Password for https, such as a personal access token. Masked.
-        username: Sent with the token; default `x-access-token`, which GitHub and others take.
-        timeout_seconds: Limit of one fetch; default 600.
+        username: Sent with the token; default `x-access-token`, which GitHub and others accept.
+        timeout_seconds: Time limit for each git command; default 600.
     """
 
     url: Annotated[str, AfterValidator(_checked_url)]
@@ -112,11 +112,11 @@ class GitSource(Source):
         return self._names.refuses_below(key)
 
     async def _git(self, *arguments: str) -> bytes:
-        """Return the output of a command in the mirror.
+        """Run a git command in the mirror and return its output.
 
         Raises:
             MissingDependency: git is not installed.
-            ProviderTimeout, Unavailable: It took too long, or failed.
+            ProviderTimeout, Unavailable: The command took too long, or failed.
         """
         try:
             process = await asyncio.create_subprocess_exec(
@@ -125,7 +125,7 @@ class GitSource(Source):
                 env=self._environment(),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,  # it may quote the address and the server
+                stderr=asyncio.subprocess.DEVNULL,  # Messages may quote the address.
             )  # fmt: skip
         except FileNotFoundError:
             raise MissingDependency("The source git", "git", "apt install git") from None
@@ -147,7 +147,10 @@ class GitSource(Source):
         return output
 
     def _environment(self) -> dict[str, str]:
-        """Return the environment: no prompts, few protocols, and the token outside of arguments."""
+        """Return an environment without prompts, with few protocols, and with the token.
+
+        Other users of the machine can read the arguments of a command, but not its environment.
+        """
         given = {
             **os.environ,
             "GIT_TERMINAL_PROMPT": "0",

@@ -1,4 +1,4 @@
-"""Object storage as a source: S3 and what speaks its protocol, Google Cloud Storage, Azure."""
+"""Object storage as a source: S3 and compatible services, Google Cloud Storage, Azure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class ObjectsConfig(SelectionConfig):
     Attributes:
         url: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`.
         options: Settings of obstore, such as `{access_key_id: ..., secret_access_key: ...,
-            region: ..., endpoint: ...}` for S3. Masked. Default: the environment's, as the cloud's
-            own tools read it.
-        allow_http: Whether an endpoint without TLS is allowed; default no.
-        timeout_seconds: Limit of one request; default 60.
+            region: ..., endpoint: ...}` for S3. Masked. Default: from the environment, as for the
+            cloud's own tools.
+        allow_http: True to allow an endpoint without TLS; default false.
+        timeout_seconds: Time limit of one request; default 60.
         retries: Further attempts if a request fails; default 5.
     """
 
@@ -48,7 +48,7 @@ class ObjectSource(Source):
     """Lists the objects below a prefix; the version of an object is its ETag."""
 
     def __init__(self, config: ObjectsConfig) -> None:
-        obstore: Any = importlib.import_module("obstore.store")  # the extra may be absent
+        obstore: Any = importlib.import_module("obstore.store")  # The extra may not be installed.
         self._errors: Any = importlib.import_module("obstore.exceptions")
         self._config = config
         self._names = NameRules(config.selection)
@@ -64,7 +64,7 @@ class ObjectSource(Source):
                 client_options=limits,
                 retry_config={"max_retries": config.retries},
             )
-        except self._errors.BaseError as error:  # Its text may have options.
+        except self._errors.BaseError as error:  # Its text may quote secret options.
             raise InvalidRequest(
                 f"The options of {config.url} are invalid ({type(error).__name__}).",
                 hint="Names of options are in docs/sources.md.",

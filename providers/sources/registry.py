@@ -1,4 +1,4 @@
-"""Finds source specs by entry point, and builds sources from settings."""
+"""Find source specs by entry point, and build sources from settings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from corral.providers.base.importing import no_collection
 
 @cache
 def source_specs() -> dict[str, SourceSpec]:
-    """Return the spec of every installed type of source by its name.
+    """Return the specs of all installed source types, by name.
 
     Raises:
-        ConfigError: A package's entry point cannot be loaded, or two packages claim a name.
+        ConfigError: A package's entry point cannot be loaded, or two packages use the same name.
     """
     specs: dict[str, SourceSpec] = {}
     for entry in sorted(metadata.entry_points(group=SOURCES_GROUP), key=lambda each: each.name):
@@ -41,12 +41,12 @@ def check_source(settings: Mapping[str, Any], field: str) -> tuple[SourceSpec, S
     """Return the spec and the checked settings of a source.
 
     Args:
-        settings: `type`, and the settings of a source of this type.
-        field: The place of the settings in run.yaml, for errors.
+        settings: `type`, and the settings of that type.
+        field: The path of the settings in run.yaml, for error messages.
 
     Raises:
         UnknownProvider: No such type is installed.
-        ConfigError: A setting is unknown or out of range; the message has no value.
+        ConfigError: A setting is unknown or out of range. The message does not quote the value.
     """
     rest = dict(settings)
     name = rest.pop("type", None)
@@ -68,7 +68,7 @@ def build_source(settings: Mapping[str, Any], field: str, home: Path) -> Source:
 
     Raises:
         UnknownProvider, ConfigError: See `check_source`.
-        MissingDependency: A package that it needs is not installed.
+        MissingDependency: A package that the source needs is not installed.
     """
     spec, config = check_source(settings, field)
     for distribution in spec.requires:
@@ -82,7 +82,7 @@ def build_source(settings: Mapping[str, Any], field: str, home: Path) -> Source:
         source = factory(config, home)
     except CorralError:
         raise
-    except Exception as error:  # Its text may have a secret.
+    except Exception as error:  # Its text may quote a secret.
         raise _broken(spec.name, f"{spec.factory} failed with {type(error).__name__}") from error
     if not isinstance(source, Source):
         raise _broken(spec.name, f"{spec.factory} did not return a Source")

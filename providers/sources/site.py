@@ -1,4 +1,4 @@
-"""A web site as a source: the pages of its sitemap."""
+"""Web sites as sources: the pages of their sitemaps."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class SiteConfig(WebConfig):
     """The site.
 
     Attributes:
-        url: Address of the sitemap, or of the site: then its robots.txt names the sitemaps, else
-            `/sitemap.xml` is taken.
+        url: Address of the sitemap or of the site. For a site, the sitemaps are those named in its
+            robots.txt, or else `/sitemap.xml`.
         include: Globs of paths, as in .gitignore, such as `/docs/**`; default all pages.
         exclude: Globs of paths to leave out.
-        max_pages: Maximum number of pages, default 10000; a site with more is refused.
+        max_pages: Maximum number of pages; default 10000. A site with more pages is an error.
     """
 
     include: list[str] = Field(default_factory=list)
@@ -40,7 +40,7 @@ class SiteConfig(WebConfig):
 class SiteSource(Source):
     """Lists the pages of sitemaps.
 
-    The version of a page is `lastmod` of the sitemap; without it, its ETag, or else a hash of its
+    The version of a page is its `lastmod` in the sitemap, or else its ETag, or else a hash of its
     content.
     """
 
@@ -53,7 +53,7 @@ class SiteSource(Source):
     async def listing(self) -> Listing:
         """Return the pages; see `Source.listing`.
 
-        A sitemap of an index that cannot be read is a problem, so that nothing is deleted.
+        If a sitemap of an index cannot be read, the listing has a problem, so nothing is deleted.
         """
         pages: dict[str, str | None] = {}
         problems: list[str] = []
@@ -72,7 +72,7 @@ class SiteSource(Source):
         return Listing(items, skipped, problems)
 
     async def read(self, item: SourceItem, stored_version: str | None) -> Content | None:
-        """Return a page, None if the site says that it has not changed."""
+        """Return a page, or None if it has not changed since the stored version."""
         stored = stored_version or ""
         etag = stored.removeprefix(_ETAG) if stored.startswith(_ETAG) else None
         try:
@@ -106,7 +106,7 @@ class SiteSource(Source):
     async def _add(
         self, sitemap: str, pages: dict[str, str | None], problems: list[str], depth: int
     ) -> None:
-        """Add the pages of a sitemap, and of the sitemaps that it names."""
+        """Add the pages of a sitemap, or of the sitemaps that a sitemap index names."""
         try:
             fetched = await self._client.get(sitemap)
             data = compression.unpacked(fetched.data)

@@ -1,8 +1,8 @@
-"""One run of a sync: new and changed documents are ingested, and those that are gone deleted.
+"""One run of a sync: ingest new and changed documents, delete documents that no longer exist.
 
-What is stored is the only memory: the `origin` of each stored document names its source and its
-version there. So a run that was killed is continued by the next one, and a sync of a copied or
-restored vector DB reads nothing twice. Documents go the way of all others: as jobs.
+The stored documents are the only record of earlier runs: the `origin` of each names its source and
+its version there. So the next run continues a run that was killed, and a sync into a copied or
+restored vector DB does not read unchanged documents again. Documents are ingested as jobs.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from corral.providers.sources.documents import file_metadata
 
 BATCH_DOCUMENTS = 64
 BATCH_BYTES = 8 * 1024 * 1024
-"""Documents are read and submitted up to either bound, and then their jobs are awaited."""
+"""Maximum size of a batch of documents; its jobs are awaited before the next batch is read."""
 MAX_VERSION = 200
 MAX_NAMED = 100
-"""Failed and skipped documents that a report names."""
+"""Maximum number of failed documents, and of skipped ones, that a report names."""
 WAIT_SECONDS = 3600.0
 _MEDIA = ("image/", "audio/", "video/", "font/")
 
 
 class SyncLibrary(Protocol):
-    """A principal's view of a library that ingests; `Stack` implements it."""
+    """A principal's view of a library with ingestion; `Stack` implements it."""
 
     ingestion: Ingestion
 
@@ -65,11 +65,11 @@ class SyncReport:
     """The result of a run.
 
     Attributes:
-        listed: Number of documents of the source.
+        listed: Number of documents in the source.
         unchanged, stored, deleted, failed, skipped: Numbers of documents.
-        failures, skips: (document id or key, reason) of the first `MAX_NAMED` of them.
-        problems: Reasons why the listing is incomplete, or nothing was deleted.
-        seconds: Duration.
+        failures, skips: (document id or key, reason) for the first `MAX_NAMED` documents of each.
+        problems: Reasons why the listing is incomplete, or why nothing was deleted.
+        seconds: Duration of the run.
     """
 
     listed: int = 0
@@ -90,7 +90,7 @@ class SyncReport:
             self.failures.append((name, reason))
 
     def skip(self, name: str, reason: str) -> None:
-        """Count something that is no document."""
+        """Count an item that is not a readable document."""
         self.skipped += 1
         if len(self.skips) < MAX_NAMED:
             self.skips.append((name, reason))
@@ -102,10 +102,10 @@ class SyncRun:
 
     Attributes:
         library: The view of the vector DB's tenant.
-        entry: Settings.
-        source: An open source, which the caller closes.
-        reads: Returns True if a configured reader takes a MIME type.
-        report: What has happened so far.
+        entry: The settings of the sync.
+        source: An open source; the caller closes it.
+        reads: Returns True if a configured reader accepts a MIME type.
+        report: The result so far.
     """
 
     library: SyncLibrary
@@ -115,10 +115,10 @@ class SyncRun:
     report: SyncReport = field(default_factory=SyncReport)
 
     async def run(self, *, full: bool = False) -> SyncReport:
-        """Bring the vector DB in step, and return the report.
+        """Sync the vector DB, and return the report.
 
         Args:
-            full: True to read every document again, even if its version is stored.
+            full: True to read all documents again, even if their versions are stored.
 
         Raises:
             NotFound: There is no such vector DB.
@@ -168,7 +168,7 @@ class SyncRun:
         await self._delete(index, gone, complete=not listing.problems, empty=not listing.items)
 
     def _is_media(self, document_id: str) -> bool:
-        """Return True if a name says that no reader is to read it, so that it is not fetched."""
+        """Return True if a name is that of a media file that no reader accepts; skip the fetch."""
         kind = named_type(document_id)
         built_in = self.entry.pictures if kind in PICTURES else bool(type_of(document_id))
         return kind.startswith(_MEDIA) and not built_in and not self.reads(kind)
@@ -181,7 +181,7 @@ class SyncRun:
         *,
         full: bool,
     ) -> set[str]:
-        """Read and store documents; return the ids of those that are gone or empty by now."""
+        """Read and store documents; return the stored ids that no longer have a document."""
         gone: set[str] = set()
         batch: list[RAGDocument] = []
         size = 0
@@ -201,7 +201,7 @@ class SyncRun:
     async def _contents(
         self, wanted: dict[str, SourceItem], stored: dict[str, str]
     ) -> AsyncIterator[tuple[str, Content | None]]:
-        """Yield the changed documents; None for one that is gone."""
+        """Yield the changed documents by id; None for a document that no longer exists."""
         for document_id, item in wanted.items():
             try:
                 content = await self.source.read(item, stored.get(document_id))
@@ -217,7 +217,7 @@ class SyncRun:
             yield document_id, content
 
     async def _document(self, document_id: str, content: Content) -> RAGDocument | None:
-        """Return a document; None if it is no document, which the report says."""
+        """Return a document; None if the content cannot be read, which the report counts."""
         try:
             return await asyncio.to_thread(self._made, document_id, content)
         except InvalidRequest as error:
@@ -242,10 +242,10 @@ class SyncRun:
         return checked(RAGDocument, fields)
 
     def _type(self, document_id: str, content: Content) -> str:
-        """Return the type of a document with its charset.
+        """Return the MIME type of a document, with its charset.
 
         Raises:
-            InvalidRequest: It is of a kind that cannot be read.
+            InvalidRequest: Neither Corral nor a reader can read this type.
         """
         data = content.data
         if content.mime_type:
@@ -264,7 +264,7 @@ class SyncRun:
         return f"{kind or TEXT};charset={encoding.removesuffix('-sig')}"
 
     async def _store(self, documents: Sequence[RAGDocument]) -> None:
-        """Ingest documents as jobs, and wait for them."""
+        """Ingest documents as jobs, and wait for the jobs."""
         if not documents:
             return
         ingestion = self.library.ingestion
@@ -283,7 +283,7 @@ class SyncRun:
     async def _delete(
         self, index: EmbeddingIndex, gone: set[str], *, complete: bool, empty: bool
     ) -> None:
-        """Delete the documents that the source no longer has, unless that is uncertain."""
+        """Delete the documents that the source no longer has, unless the listing may be wrong."""
         if not gone or not self.source.deletes:
             return
         if not complete:
@@ -299,12 +299,12 @@ class SyncRun:
 
     @property
     def _mark(self) -> str:
-        """The beginning of the origin of each document of this source."""
+        """The prefix of the `origin` of all documents of this source."""
         return f"source:{hashlib.sha256(self.source.identity.encode()).hexdigest()[:32]}:"
 
 
 def _bounded(version: str | None) -> str | None:
-    """Return a version that fits into an origin."""
+    """Return a version that fits into an `origin`: a long one is hashed."""
     if version is None or len(version) <= MAX_VERSION:
         return version
     return hashlib.sha256(version.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""The files of a folder: for `corral ingest`, and for the folder as a source."""
+"""Walk the files of a folder, for `corral ingest` and for the folder source."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Selection:
     """The files to take.
 
     Attributes:
-        include: Globs as in .gitignore, such as `docs/**/*.md`; empty takes all files.
+        include: Globs as in .gitignore, such as `docs/**/*.md`; empty for all files.
         exclude: Globs of files to leave out.
-        hidden: Whether to take files and folders whose names begin with a dot.
-        no_ignore: Whether to take what .gitignore names.
-        as_text: Patterns of names that are plain text, whatever their suffix or content.
+        hidden: True to take files and folders with names that begin with a dot.
+        no_ignore: True to take files that .gitignore excludes.
+        as_text: Name patterns of files to read as plain text, whatever their suffix or content.
     """
 
     include: tuple[str, ...] = ()
@@ -31,25 +31,25 @@ class Selection:
     as_text: tuple[str, ...] = ()
 
     def is_text(self, name: str) -> bool:
-        """Return True if `as_text` makes a file plain text."""
+        """Return True if `as_text` matches a name, so the file is read as plain text."""
         return any(fnmatch(name, pattern) for pattern in self.as_text)
 
 
 class NameRules:
-    """Decides about paths by their names alone."""
+    """Selects paths by their names alone."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
         self._include, self._exclude = globs(selection.include), globs(selection.exclude)
 
     def includes(self, path: str) -> bool:
-        """Return True if a file, by its path in POSIX form, is among those to take."""
+        """Return True if `include` matches a file; the path is in POSIX form."""
         return self._include is None or self._include.match_file(path)
 
     def refuses(self, path: str, *, folder: bool = False) -> str | None:
-        """Return the reason to skip a path, None to take it; only its last part is hidden or not.
+        """Return the reason to skip a path; None to take it.
 
-        Folders above it are judged by themselves.
+        Only the last part of the path is checked for a dot; check each folder above it separately.
         """
         name = PurePosixPath(path).name
         if name == ".git":
@@ -62,7 +62,7 @@ class NameRules:
         return f"{kind}; --as-text NAME takes it" if kind else None
 
     def refuses_below(self, path: str) -> str | None:
-        """Return the reason to skip a file or one of the folders above it, None to take it."""
+        """Return the reason to skip a file or a folder above it; None to take the file."""
         parts = PurePosixPath(path).parts
         for end in range(1, len(parts)):
             if reason := self.refuses("/".join(parts[:end]), folder=True):
@@ -76,9 +76,9 @@ def walk(
     skipped: Callable[[str, str], None],
     unreadable: Callable[[str, str], None],
 ) -> Iterator[tuple[Path, str]]:
-    """Yield the files of a folder that are selected, with their paths relative to it.
+    """Yield the selected files of a folder, each with its path relative to the folder.
 
-    Links to folders, and links that lead out of the folder, are skipped.
+    Links to folders and links that lead out of the folder are skipped.
 
     Args:
         skipped: Called with the path of each file or folder to skip, and the reason.
@@ -104,7 +104,7 @@ def walk(
 
 
 class _Choice:
-    """Decides about the paths of one folder: by their names, as links, and as .gitignore says."""
+    """Selects paths of one folder by their names, links, and .gitignore files."""
 
     def __init__(self, folder: Path, selection: Selection) -> None:
         self._folder, self._root = folder, Path(os.path.realpath(folder))
@@ -117,11 +117,11 @@ class _Choice:
             self._ignoring.enter(self._inside(folder))
 
     def includes(self, path: Path) -> bool:
-        """Return True if a file is among those to take."""
+        """Return True if `include` matches a file."""
         return self._names.includes(path.relative_to(self._folder).as_posix())
 
     def refuses(self, path: Path, *, folder: bool = False) -> str | None:
-        """Return the reason to skip a path, None to take it."""
+        """Return the reason to skip a path; None to take it."""
         relative = path.relative_to(self._folder).as_posix()
         reason = self._names.refuses(relative, folder=folder)
         if reason and reason.startswith("hidden"):
@@ -136,5 +136,5 @@ class _Choice:
         return reason
 
     def _inside(self, path: Path) -> Path:
-        """Return a path without links above it."""
+        """Return a path with the links in its parent folders resolved."""
         return self._root / path.relative_to(self._folder)

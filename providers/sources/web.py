@@ -1,4 +1,4 @@
-"""What web sites and feeds share: requests at a bounded rate, as robots.txt allows."""
+"""Shared by sites and feeds: requests at a limited rate that obey robots.txt."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from corral.providers.ingestion.read.fetching import Fetched, Fetcher, is_public
 
 AGENT = "corral"
 MAX_CRAWL_DELAY_SECONDS = 60.0
-"""Longest pause that a robots.txt is obeyed in."""
+"""Longest `Crawl-delay` of a robots.txt that is respected; a longer one is shortened to this."""
 
 
 class WebConfig(SourceConfig):
-    """The site, and how it is treated.
+    """The site, and the limits of requests to it.
 
     Attributes:
         url: An http or https address, without user or password.
-        delay_seconds: Pause between two requests, default 1; a longer one of robots.txt wins.
-        timeout_seconds: Limit of one request, default 30.
-        allow_private: Whether the host may be in a private network; default no.
+        delay_seconds: Pause between two requests; default 1. A longer delay in robots.txt wins.
+        timeout_seconds: Time limit of one request; default 30.
+        allow_private: True to allow a host in a private network; default false.
     """
 
     url: str
@@ -49,10 +49,10 @@ class WebConfig(SourceConfig):
 
 
 class PoliteClient:
-    """Fetches pages of one host: a pause between requests, and nothing that robots.txt forbids.
+    """Fetches pages of one host, with pauses between requests, and obeys robots.txt.
 
-    Every address, and every redirect, is checked as for documents of users (`Fetcher`): the host
-    stays the same, and is public unless `allow_private` is set.
+    Every address and every redirect is checked as for users' documents (`Fetcher`). The host must
+    stay the same, and must be public unless `allow_private` is set.
     """
 
     def __init__(self, config: WebConfig) -> None:
@@ -77,12 +77,12 @@ class PoliteClient:
         """Return True if robots.txt allows a page.
 
         Raises:
-            ProviderError: robots.txt cannot be read: the site is unreachable.
+            ProviderError: robots.txt cannot be read because the site is unreachable.
         """
         return (await self.robots()).can_fetch(AGENT, url)
 
     async def robots(self) -> RobotFileParser:
-        """Return the rules of the site; all pages are allowed if it has no robots.txt."""
+        """Return the robots.txt rules of the site; without robots.txt, all pages are allowed."""
         if self._robots is None:
             rules = RobotFileParser()
             try:
@@ -101,9 +101,9 @@ class PoliteClient:
         """Return a page.
 
         Raises:
-            PageGone: There is none.
-            InvalidRequest: robots.txt forbids it, it is on another host, or too large.
-            ProviderError: The site cannot be reached, or not in time.
+            PageGone: There is no such page.
+            InvalidRequest: robots.txt forbids the page, it is on another host, or it is too large.
+            ProviderError: The site cannot be reached, or does not answer in time.
         """
         if not self.is_of_host(url):
             raise InvalidRequest("The page is on another host.")
@@ -122,10 +122,10 @@ class PoliteClient:
 
 
 def parsed_xml(data: bytes, what: str) -> ElementTree.Element:
-    """Return the root of an XML document without a document type, so without entities.
+    """Return the root of an XML document. A document type is refused, so there are no entities.
 
     Raises:
-        InvalidRequest: It is not such a document.
+        InvalidRequest: The data is not XML, or it has a document type.
     """
     try:
         if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
@@ -141,7 +141,7 @@ def local_name(element: ElementTree.Element) -> str:
 
 
 def text_of(element: ElementTree.Element, *names: str) -> str:
-    """Return the text of the first child that has one of the names and a text, else ""."""
+    """Return the text of the first child with one of the names and a text; "" if there is none."""
     for name in names:
         for child in element:
             if local_name(child) == name and (text := "".join(child.itertext()).strip()):

@@ -1,1 +1,1 @@
-"""Everything that Corral stores besides chunks: one set of tables, in SQLite or PostgreSQL."""
+"""The state: all stored data except chunks, as tables in SQLite or PostgreSQL."""

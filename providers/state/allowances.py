@@ -1,4 +1,4 @@
-"""Allowances that fill within a minute; processes take parts of them."""
+"""Rate limits shared by all processes: token buckets that fill up within a minute."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from corral.providers.state.state import State, database_time, upsert
 from corral.providers.state.tables import QUOTAS
 
 KEPT_SECONDS = 3600.0
-"""Age of a row without debt that is deleted; after a minute the allowance is full again."""
+"""Age in seconds at which a row without debt is deleted; its allowance has long been full again."""
 
 _Q = QUOTAS.c
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a process takes of one allowance.
+    """A request of a process for a part of one allowance.
 
     Attributes:
-        per_minute: The allowance; it is full at first. 0: there is none.
-        used: What the process has used without asking; it may lead to a debt.
-        wanted: What it would like to have in advance.
+        per_minute: The size of the allowance, which is full at first; 0 for no limit.
+        used: Amount that the process has already used without a grant; it may cause a debt.
+        wanted: Amount that the process requests in advance.
     """
 
     per_minute: float = 0.0
@@ -33,11 +33,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a process got.
+    """The answer to a `Part`.
 
     Attributes:
-        amount: A whole number from 0 to `wanted`.
-        left: What is left of the allowance; a debt is negative.
+        amount: The granted amount: a whole number from 0 to `wanted`.
+        left: The rest of the allowance; negative for a debt.
     """
 
     amount: int
@@ -45,7 +45,7 @@ class Grant:
 
 
 class Allowances:
-    """The allowances of all callers of an installation, timed by the clock of its database.
+    """The allowances of all callers of an installation, by the clock of its database.
 
     Args:
         state: The tables.
@@ -55,7 +55,7 @@ class Allowances:
         self._area = state.area("quotas")
 
     async def take(self, caller: str, requests: Part, size: Part) -> tuple[Grant, Grant]:
-        """Take parts of a caller's two allowances: requests, and bytes of their bodies.
+        """Take parts of a caller's two allowances: requests, and bytes of request bodies.
 
         Raises:
             ProviderError: The state cannot be written.
@@ -77,7 +77,7 @@ class Allowances:
 
 
 def _granted(part: Part, left: float, seconds: float) -> Grant:
-    """Return the grant from an allowance that had `left` some seconds ago."""
+    """Return the grant from an allowance that had `left` remaining `seconds` ago."""
     if not part.per_minute:
         return Grant(0, 0.0)
     filled = min(part.per_minute, left + max(0.0, seconds) * part.per_minute / 60)

@@ -1,4 +1,4 @@
-"""Claims on background work: one process of an installation at a time does a task."""
+"""Claims on background tasks: only one process of an installation runs a task at a time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _LOG = logging.getLogger(__name__)
 class Claims:
     """The claims of one process.
 
-    The process renews its lease while it works. Other processes take a task over once its owner has
-    not renewed for `LEASE_SECONDS`. A process that was frozen for longer cancels its work when it
-    wakes up, so for a moment two may work: a task must be safe to repeat.
+    The process renews its lease while it works. If it has not renewed the lease for
+    `LEASE_SECONDS`, another process takes over its tasks. A process that was frozen for longer than
+    that cancels its work when it wakes up. Until then two processes may run the same task, so tasks
+    must be safe to repeat.
 
     Args:
         state: The tables.
@@ -42,13 +43,13 @@ class Claims:
     async def run(
         self, task: str, work: Callable[[], Awaitable[Any]], *, every: float = 0.0
     ) -> bool:
-        """Do work, unless another process does it or it is not due; return True if it was done.
+        """Run a task and return True, or return False if it is not due or runs elsewhere.
 
         Args:
             task: Name of the task, the same in all processes.
-            work: May be repeated after a failure.
-            every: Time in seconds, from the beginning of the work, until the task is due again in
-                any process; if the work fails or is taken over, it stays due.
+            work: The work to do; it may be repeated after a failure.
+            every: Seconds from the beginning of the work until the task is due again in any
+                process. If the work fails or is taken over, the task stays due.
 
         Raises:
             CorralError: The work failed, or the state cannot be used.
@@ -66,7 +67,7 @@ class Claims:
         finally:
             await _end(renewing, working)
             self._running.discard(task)
-            with suppress(CorralError):  # the lease runs out
+            with suppress(CorralError):  # The lease will expire.
                 await self._release(task, number, every if done else None)
         if working.cancelled():
             _LOG.warning("This process was frozen; another one may do its background work.")
@@ -77,7 +78,7 @@ class Claims:
     # --- inside ------------------------------------------------------------------------------
 
     async def _claim(self, task: str) -> int | None:
-        """Claim a task; return the number of the claim, or None if it is not this process's."""
+        """Claim a task and return the claim's number; None if the task is not due or is claimed."""
         if task in self._running:
             return None
         rows = await self._area.read(select(_C.owner).where(_C.task == task))
@@ -98,7 +99,7 @@ class Claims:
         return await self._area.write(claim, durable=False)
 
     async def _release(self, task: str, number: int, every: float | None) -> None:
-        """Free a task, if it was not taken over."""
+        """Release the claim on a task, unless another process has taken it over."""
         ours = (_C.task == task) & (_C.owner == self._owner) & (_C.number == number)
         due = _C.due if every is None else _C.due + every
         freed = update(CLAIMS).where(ours).values(owner=None, due=due)
@@ -107,16 +108,16 @@ class Claims:
             await self._leases.end(self._owner)
 
     async def _renew(self) -> None:
-        """Renew the lease; return when it has run out."""
+        """Keep renewing the lease. Return once it has expired."""
         while self._leases.is_current(self._owner):
             await asyncio.sleep(RENEW_SECONDS)
-            if self._leases.is_current(self._owner):  # it was not frozen
+            if self._leases.is_current(self._owner):  # The process was not frozen.
                 with suppress(CorralError):
                     await self._leases.renew(self._owner)
 
 
 async def _end(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel what still runs, and wait for it."""
+    """Cancel tasks that are still running, and wait for all."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)

@@ -1,4 +1,4 @@
-"""Copies a whole state into another database, in one transaction."""
+"""Copy a whole state into another database, in one transaction."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from corral.providers.state.opening import APPLICATION, Place, revision_of
 from corral.providers.state.tables import INSTALLATION, JOBS, LEASES, METADATA, VECTOR_DBS, VERSIONS
 
 BATCH = 100
-"""Rows in memory. The document of a job can have 64 MiB."""
+"""Number of rows in memory at a time; the document of one job can have 64 MiB."""
 
 COPIED = [table for table in METADATA.sorted_tables if table is not LEASES]
-"""Leases belong to running processes."""
+"""All tables but the leases, which belong to running processes."""
 
 CLOSING_SECONDS = 1.0
-"""Time for PostgreSQL to notice that a process has closed its connections."""
+"""Maximum wait until PostgreSQL notices that a process has closed its connections."""
 
 _IN_EMPTY_STATES = {INSTALLATION, VERSIONS}
 
@@ -44,8 +44,8 @@ def copy_state(
 ) -> dict[str, int]:
     """Copy all tables except the leases; return the number of rows by table.
 
-    The target takes over the installation's id. It gets everything in one transaction, or
-    nothing. No other process can write to either database during the copy.
+    The target takes over the installation's id. The copy is a single transaction, and no other
+    process can write to either database during it.
 
     Args:
         source: The database to read.
@@ -53,9 +53,9 @@ def copy_state(
         registration: Converts the registration of a vector DB, as JSON.
 
     Raises:
-        Conflict: Both are the same database, or the target has rows.
-        Unavailable: Another process uses one of them.
-        ConfigError: The source has no tables, or one of them has the tables of another version.
+        Conflict: Source and target are the same database, or the target has rows.
+        Unavailable: Another process uses one of the databases.
+        ConfigError: The source has no tables, or a database has the tables of another version.
     """
     if source.name == target.name:
         raise Conflict(f"FROM and TO are the same: {source.name}.")
@@ -75,7 +75,7 @@ def copy_state(
 
 
 def _prepare(place: Place, *, has_tables: bool) -> None:
-    """Make or check the tables of a database; those of the source must exist."""
+    """Create or check the tables of a database; if `has_tables`, they must exist."""
     if has_tables and place.is_sqlite and not place.path.exists():
         raise ConfigError(f"{place.path} does not exist.", hint="Name its folder with --home.")
     with place.errors():
@@ -90,11 +90,11 @@ def _prepare(place: Place, *, has_tables: bool) -> None:
 
 @contextmanager
 def _alone(place: Place, mode: str) -> Iterator[Connection]:
-    """Yield a connection in a transaction that other processes cannot disturb.
+    """Yield a connection in a transaction, while no other process can write to the database.
 
     Args:
         place: The database.
-        mode: PostgreSQL's lock of the tables.
+        mode: The lock mode of the tables in PostgreSQL.
     """
     engine = place.connected()
     if place.is_sqlite:
@@ -113,7 +113,7 @@ def _alone(place: Place, mode: str) -> Iterator[Connection]:
 def _lock_file(place: Place, connection: apsw.Connection) -> None:
     """Keep all other processes from opening a SQLite file."""
     try:
-        connection.set_busy_timeout(0)  # a server holds the file until it ends
+        connection.set_busy_timeout(0)  # Waiting is useless: a server holds the file until it ends.
         connection.pragma("locking_mode", "EXCLUSIVE")
         connection.execute("BEGIN EXCLUSIVE; COMMIT")
     except apsw.BusyError:
@@ -121,9 +121,9 @@ def _lock_file(place: Place, connection: apsw.Connection) -> None:
 
 
 def _lock_tables(place: Place, connection: Connection, mode: str) -> None:
-    # The other database may take longer over a batch than FROZEN_SECONDS.
+    # The other database may need longer than FROZEN_SECONDS for a batch.
     connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")
-    # Before the first query, which takes the snapshot.
+    # Lock before the first query, which takes the snapshot.
     names = ", ".join(table.name for table in METADATA.sorted_tables)
     connection.exec_driver_sql(f"LOCK TABLE {names} IN {mode} MODE")
     others = text(
@@ -144,7 +144,7 @@ def _in_use(place: Place) -> Unavailable:
 
 
 def _empty(place: Place, connection: Connection) -> None:
-    """Check that the target has no rows, and delete the id of its installation."""
+    """Check that the target has no rows; delete its installation id and version numbers."""
     for table in COPIED:
         if table not in _IN_EMPTY_STATES and connection.execute(select(table).limit(1)).first():
             raise Conflict(
@@ -156,7 +156,7 @@ def _empty(place: Place, connection: Connection) -> None:
 
 
 def _batches(connection: Connection, table: Table) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rows of a table in the order of their keys."""
+    """Yield the rows of a table in batches, ordered by key."""
     keys = list(table.primary_key)
     query = select(table).order_by(*keys).limit(BATCH)
     following = query
@@ -167,7 +167,7 @@ def _batches(connection: Connection, table: Table) -> Iterator[list[dict[str, An
 
 
 def _name_hosts(connection: Connection) -> None:
-    """Give each job the host of its vector DB, which `registration` may have changed."""
+    """Set the host of each job to that in its vector DB's registration, which may have changed."""
     for row in connection.execute(select(VECTOR_DBS)).all():
         vector_db = json.loads(row.registration)
         own = (
@@ -179,7 +179,7 @@ def _name_hosts(connection: Connection) -> None:
 
 
 def _last(connection: Connection, column: Column[int]) -> int:
-    """Return the last number that a column has had, of a deleted row perhaps; 0 without any."""
+    """Return the last number given out for a column, even if its row was deleted; 0 if none was."""
     if connection.dialect.name == "sqlite":
         query = "SELECT seq FROM sqlite_sequence WHERE name = :table"
     else:
@@ -188,7 +188,7 @@ def _last(connection: Connection, column: Column[int]) -> int:
 
 
 def _set_last(connection: Connection, column: Column[int], number: int) -> None:
-    """Set the last number that a column has had."""
+    """Set the last number given out for a column."""
     values = _names(column) | {"number": number}
     if connection.dialect.name != "sqlite":
         if number:
@@ -204,7 +204,7 @@ def _names(column: Column[int]) -> dict[str, Any]:
 
 
 def _counted(reading: Connection, writing: Connection, table: Table) -> int:
-    """Return the number of rows that a table has on both sides."""
+    """Return the number of rows of a table; both databases must have the same."""
     query = select(func.count()).select_from(table)
     source, target = (int(connection.scalar(query) or 0) for connection in (reading, writing))
     if source != target:

@@ -25,7 +25,7 @@ PREFIX = "corral_"
 """Prefix of every key, so that scanners for leaked secrets can detect it."""
 
 USE_EVERY_SECONDS = 60.0
-"""Resolution of `last_used_at`, in seconds, so that not every use of a key causes a write."""
+"""Resolution of `last_used_at` in seconds; otherwise each use of a key would cause a write."""
 
 _FORM = re.compile(PREFIX + "([0-9a-f]{12})_[0-9a-f]{64}")
 _NOBODYS = bytes(32)
@@ -39,10 +39,10 @@ class ApiKey:
 
     Attributes:
         principal: The holder.
-        limits: Rate limits; a limit of None is the server's.
-        expires_at: Time of expiry; None: never.
-        revoked_at: Time of revocation; None: not revoked.
-        last_used_at: Last use, accurate to about a minute; None: never used.
+        limits: Rate limits; the server's limit applies in place of None.
+        expires_at: Time of expiry; None if the key does not expire.
+        revoked_at: Time of revocation; None if the key is not revoked.
+        last_used_at: Time of the last use, accurate to about a minute; None if it was never used.
     """
 
     principal: Principal
@@ -65,7 +65,7 @@ class ApiKey:
 
 
 class KeyStore:
-    """The API keys of an installation, read for each request, so that revocation works at once.
+    """The API keys of an installation, read for each request, so revocation takes effect at once.
 
     A key is `corral_`, a public id of 12 hex digits, and 256 random bits. Only its SHA-256 is
     stored: random bits cannot be guessed, so a slow hash would add no protection.
@@ -83,9 +83,9 @@ class KeyStore:
         self._writing: set[asyncio.Task[None]] = set()
 
     async def exist(self) -> bool:
-        """Return True if any key was ever created, even if it is revoked or expired.
+        """Return True if any key was ever created, even if it has been revoked or has expired.
 
-        Once True, the answer stays True until the process ends, whatever happens to the table.
+        Once it is True, it stays True until the process ends, even if the table is emptied.
         """
         if not self._exist:
             self._exist = bool(await self._keys.read(select(KEYS.c.key_id).limit(1)))
@@ -104,7 +104,7 @@ class KeyStore:
         """Create a key; return its record and the key itself, which cannot be read again.
 
         Raises:
-            ValueError: A name is not allowed; see `Principal`.
+            ValueError: The user is empty, or a name is not allowed; see `Principal`.
             ProviderError: The state cannot be written.
         """
         if not user:
@@ -130,7 +130,7 @@ class KeyStore:
         return key, secret
 
     async def all(self) -> list[ApiKey]:
-        """Return every key, the oldest first."""
+        """Return all keys, oldest first."""
         rows = await self._keys.read(select(KEYS).order_by(KEYS.c.created_at, KEYS.c.key_id))
         return [_key(row) for row in rows]
 
@@ -161,7 +161,7 @@ class KeyStore:
     async def holder(self, secret: str) -> ApiKey:
         """Return the record of a key.
 
-        The error tells only the holder of a real key that it is expired or revoked.
+        Only the holder of a real key learns from the error that it is expired or revoked.
 
         Raises:
             Unauthenticated: The key is unknown, expired or revoked.
@@ -182,7 +182,7 @@ class KeyStore:
         return key
 
     async def close(self) -> None:
-        """Wait until the uses of keys are recorded."""
+        """Wait until all uses of keys are recorded."""
         await asyncio.gather(*self._writing)
 
     # --- inside ------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class KeyStore:
 
     async def _write_use(self, key_id: str, now: float) -> None:
         used = update(KEYS).where(KEYS.c.key_id == key_id).values(last_used_at=now)
-        with suppress(ProviderError):  # it may stay locked; a later use is recorded
+        with suppress(ProviderError):  # If the table stays locked, a later use is recorded.
             await self._keys.write(lambda keys: keys.execute(used), durable=False)
 
 

@@ -1,4 +1,4 @@
-"""Leases: which workers, on any machine, still work."""
+"""Leases: they show which workers, on any machine, are alive."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from corral.providers.state.state import State, upsert
 from corral.providers.state.tables import LEASES
 
 LEASE_SECONDS = 20.0
-"""Time without a beat after which a worker counts as dead."""
+"""Seconds without a heartbeat after which a worker counts as dead."""
 
 
 class Leases:
-    """The beats of workers.
+    """The heartbeats of workers, counted in a table.
 
-    No two clocks are compared: each process measures by its own clock how long a beat has not
-    changed. So a process knows of no dead worker in its first `LEASE_SECONDS`.
+    Clocks of different machines are never compared. Each process measures with its own clock for
+    how long a count has not changed, so it cannot detect a dead worker in its first
+    `LEASE_SECONDS`.
 
     Args:
         state: The tables.
-        clock: Returns the time in seconds, from any start.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, state: State, clock: Callable[[], float] = time.monotonic) -> None:
@@ -39,11 +40,11 @@ class Leases:
         self._renewed[name] = now
 
     def is_current(self, name: str) -> bool:
-        """Return False if others may take the work of a worker of this process over."""
+        """Return True unless other processes may take over the work of this process's worker."""
         return self._clock() < self._renewed.get(name, float("-inf")) + LEASE_SECONDS
 
     async def expired(self, names: Iterable[str]) -> set[str]:
-        """Return the workers without a beat for `LEASE_SECONDS`, by the clock of this process."""
+        """Return the workers without a heartbeat for `LEASE_SECONDS`, by this process's clock."""
         asked, now = set(names), self._clock()
         query = select(LEASES.c.name, LEASES.c.beat).where(LEASES.c.name.in_(asked))
         beats = {row.name: row.beat for row in await self._area.read(query)}

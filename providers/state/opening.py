@@ -1,4 +1,4 @@
-"""How a state is opened: connections, revisions and errors of both databases."""
+"""Open a state: connections, schema revisions and errors of SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -37,33 +37,35 @@ from corral.providers.state.tables import HEAD, INSTALLATION, KEYS, VECTOR_DBS
 
 STATE_NAME = "state.db"
 SCHEMA = "corral"
-"""PostgreSQL's schema of the tables; the database may have other tables beside it."""
+"""Schema of the tables in PostgreSQL; other applications may use the same database."""
 
 APPLICATION = "corral-state"
-"""Name of a state's connections in PostgreSQL, which shows that a server is running."""
+"""Application name of the connections in PostgreSQL; it shows that a server is running."""
 
 REMEDY = "Restore it from a backup, or move it away and register the vector DBs again."
 WAIT_SECONDS = 5.0
-"""Maximum wait for another writer."""
+"""Maximum wait for another writer, in seconds."""
 FROZEN_SECONDS = 3.0
-"""Time after which PostgreSQL ends a transaction whose process sends nothing."""
+"""Seconds after which PostgreSQL ends a transaction that its process has left idle."""
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 
 _LOCKED = {"LockNotAvailable", "IdleInTransactionSessionTimeout", "DeadlockDetected"}
 _GONE = {"OperationalError", "InterfaceError", "ReadOnlySqlTransaction"}
-"""Classes of psycopg, with their subclasses: no connection, a lost one, or a standby's."""
+"""Error classes of psycopg for a missing or lost connection, or one to a read-only standby.
+
+Their subclasses count as well."""
 
 
 class Place:
-    """Where a state is.
+    """The location of a state.
 
     Args:
-        home: The data folder, with the SQLite file.
+        home: The data folder, which contains the SQLite file.
         url: "sqlite", or the URL of a PostgreSQL database.
 
     Attributes:
-        name: For messages, without a password.
+        name: Name for messages, without a password.
     """
 
     def __init__(self, home: Path, url: str) -> None:
@@ -73,7 +75,7 @@ class Place:
         self._url = url
 
     def connected(self, **options: Any) -> Engine:
-        """Return an engine of SQLAlchemy, which connects at its first use."""
+        """Return an SQLAlchemy engine, which connects on first use."""
         options |= {"max_overflow": -1, "skip_autocommit_rollback": True, "hide_parameters": True}
         if self.is_sqlite:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +93,7 @@ class Place:
             "application_name": APPLICATION,
             "search_path": SCHEMA,
             "lock_timeout": f"{WAIT_SECONDS:g}s",
-            # The lock of a frozen process must not block all others.
+            # A lock held by a frozen process must not block all other processes.
             "idle_in_transaction_session_timeout": f"{FROZEN_SECONDS:g}s",
         }
         return create_engine(
@@ -104,7 +106,7 @@ class Place:
         )
 
     def prepare(self, engine: Engine) -> None:
-        """Make the tables, or check that they are the newest; see `State`."""
+        """Create the tables, or check that they have the newest revision; see `State`."""
         revision = revision_of(engine)
         if revision == HEAD:
             if self.is_sqlite:
@@ -120,7 +122,7 @@ class Place:
         self.upgrade(engine)
 
     def upgrade(self, engine: Engine) -> None:
-        """Run the revisions that a database lacks; of concurrent processes, one does."""
+        """Run the revisions that the database lacks; only one of several processes runs them."""
         with engine.connect() as connection:
             if self.is_sqlite:
                 _check_known(revision_of(engine), self.name)
@@ -147,7 +149,7 @@ class Place:
             raise self.translated(error) from error
 
     def translated(self, error: BaseException) -> CorralError:
-        """Return the error of a driver as one of ours."""
+        """Return the Corral error for an error of a driver."""
         name = type(error).__name__
         if name == "DataError" and "NUL" in str(error):
             return InvalidRequest(
@@ -174,7 +176,7 @@ class Place:
         return ProviderError(f"{self.name} cannot be read or written ({name}).")
 
     def _check_file(self, engine: Engine) -> None:
-        """Check the tables that each request needs; all of a large file would take seconds."""
+        """Check only the tables that each request needs; a whole large file would take seconds."""
         with engine.connect() as connection:
             for table in (VECTOR_DBS, KEYS):
                 found = driver_of(connection).pragma("quick_check", table.name)
@@ -183,19 +185,19 @@ class Place:
 
 
 def driver_of(connection: Connection) -> apsw.Connection:
-    """Return SQLite's connection."""
+    """Return the apsw connection of a SQLAlchemy connection."""
     held: Any = connection.connection.dbapi_connection
     found: apsw.Connection = held.apsw
     return found
 
 
 def lock(connection: Connection, area: str) -> None:
-    """Wait until this transaction is the only one in an area of PostgreSQL."""
+    """Wait for PostgreSQL's lock of an area, and hold it until the transaction ends."""
     connection.execute(select(func.pg_advisory_xact_lock(crc32(f"{SCHEMA} {area}".encode()))))
 
 
 def revision_of(bind: Engine | Connection) -> str:
-    """Return the revision of a database; "" without tables."""
+    """Return the schema revision of a database; "" if it has no tables."""
     if isinstance(bind, Engine):
         with bind.connect() as connection:
             return revision_of(connection)
@@ -210,13 +212,13 @@ def _set_timeout(connection: Any, _: object) -> None:
 
 
 def _address(url: str) -> str:
-    """Return host, port and database of a URL."""
+    """Return the host, port and database of a PostgreSQL URL, or raise ConfigError."""
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError):  # both quote the URL
+    except (ArgumentError, ValueError):  # The messages of both quote the URL.
         parsed = make_url("other://")
     host = parsed.host or "localhost"
-    # An @ in a host is the rest of a password.
+    # An @ in the host is part of a password that was not escaped.
     if parsed.drivername not in ("postgres", "postgresql") or "@" in host:
         raise ConfigError(
             "state is neither sqlite nor the URL of a PostgreSQL database.",
@@ -229,7 +231,7 @@ def _address(url: str) -> str:
 
 
 def _check_known(revision: str, place: str) -> None:
-    """Raise ConfigError if a newer Corral made the tables."""
+    """Raise ConfigError if a newer Corral has created the tables."""
     if revision and revision > HEAD:
         raise ConfigError(
             f"{place} has schema version {revision}; this Corral reads up to {HEAD}.",
@@ -239,8 +241,8 @@ def _check_known(revision: str, place: str) -> None:
 
 
 def run_revisions(connection: Connection, last: str = HEAD) -> None:
-    """Run the revisions that a database lacks, up to one of them."""
-    # Alembic takes longer to import than all other checks of the start together.
+    """Run the revisions that a database lacks, up to and including `last`."""
+    # Importing Alembic takes longer than all other checks at startup together.
     from alembic.config import Config  # noqa: PLC0415
     from alembic.runtime.environment import EnvironmentContext  # noqa: PLC0415
     from alembic.script import ScriptDirectory  # noqa: PLC0415

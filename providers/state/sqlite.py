@@ -1,7 +1,7 @@
-"""SQLAlchemy's SQLite dialect on apsw, whose SQLite is current on every platform.
+"""SQLAlchemy's SQLite dialect on apsw, which bundles a current SQLite on every platform.
 
-Python's own `sqlite3` has the system's SQLite. Releases before 3.51.3 can lose a page of a file in
-WAL mode that several processes write.
+Python's own `sqlite3` uses the system's SQLite. Releases before 3.51.3 can lose a page of a file in
+WAL mode if several processes write to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing_extensions import override
 DRIVER = "sqlite+apsw://"
 registry.register("sqlite.apsw", __name__, "ApswDialect")
 
-# What SQLAlchemy reads from a driver's module (PEP 249).
+# SQLAlchemy reads these names from a driver's module (PEP 249).
 paramstyle = "qmark"
 sqlite_version_info = tuple(map(int, apsw.sqlite_lib_version().split(".")))
 Error = apsw.Error
@@ -29,7 +29,7 @@ Binary = bytes
 
 
 class Cursor:
-    """A cursor as PEP 249 has it; it reads all rows at once."""
+    """A cursor as in PEP 249; it reads all rows at once."""
 
     arraysize = 1
 
@@ -43,7 +43,7 @@ class Cursor:
 
     @property
     def lastrowid(self) -> int:
-        """The number of the last inserted row."""
+        """The row id of the last inserted row."""
         return self._connection.last_insert_rowid()
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
@@ -76,16 +76,16 @@ class Cursor:
         self._cursor.close()
 
     def _before(self, cursor: apsw.Cursor, *_: object) -> bool:
-        """Record the columns, which apsw no longer tells after a query without rows."""
+        """Record the columns: after a query without rows, apsw can no longer report them."""
         self.description = cursor.get_description() or None
         return True
 
 
 class Connection:
-    """A connection as PEP 249 has it.
+    """A connection as in PEP 249.
 
     Attributes:
-        isolation_level: None if statements outside of a transaction stand alone.
+        isolation_level: None to commit each statement by itself (autocommit).
     """
 
     def __init__(self, path: str) -> None:
@@ -97,7 +97,7 @@ class Connection:
         return Cursor(self.apsw)
 
     def begin(self) -> None:
-        """Begin a transaction that writes: no other connection writes until it ends."""
+        """Begin a write transaction; no other connection can write until it ends."""
         if self.isolation_level is not None:
             self.apsw.execute("BEGIN IMMEDIATE")
 
@@ -122,7 +122,7 @@ def connect(path: str, **_: object) -> Connection:
 
 
 class ApswDialect(SQLiteDialect_pysqlite):
-    """SQLite by apsw."""
+    """The dialect for SQLite through apsw."""
 
     driver = "apsw"
     supports_statement_cache = True

@@ -30,11 +30,11 @@ from corral.providers.state.opening import WAIT_SECONDS, Place, driver_of, lock,
 from corral.providers.state.tables import HEAD, INSTALLATION, VERSIONS
 
 ANSWER_SECONDS = 10.0
-"""Maximum time of a call to PostgreSQL: longer than the wait for another writer."""
+"""Maximum duration of a call to PostgreSQL; longer than `WAIT_SECONDS`."""
 FRESH_SECONDS = 0.5
-"""Maximum age of what PostgreSQL's readers keep without asking again."""
+"""Maximum age of cached reads from PostgreSQL before the version is read again."""
 MAX_READERS = 4
-"""Concurrent reads of each area from PostgreSQL."""
+"""Maximum number of concurrent reads per area from PostgreSQL."""
 
 _VERSION = "SELECT version FROM versions WHERE area = ?"
 
@@ -48,15 +48,15 @@ class State:
     """The tables of an installation, in SQLite or PostgreSQL.
 
     Several states, in any number of processes, may share one database. A SQLite file is upgraded
-    when it is opened. A PostgreSQL database gets its tables when it has none, and `upgrade` changes
-    them later, because servers of the version before may still use it.
+    when it is opened. In PostgreSQL the tables are created if there are none, but only `upgrade`
+    changes them later, because servers of the previous version may still use them.
 
     Args:
-        home: The data folder, with the SQLite file.
+        home: The data folder, which contains the SQLite file.
         url: "sqlite", or the URL of a PostgreSQL database.
 
     Attributes:
-        place: Where it is.
+        place: The location of the database.
     """
 
     def __init__(self, home: Path, url: str = "sqlite") -> None:
@@ -64,15 +64,16 @@ class State:
         self._areas: dict[str, Area] = {}
         self._opening = threading.Lock()
         self._engines: tuple[Engine, Engine] | None = None
-        # SQLite has one writer at a time: waiting for a lock of this process is fair and quick.
+        # SQLite allows one writer at a time. Waiting for a lock in this process is fairer and
+        # faster than waiting for SQLite's.
         self._writing = threading.Lock() if self.place.is_sqlite else nullcontext()
 
     def area(self, name: str, *, cached: bool = False) -> Area:
-        """Return the access to some tables: each area is read and written by itself.
+        """Return an area: a group of tables that is read and written independently of the others.
 
         Args:
-            name: Name of the area. All processes write in it one after the other.
-            cached: True to serve `Area.kept`.
+            name: Name of the area. Processes write in an area one at a time.
+            cached: True to support `Area.kept`.
         """
         if name not in self._areas:
             self._areas[name] = Area(self, name, cached=cached)
@@ -82,17 +83,18 @@ class State:
         """Open the database now.
 
         Raises:
-            ConfigError: It is damaged, cannot be opened, or was written by a newer Corral.
+            ConfigError: The database is damaged, cannot be opened, or was written by a newer
+                Corral.
             MissingDependency: PostgreSQL's driver is not installed.
-            Unavailable: Another process has locked it, or PostgreSQL does not answer.
+            Unavailable: Another process has locked the database, or PostgreSQL does not answer.
         """
         self.opened()
 
     def upgrade(self) -> tuple[str, str]:
-        """Bring the tables to the newest revision; return the earlier revision and the newest.
+        """Upgrade the tables to the newest revision; return the old revision and the new one.
 
         Raises:
-            ConfigError, MissingDependency, Unavailable: As `open`.
+            ConfigError, MissingDependency, Unavailable: As `open` says.
         """
         with self.place.errors(), self._opening:
             writer = self.place.connected()
@@ -109,7 +111,7 @@ class State:
         return str(found)
 
     def recorded_installation(self) -> str:
-        """Return the id of the installation without making the tables; "" if it cannot be read."""
+        """Return the installation's id without creating tables; "" if it cannot be read."""
         if self.place.is_sqlite and not self.place.path.exists():
             return ""
         engine = self.place.connected(isolation_level="AUTOCOMMIT")
@@ -122,7 +124,7 @@ class State:
             engine.dispose()
 
     async def close(self) -> None:
-        """Close the database after the running calls."""
+        """Wait for the running calls, then close the database."""
         for area in self._areas.values():
             await area.finish()
         for engine in self._engines or ():
@@ -131,7 +133,7 @@ class State:
     # --- for the areas -----------------------------------------------------------------------
 
     def opened(self) -> tuple[Engine, Engine]:
-        """Return the engines of the open database that write and that read."""
+        """Return two engines of the database, for writing and for reading; open it if necessary."""
         with self.place.errors(), self._opening:
             if self._engines is None:
                 writer = self.place.connected(pool_pre_ping=not self.place.is_sqlite)
@@ -145,7 +147,7 @@ class State:
 
     @contextmanager
     def transaction(self, area: str, *, durable: bool = True) -> Iterator[Connection]:
-        """Yield a connection in a transaction during which no other writes in an area."""
+        """Yield a connection in a transaction that is the only writer of an area."""
         writer, _ = self.opened()
         with self.place.errors(), self._writing, writer.connect() as connection:
             if self.place.is_sqlite:
@@ -160,13 +162,13 @@ class State:
 
 
 class Area:
-    """The access to some tables of a state; `State.area` makes it.
+    """A group of tables of a state; create it with `State.area`.
 
-    Every read sees the writes of all processes. Reading and writing have their own threads, so that
-    neither waits for the other.
+    Every read sees the writes of all processes. Reads and writes have separate threads, so neither
+    waits for the other.
 
     Attributes:
-        generation: Increases when a read of a cached area sees a new write of any process.
+        generation: Increases if a read of a cached area sees a new write by any process.
     """
 
     def __init__(self, state: State, name: str, *, cached: bool) -> None:
@@ -189,11 +191,11 @@ class Area:
         return await self._answer(self._reads.submit(query))
 
     async def write(self, work: Callable[[Connection], T], *, durable: bool = True) -> T:
-        """Call `work` in a transaction and return its result; an exception rolls back everything.
+        """Call `work` in a transaction and return its result; an exception rolls it back.
 
         `work` runs in a thread, and no other process writes in this area at the same time. A write
-        that is not `durable` is visible to all readers and survives the process, but a loss of
-        power may undo it, until a later durable write.
+        that is not `durable` is visible to all readers and survives the end of the process, but a
+        power failure may undo it until a durable write follows.
 
         Raises:
             Unavailable: Another process has locked the database, or it cannot be reached.
@@ -202,10 +204,10 @@ class Area:
         return await self._answer(self._writer.run(self._transaction, work, durable))
 
     def kept(self) -> dict[Any, Any]:
-        """Return the read cache, emptied if any process has written in this area.
+        """Return the read cache. It is empty if any process has written in this area since.
 
-        Call it before reading. It takes microseconds and never waits. Another machine's write in
-        PostgreSQL empties the cache after `FRESH_SECONDS` at most.
+        Call this before reading. It takes microseconds and never waits. With PostgreSQL, the cache
+        may miss a write by another machine for up to `FRESH_SECONDS`.
         """
         version = self._peek()
         if version is None or version != self._kept[0]:
@@ -215,7 +217,7 @@ class Area:
     async def finish(self) -> None:
         """Wait for the running calls, and release the connections."""
         for pool in (self._reader, self._writer):
-            with suppress(Unavailable):  # PostgreSQL hangs
+            with suppress(Unavailable):  # PostgreSQL does not respond.
                 await self._answer(pool.close())
         if self._peeking is not None:
             self._peeking.close()
@@ -224,7 +226,7 @@ class Area:
     # --- inside ------------------------------------------------------------------------------
 
     async def _answer(self, call: Awaitable[T]) -> T:
-        """Await a call; give up on a PostgreSQL that hangs."""
+        """Await a call; give up if PostgreSQL does not respond in time."""
         if self.state.place.is_sqlite:
             return await call
         try:
@@ -243,7 +245,7 @@ class Area:
             except DBAPIError as error:
                 if not error.connection_invalidated:
                     raise
-                return self._selected(queries)  # PostgreSQL was restarted since the last read
+                return self._selected(queries)  # PostgreSQL has restarted since the last read.
 
     def _selected(self, queries: Sequence[AnySelect]) -> list[Rows]:
         _, reader = self.state.opened()
@@ -275,7 +277,7 @@ class Area:
         return result
 
     def _peek(self) -> int | None:
-        """Return the version of the area, or None if it cannot be told at once."""
+        """Return the version of the area, or None if it is not known without waiting."""
         if not self.state.place.is_sqlite:
             is_fresh = time.monotonic() < self._read_at + FRESH_SECONDS
             return self._version if is_fresh else None
@@ -289,13 +291,13 @@ class Area:
             return None
 
     def _version_in(self, connection: apsw.Connection) -> int:
-        """Read the version from SQLite as quickly as possible: each query of a user asks for it."""
+        """Read the version from SQLite without SQLAlchemy, since every user query needs it."""
         row = connection.execute(_VERSION, (self._name,)).fetchone()
         return int(str(row[0])) if row else 0
 
 
 def database_time(connection: Connection) -> float:
-    """Return Unix seconds by the clock that all processes with this database have in common."""
+    """Return the time in Unix seconds, by a clock that all processes with this database share."""
     if connection.dialect.name == "sqlite":
         return time.time()
     epoch = func.extract("epoch", func.clock_timestamp())
@@ -311,18 +313,19 @@ def upsert(
     where: Any = None,
     **values: Any,
 ) -> None:
-    """Insert rows; change the rows that exist under their keys.
+    """Insert rows, and update existing rows with the same keys.
 
     Args:
         rows: Values by column.
-        names: Columns that take the new values in existing rows.
-        keys: Columns that identify an existing row; none: the primary key.
-        where: Condition for changing an existing row.
-        values: Other new values of existing rows by column. If nothing is to change, they stay.
+        names: Columns of existing rows that take the new values.
+        keys: Columns that identify a row; empty for the primary key.
+        where: Condition for updating an existing row.
+        values: Other new values for existing rows, by column. Without `names` and `values`,
+            existing rows stay as they are.
     """
     if not rows:
         return
-    # Each database has its own, and PostgreSQL's takes 0.03 s to import.
+    # Each database has its own `insert`, and PostgreSQL's takes 0.03 s to import.
     dialect: Any = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
     statement = dialect.insert(table)
     changes = {name: statement.excluded[name] for name in names} | values

@@ -1,4 +1,4 @@
-"""All tables of the state. A change needs a revision in `migrations/versions`, and a new `HEAD`."""
+"""All tables of the state. A change needs a revision in `migrations/versions` and a new `HEAD`."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def _number(name: str, *, null: bool = False, key: bool = False) -> Column[int]:
 
 
 def _serial(name: str) -> Column[int]:
-    """Return a column that numbers the rows in the order of their insertion, none twice."""
+    """Return a column that numbers rows in the order of insertion; no number is used twice."""
     return Column(name, _BIG, primary_key=True, autoincrement=True)
 
 
 def _vector_db() -> tuple[Column[str], Column[str]]:
-    """Return the key of a table with one row for each vector DB."""
+    """Return the key columns of a table with one row per vector DB."""
     return _text("tenant", key=True), _text("identifier", key=True)
 
 
 def _owner() -> tuple[Column[str], Column[str]]:
-    """Return the columns of the tenant and the user that a row belongs to."""
+    """Return the columns for the tenant and the user that own a row."""
     return _text("tenant"), _text("owner")
 
 
 INSTALLATION = Table("installation", METADATA, _text("id", key=True))
-"""One row: a random UUID (version 4), made with the tables."""
+"""A single row with a random UUID (version 4), inserted when the tables are created."""
 
 VERSIONS = Table("versions", METADATA, _text("area", key=True), _number("version"))
-"""A number for each cached area, which grows with each write."""
+"""A version number for each cached area; each write increments it."""
 
 KEYS = Table(
     "keys",
@@ -101,7 +101,7 @@ REBUILD_NOTES = Table(
     sqlite_autoincrement=True,
 )
 MAKING = Table("making", METADATA, _text("name", key=True), _text("vector_db"), _time("renewed_at"))
-"""Vector DBs that processes are creating."""
+"""Vector DBs that are being created."""
 
 VECTOR_STORES = Table(
     "vector_stores",
@@ -135,7 +135,7 @@ WRITES = Table(
     _number("beat"),
     Column("entry", LargeBinary, nullable=True),
 )
-"""The write-ahead logs of vector DBs: the lock of the one that writes, and the unfinished write."""
+"""The write-ahead logs of vector DBs: the writer that holds the lock, and its unfinished write."""
 
 # --- files -----------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ JOBS = Table(
     sqlite_autoincrement=True,
 )
 LEASES = Table("leases", METADATA, _text("name", key=True), _number("beat"))
-"""The living workers; the beat of a worker that works grows."""
+"""The heartbeat counts of workers; a live worker keeps incrementing its count."""
 
 CLAIMS = Table(
     "claims",
@@ -258,7 +258,7 @@ CLAIMS = Table(
     _number("number"),
     _time("due"),
 )
-"""Background work that one process at a time does; `due` is by the clock of the database."""
+"""Background tasks, each run by one process at a time; `due` is a time of the database's clock."""
 
 QUOTAS = Table(
     "quotas",
@@ -268,17 +268,17 @@ QUOTAS = Table(
     _time("bytes"),
     _time("at"),
 )
-"""What is left of the allowances of each caller at a time of the database's clock."""
+"""The rest of each caller's allowances at the time `at`, by the clock of the database."""
 
 JOB_TOKENS = Table("job_tokens", METADATA, _number("job", key=True), _text("token", key=True))
-"""The acl of each job's document."""
+"""The ACL tokens of each job's document."""
 
 DOCUMENTS = Table(
     "documents",
     METADATA,
     Column("job", _BIG, primary_key=True, autoincrement=False),
     _text("document"),
-    # Size of the document if it is a text, not an address.
+    # The size of the document; null if it is an address instead of a text.
     _number("text_bytes", null=True),
 )
-"""The documents of jobs, until the job has completed or a newer job replaces it."""
+"""The documents of jobs; deleted when the job has completed or a newer job replaces it."""

@@ -1,4 +1,4 @@
-"""remote::docling-serve: sends a file to `POST /v1/convert/file`, and reads the Markdown."""
+"""remote::docling-serve: sends a file to `POST /v1/convert/file` and reads Markdown back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from corral.providers.reader.docling_serve.config import DoclingServeConfig
 from corral.providers.reader.service import ServiceReader, file_name
 
 PAGE_BREAK = "<!-- corral: next page -->"
-"""Docling writes it between two pages."""
+"""Separator that Docling writes between pages."""
 
 _PICTURE = re.compile(r"^<!-- image -->\n*", re.MULTILINE)
 
@@ -41,7 +41,7 @@ class DoclingServeReader(ServiceReader):
 
         Raises:
             InvalidRequest: Docling could not convert the file.
-            ProviderError: The answer has another format.
+            ProviderError: The answer is not in the expected format.
         """
         document = answer.get("document") if isinstance(answer, dict) else None
         if not isinstance(answer, dict) or not isinstance(document, dict):
@@ -65,12 +65,12 @@ class DoclingServeReader(ServiceReader):
 
 
 def create(provider_id: str, config: DoclingServeConfig, home: Path) -> DoclingServeReader:
-    """Return the reader; it connects at the first use."""
+    """Return the reader, which connects on first use."""
     return DoclingServeReader(provider_id, config)
 
 
 def _field(value: str | float | list[str]) -> str | list[str]:
-    """Return a form's field; a list becomes several fields."""
+    """Return an option as a form value; a list becomes several fields."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, list) else str(value)

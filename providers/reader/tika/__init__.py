@@ -1,4 +1,4 @@
-"""remote::tika: Apache Tika's server, which reads over a thousand file formats."""
+"""remote::tika: Apache Tika Server, which reads over a thousand file formats."""
 
 from corral.api.provider import Api, ProviderSpec
 

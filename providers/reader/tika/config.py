@@ -12,10 +12,10 @@ _OPTION = re.compile(r"X-Tika-[A-Za-z0-9-]{1,100}")
 
 
 class TikaConfig(ServiceReaderConfig):
-    """The server, and what it is told.
+    """The server and its options.
 
     Attributes:
-        options: Headers of Tika, such as `{X-Tika-OCRLanguage: deu}`.
+        options: Tika's request headers, such as `{X-Tika-OCRLanguage: deu}`.
     """
 
     options: dict[str, str] = Field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""remote::tika: sends a file to `PUT /tika`, and reads the XHTML of the answer."""
+"""remote::tika: sends a file to `PUT /tika` and reads XHTML back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.providers.reader.tika.config import TikaConfig
 
 
 class TikaReader(ServiceReader):
-    """Reads files with Apache Tika's server, version 2 or later."""
+    """Reads files with Apache Tika Server, version 2 or later."""
 
     def __init__(self, provider_id: str, config: TikaConfig) -> None:
         super().__init__(provider_id, "remote::tika", config, health_path="/version")
@@ -27,7 +27,7 @@ class TikaReader(ServiceReader):
 
 
 def create(provider_id: str, config: TikaConfig, home: Path) -> TikaReader:
-    """Return the reader; it connects at the first use."""
+    """Return the reader, which connects on first use."""
     return TikaReader(provider_id, config)
 
 

@@ -1,4 +1,4 @@
-"""remote::unstructured: the API of Unstructured, hosted or in a container of one's own."""
+"""remote::unstructured: the Unstructured API, hosted or self-hosted in a container."""
 
 from corral.api.provider import Api, ProviderSpec
 

@@ -1,4 +1,4 @@
-"""remote::unstructured: sends a file to `POST /general/v0/general`, and reads the elements."""
+"""remote::unstructured: sends a file to `POST /general/v0/general` and reads elements back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_LEVEL = 6
 
 
 class UnstructuredReader(ServiceReader):
-    """Reads files with Unstructured's API."""
+    """Reads files with the Unstructured API."""
 
     def __init__(self, provider_id: str, config: UnstructuredConfig) -> None:
         super().__init__(
@@ -44,7 +44,7 @@ class UnstructuredReader(ServiceReader):
 
 
 def create(provider_id: str, config: UnstructuredConfig, home: Path) -> UnstructuredReader:
-    """Return the reader; it connects at the first use."""
+    """Return the reader, which connects on first use."""
     return UnstructuredReader(provider_id, config)
 
 
@@ -58,7 +58,7 @@ def _is_element(value: Any) -> bool:
 
 
 def _readable(elements: Sequence[dict[str, Any]]) -> Readable:
-    """Return elements as Markdown; an element without a page belongs to the previous page."""
+    """Return elements as Markdown; an element without a page number is on the current page."""
     blocks: dict[int, list[str]] = {}
     page, paged, pictures = 1, False, 0
     for element in elements:

@@ -1,4 +1,4 @@
-"""What replicas share: the hosts of jobs, names of blobs, background work and quotas."""
+"""Tables and columns that replicas share: hosts of jobs, names of blobs, claims and quotas."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def upgrade() -> None:
 
 
 def _fill_hosts() -> None:
-    """Give each job the host of its vector DB."""
+    """Set the host of each job to that of its vector DB."""
     registered = sa.table("vector_dbs", *map(sa.column, ("tenant", "identifier", "registration")))
     names = ("tenant", "vector_db_id", "vector_db_created_at", "host")
     jobs = sa.table("jobs", *map(sa.column, names))
