@@ -1,4 +1,4 @@
-"""Re-rankers: mmr and bm25 in this process, and one folder for each provider of models."""
+"""Re-rankers: MMR and BM25, and one folder for each provider of re-ranking models."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from corral.providers.rerank.mmr import MMRReranker
 
 
 def reranker_for(rerank: MMRRerank | BM25Rerank, vector_db: VectorDB) -> Reranker:
-    """Return a re-ranker that needs no model; cheap enough to make one for each query.
+    """Return a re-ranker that needs no model; it is cheap enough to create for each query.
 
     Args:
-        rerank: Of a request or a registration. The caller applies `candidates`.
+        rerank: The settings, from a request or a registration. The caller applies `candidates`.
         vector_db: The candidates' vector DB, with the language and field weights for BM25.
     """
     if isinstance(rerank, MMRRerank):

@@ -1,9 +1,9 @@
-"""BM25 among the candidates of one query, of any search mode.
+"""BM25 among the candidates of one query, in any search mode.
 
-The formula, the analyzer and the field weights are the same as in keyword search, see
-`text/bm25.py` and `text/fields.py`; the number of documents, their average length and the term
-frequencies are counted among the candidates alone. So a word that all candidates contain has little
-weight, even if it is rare in the vector DB.
+The formula, the analyzer and the field weights are those of keyword search (`text/bm25.py`,
+`text/fields.py`). The number of documents, their average length and the document frequencies count
+the candidates only. So a word that all candidates contain has little weight, even if it is rare in
+the vector DB.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class CandidateBM25:
     """The BM25 scores of candidates, in their order.
 
     Attributes:
-        raw_scores: float64, shape (n,), >= 0; 0 for a candidate without a term of the query.
-        matched_terms: By candidate, the terms of the query that it contains, in alphabetical order.
+        raw_scores: float64, shape (n,), >= 0; 0 for a candidate without a query term.
+        matched_terms: For each candidate, its query terms in alphabetical order.
     """
 
     raw_scores: NDArray[np.float64]
@@ -43,21 +43,21 @@ class CandidateBM25:
 def candidate_bm25(
     query: str, chunks: Sequence[Chunk], vector_db: VectorDB, *, k1: float, b: float
 ) -> CandidateBM25:
-    """Return the BM25 of each candidate, with the candidates as the whole collection.
+    """Return the BM25 score of each candidate, with the candidates as the whole collection.
 
-    A repeated term of the query counts each time. Terms are added up in alphabetical order, so that
-    equal texts have equal scores to the last bit.
+    A term repeated in the query counts each time. Terms are added up in alphabetical order, so
+    equal texts have bitwise equal scores.
 
     Args:
-        query: The question's text.
+        query: The text of the question.
         chunks: The candidates; not mutated.
-        vector_db: Has the language and the field weights.
+        vector_db: The vector DB, for its language and field weights.
         k1: Saturation of term frequency, >= 0.
         b: Discount of long texts, in [0, 1].
 
     Returns:
-        Cost: linear in the text. 100 chunks of 200 words take 10 ms on one 2 GHz core; a word that
-        the process has not analyzed before costs up to 10 microseconds more.
+        The scores. The cost is linear in the length of the texts: 10 ms for 100 chunks of 200 words
+        on one 2 GHz core, plus up to 10 microseconds for each word that is new to the process.
     """
     words = analyzer(vector_db.language)
     query_terms = Counter(words.terms(query))
@@ -77,10 +77,10 @@ def candidate_bm25(
 
 
 class BM25Reranker(Reranker):
-    """Orders candidates by BM25 among themselves; the score is s / (1 + s), as in keyword search.
+    """Orders candidates by their BM25 score s; the new score is s / (1 + s), as in keyword search.
 
-    Chunks without a word of the query have score 0 and come last, in their order. Equal scores
-    above 0 are ordered by chunk_id.
+    Chunks without a word of the query have the score 0 and come last, in their old order. Equal
+    scores above 0 are ordered by chunk_id.
 
     Args:
         settings: k1 and b.
@@ -100,9 +100,9 @@ class BM25Reranker(Reranker):
         embedding: NDArray[np.float32] | None = None,
         tenant: str = "",
     ) -> list[Hit]:
-        """Return the k best; see `Reranker.rerank`. The embedding is not used.
+        """Return the k best hits; see `Reranker.rerank`. The embedding is not used.
 
-        An explanation gets `bm25`, the raw score, and the matched terms if it has none.
+        Adds the raw score as `bm25` to each explanation, and the matched terms if it has none.
         """
         return await asyncio.to_thread(self._rerank, query, hits, k)
 
@@ -128,7 +128,7 @@ def _scored(hit: Hit, raw: float, terms: tuple[str, ...]) -> Hit:
 def _count(
     chunks: Sequence[Chunk], vector_db: VectorDB, query_terms: Sequence[str]
 ) -> tuple[NDArray[np.float64], dict[str, dict[int, float]]]:
-    """Return the chunks' lengths in terms, and by term the weighted frequency in each chunk."""
+    """Return the chunks' lengths in terms, and the weighted frequency by term and chunk."""
     words = analyzer(vector_db.language)
     postings: dict[str, dict[int, float]] = {term: {} for term in query_terms}
     lengths = np.zeros(len(chunks), np.float64)

@@ -1,4 +1,4 @@
-"""Cross-encoders of this process: one reads the question with each text."""
+"""Cross-encoders in this process: models that read the question together with each text."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class CrossEncoder(Protocol):
     """The settings of a model.
 
     Attributes:
-        model: Its name.
-        score: `sigmoid` if the model returns a logit, `as_is` for a number in [0, 1].
+        model: Name of the model.
+        score: `sigmoid` if the model returns a logit, `as_is` if it returns a number in [0, 1].
     """
 
     model: str
@@ -31,7 +31,7 @@ class CrossEncoder(Protocol):
 
 
 class LoadedModel(Protocol):
-    """A loaded model. It blocks; one thread at a time calls it."""
+    """A loaded model. Its calls block, and come from one thread at a time."""
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the model's score of each text, shape (n,); higher is better."""
@@ -51,10 +51,10 @@ def serving(
 
     Args:
         provider_id: The id in the configuration.
-        models: From the settings.
+        models: The configured models.
         load: Loads a model; slow. Raises ConfigError or Unavailable.
         check: Raises CorralError if a model's files are missing; fast.
-        batch_size: Texts of one call of the model.
+        batch_size: Texts per call of the model.
     """
 
     def reranker(source: Source, worker: ThreadPoolExecutor) -> LocalReranker:
@@ -64,7 +64,7 @@ def serving(
 
 
 class LocalReranker(Reranker):
-    """A cross-encoder. It reads only the chunks' `content`."""
+    """Re-ranks with a cross-encoder, by the chunks' `content` only."""
 
     def __init__(
         self, source: CrossEncoder, model: LoadedModel, worker: ThreadPoolExecutor, batch_size: int
@@ -81,10 +81,10 @@ class LocalReranker(Reranker):
         embedding: NDArray[np.float32] | None = None,
         tenant: str = "",
     ) -> list[Hit]:
-        """Return the k best by the model's score, ties by chunk_id; the embedding is not used.
+        """Return the k best hits by the model's score, ties by chunk_id.
 
-        Batches of concurrent questions alternate. An explanation gets `model` and `model_score`,
-        the model's own number.
+        The embedding is not used. Batches of concurrent questions alternate. Adds `model` and
+        `model_score`, the unmapped score, to each explanation.
 
         Raises:
             ProviderError: The model returned a number that is not a score.

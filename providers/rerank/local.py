@@ -1,4 +1,4 @@
-"""Re-ranking models of this process: the life of a provider, for all kinds of models."""
+"""A provider for re-ranking models that run in this process: loading, health and closing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Named(Protocol):
     """The settings of a model.
 
     Attributes:
-        model: Its name.
+        model: Name of the model.
     """
 
     model: str
@@ -28,15 +28,15 @@ Source = TypeVar("Source", bound=Named)
 
 
 class LocalRerankProvider(RerankProvider, Generic[Source]):
-    """Serves the models of the settings, each loaded at its first use, in one worker thread.
+    """Serves the configured models in one worker thread; each is loaded on first use.
 
     Args:
         provider_id: The id in the configuration.
-        models: From the settings.
-        load: Loads a model into a re-ranker that computes in the given thread; slow. Raises
-            ConfigError, MissingDependency or Unavailable.
+        models: The configured models.
+        load: Returns a re-ranker that computes in the given thread; slow. Raises ConfigError,
+            MissingDependency or Unavailable.
         check: Raises CorralError if a model's files are missing; fast.
-        close: Closes the files that its re-rankers share; None if they share none.
+        close: Closes files that the re-rankers share; None if there are none.
     """
 
     def __init__(
@@ -54,22 +54,22 @@ class LocalRerankProvider(RerankProvider, Generic[Source]):
         self._loading = Loading(provider_id, "re-ranking", loads, self._worker)
 
     def models(self) -> list[str]:
-        """Return the configured models, in their order."""
+        """Return the names of the configured models, in their order."""
         return [each.model for each in self._models]
 
     async def reranker(self, model: str) -> Reranker:
-        """Return the re-ranker of a configured model, loading it at the first call.
+        """Return the re-ranker of a configured model. The first call loads it.
 
         Raises:
             NotFound: The model is not configured.
-            ConfigError: Its files are missing, or not of such a model.
+            ConfigError: Its files are missing, or are not those of a re-ranking model.
             MissingDependency: The package with its files is not installed.
             Unavailable: The hub with its files cannot be reached.
         """
         return await self._loading.model(model)
 
     async def health(self) -> Health:
-        """Return OK if the files of the models are there, or come from a hub."""
+        """Return OK unless files of a model are missing; files from a hub are not checked."""
         try:
             for model in self._models:
                 await asyncio.to_thread(self._check, model)

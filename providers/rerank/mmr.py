@@ -1,17 +1,18 @@
-"""Maximal marginal relevance: chunks that are relevant, and differ from the chosen ones.
+"""Maximal marginal relevance: choose chunks that are relevant and differ from each other.
 
 Carbonell and Goldstein, "The Use of MMR, Diversity-Based Reranking for Reordering Documents and
-Producing Summaries", SIGIR 1998, section 2. Chunks are chosen one by one, each time the chunk with
-the largest
+Producing Summaries", SIGIR 1998, section 2. Chunks are chosen one by one. Each time, the chunk with
+the largest score is chosen:
 
     score = lambda * relevance + (1 - lambda) * (1 - redundancy)
 
 Redundancy is the similarity to the most similar chosen chunk, and 0 for the first choice. The paper
-has lambda * relevance - (1 - lambda) * redundancy: the added constant 1 - lambda changes no choice
-and makes a score in [0, 1]. A cosine counts as (1 + cos) / 2, as everywhere.
+has lambda * relevance - (1 - lambda) * redundancy. Adding the constant 1 - lambda does not change
+the choices, but puts the score into [0, 1]. The similarity for a cosine is (1 + cos) / 2, as
+everywhere in Corral.
 
-Scores never increase from one choice to the next. Redundancy only grows with each choice, so the
-scores of the remaining chunks only fall, and so does their maximum.
+Scores never increase from one choice to the next: redundancy can only grow with each choice, so the
+scores of the remaining chunks, and their maximum, can only fall.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class _Choice:
 
 
 class MMRReranker(Reranker):
-    """Chooses candidates by maximal marginal relevance; equal scores by chunk_id.
+    """Chooses candidates by maximal marginal relevance; ties are ordered by chunk_id.
 
     Args:
         settings: lambda, the kind of relevance, and BM25's parameters.
@@ -62,20 +63,21 @@ class MMRReranker(Reranker):
         embedding: NDArray[np.float32] | None = None,
         tenant: str = "",
     ) -> list[Hit]:
-        """Return k hits in the order of their choice, scores never increasing.
+        """Return k hits in the order in which they are chosen; scores never increase.
 
-        Cost: 1 ms for 100 candidates of 384 dimensions on one 2 GHz core, and BM25 if relevance is
-        `bm25` or `both`.
+        Takes 1 ms for 100 candidates of 384 dimensions on one 2 GHz core, plus the time of BM25 if
+        relevance is `bm25` or `both`.
 
         Args:
-            query: Used if relevance is `bm25` or `both`.
-            hits: Each chunk has its embedding, for the redundancy.
+            query: The question; used if relevance is `bm25` or `both`.
+            hits: The candidates. Each chunk must have its embedding, for the redundancy.
             k: Maximum number of hits, >= 1.
-            embedding: Shape (dimension,); needed if relevance is `embedding` or `both`.
+            embedding: The question's embedding, shape (dimension,); required if relevance is
+                `embedding` or `both`.
 
         Raises:
-            InvalidEmbedding: The question's embedding is needed and missing, or has another
-                dimension than the chunks' embeddings.
+            InvalidEmbedding: The question's embedding is required and missing, or its dimension
+                differs from that in the chunks.
             ContractViolation: The index returned a chunk without its embedding.
         """
         return await asyncio.to_thread(self._rerank, query, hits, k, embedding)
@@ -119,16 +121,16 @@ class MMRReranker(Reranker):
 
 
 def choose(relevance: FloatArray, rows: FloatArray, lambda_: float, k: int) -> list[_Choice]:
-    """Return up to k choices in their order; of equal scores the first row wins.
+    """Return up to k choices in their order. Among equal scores, the first row wins.
 
     Args:
-        relevance: Shape (n,), in [0, 1].
-        rows: The candidates' embeddings with length 1, or 0, shape (n, dimension).
-        lambda_: In [0, 1]; 1 is relevance alone.
-        k: At least 1.
+        relevance: Relevance of each candidate in [0, 1], shape (n,).
+        rows: The candidates' embeddings, scaled to length 1 (or zero), shape (n, dimension).
+        lambda_: Weight of relevance in [0, 1]; 1 ignores redundancy.
+        k: Maximum number of choices, at least 1.
 
     Returns:
-        Cost: O(k n dimension), 10 microseconds a choice for 100 x 384.
+        The choices. The cost is O(k n dimension): 10 microseconds per choice for 100 x 384.
     """
     worth = lambda_ * relevance
     closest = np.full(len(relevance), -1.0)  # The largest cosine to a chosen row.
@@ -144,22 +146,22 @@ def choose(relevance: FloatArray, rows: FloatArray, lambda_: float, k: int) -> l
 
 
 def _cosines(rows: FloatArray, other: FloatArray) -> FloatArray:
-    """Return the cosines of rows of length 1 to another row.
+    """Return the cosines between rows of length 1 and another row.
 
-    A matrix product would round by position, so that equal embeddings would differ, and would wait
-    for threads that a busy machine does not run.
+    The rounding of a matrix product depends on the row's position, so equal embeddings would get
+    different cosines. It would also wait for threads that a busy machine delays.
     """
     cosines: FloatArray = np.einsum("ij,j->i", rows, other)
     return cosines
 
 
 def _unit(number: float) -> float:
-    """Clamp a number to [0, 1], against rounding errors."""
+    """Clamp a number to [0, 1]; rounding errors can put it slightly outside."""
     return min(max(float(number), 0.0), 1.0)
 
 
 def _unit_rows(hits: Sequence[Hit]) -> FloatArray:
-    """Return the hits' embeddings with length 1, shape (n, dimension); zeros stay zeros."""
+    """Return the hits' embeddings scaled to length 1, shape (n, dimension); zeros stay zeros."""
     rows: list[list[float]] = []
     for hit in hits:
         row = hit.chunk.embedding
@@ -169,7 +171,7 @@ def _unit_rows(hits: Sequence[Hit]) -> FloatArray:
                 "dimension."
             )
         rows.append(row)
-    packed = struct.Struct(f"{len(rows[0])}d")  # three times faster than numpy reads lists
+    packed = struct.Struct(f"{len(rows[0])}d")  # Three times as fast as numpy reads lists.
     matrix = np.frombuffer(b"".join([packed.pack(*row) for row in rows])).reshape(len(rows), -1)
     return matrix / _lengths(matrix)
 

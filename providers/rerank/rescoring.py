@@ -1,4 +1,4 @@
-"""The last step of all re-rankers: a hit with its new score, alone or blended with the old one."""
+"""The last step of all re-rankers: replace the score of a hit, or blend it with the old score."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ from corral.api.hits import Hit
 
 
 def rescored(hit: Hit, score: float, kind: str, **parts: float | str) -> Hit:
-    """Return the hit with a new score and its parts in the explanation.
+    """Return a copy of a hit with a new score, which the explanation describes.
 
     Args:
-        hit: Not mutated; its legs and fusion stay in the explanation.
-        score: In [0, 1].
+        hit: The hit; not mutated. Its legs and fusion stay in the explanation.
+        score: The new score, in [0, 1].
         kind: The re-ranker's `type` in the explanation.
-        **parts: The parts of the score. The old score is added as `score_before`.
+        **parts: Details of the score. The old score is added as `score_before`.
     """
     rerank = {"type": kind, **parts, "score_before": hit.score}
     return Hit(hit.chunk, score, replace(hit.explanation, rerank=rerank))
 
 
 def blended(hits: Sequence[Hit], first: Sequence[Hit], weight: float) -> list[Hit]:
-    """Return re-ranked hits by a weighted sum of their scores after and before, best first.
+    """Return hits by a weighted sum of the scores after and before re-ranking, best first.
 
     Args:
         hits: All candidates, re-ranked.
-        first: The same candidates before.
-        weight: Of the re-ranker's score. Both scores are scaled to [0, 1] over the candidates.
+        first: The same candidates, before re-ranking.
+        weight: Weight of the re-ranker's score, in [0, 1]. Both scores are first scaled to [0, 1]
+            over the candidates.
     """
     scores = {hit.chunk.chunk_id: hit.score for hit in first}
     after = _scaled([hit.score for hit in hits])
@@ -41,7 +42,7 @@ def blended(hits: Sequence[Hit], first: Sequence[Hit], weight: float) -> list[Hi
 
 
 def _scaled(scores: Sequence[float]) -> list[float]:
-    """Return scores mapped linearly to [0, 1]; all 1 if they are equal."""
+    """Map scores linearly to [0, 1]; if all are equal, map them to 1."""
     least, greatest = min(scores), max(scores)
     if least == greatest:
         return [1.0] * len(scores)

@@ -1,4 +1,4 @@
-"""inline::colbert: late interaction, in this process: a question's tokens against each text's."""
+"""inline::colbert: late interaction in this process, token by token."""
 
 from corral.api.provider import Api, ProviderSpec
 

@@ -1,7 +1,7 @@
-"""A cache of token embeddings by tenant, model and text: `token_embeddings.db`.
+"""A cache of token embeddings by tenant, model and text, in the file `token_embeddings.db`.
 
-A number takes 8 bits: a row of a token is scaled by its largest one. The file can be deleted at any
-time.
+Each number takes 8 bits: the embedding of a token is scaled by its largest number. The file can be
+deleted at any time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TABLES = Schema(
 FILE = "token_embeddings.db"
 REMEDY = "Delete it; its embeddings are made again where they are needed."
 DELETED_SHARE = 0.1
-"""Of the texts, oldest first, when the file is full."""
+"""Share of the texts to delete, oldest first, when the file is full."""
 
 _OLDEST = (
     "DELETE FROM token_embeddings WHERE number <= (SELECT min(number) + ? * (max(number)"
@@ -38,11 +38,11 @@ _OLDEST = (
 
 
 class TokenCache:
-    """The cached embeddings of a data folder. The first call creates the file.
+    """The token embeddings cached in a data folder. The first call creates the file.
 
     Args:
         home: The data folder.
-        max_bytes: Approximate maximum size.
+        max_bytes: Approximate maximum size of the file.
     """
 
     def __init__(self, home: Path, max_bytes: int) -> None:
@@ -50,14 +50,14 @@ class TokenCache:
         self._max_bytes = max_bytes
 
     async def read(self, keys: Sequence[bytes], dimension: int) -> dict[bytes, TokenEmbeddings]:
-        """Return the cached embeddings by key."""
+        """Return the cached embeddings by key; keys that are not cached are absent."""
         marks = ", ".join("?" * len(keys))
         query = f"SELECT key, embeddings FROM token_embeddings WHERE key IN ({marks})"  # noqa: S608 - marks only
         rows = await self._file.read(query, *keys)
         return {bytes(key): unpacked(bytes(blob), dimension) for key, blob in rows}
 
     async def write(self, made: Mapping[bytes, TokenEmbeddings]) -> None:
-        """Store embeddings by key; delete the oldest of a full file."""
+        """Store embeddings by key; if the file is full, delete the oldest ones."""
         rows = [(key, packed(each)) for key, each in made.items()]
 
         def insert(table: apsw.Connection) -> None:
@@ -71,25 +71,25 @@ class TokenCache:
         await self._file.write(insert)
 
     async def close(self) -> None:
-        """Close the file after the running calls."""
+        """Wait for the running calls, then close the file."""
         await self._file.close()
 
 
 def key_of(tenant: str, fingerprint: str, text: str) -> bytes:
-    """Return the key of a text, 16 bytes."""
+    """Return the key of a text: 16 bytes."""
     whole = f"{tenant}\0{fingerprint}\0{text}".encode("utf-8", "surrogatepass")
     return hashlib.sha256(whole).digest()[:16]
 
 
 def packed(embeddings: TokenEmbeddings) -> bytes:
-    """Return embeddings as a scale (float32) for each token and a signed byte for each number."""
+    """Quantize embeddings: one float32 scale per token, then one signed byte per number."""
     scales = np.maximum(np.abs(embeddings).max(axis=1, keepdims=True), 1e-12) / 127
     numbers = np.rint(embeddings / scales).astype(np.int8)
     return bytes(scales.astype("<f4").tobytes() + numbers.tobytes())
 
 
 def unpacked(blob: bytes, dimension: int) -> TokenEmbeddings:
-    """Return packed embeddings, shape (tokens, dimension)."""
+    """Return quantized embeddings as floats, shape (tokens, dimension)."""
     count = len(blob) // (4 + dimension)
     scales = np.frombuffer(blob, "<f4", count)[:, None]
     numbers = np.frombuffer(blob, np.int8, offset=4 * count).reshape(count, dimension)

@@ -13,11 +13,12 @@ from corral.providers.models.onnx import OnnxSource
 
 
 class ColbertModel(OnnxSource):
-    """A model: its files (`OnnxSource`), and the tokens that tell questions from texts.
+    """A model: its files (`OnnxSource`), and the tokens that mark questions and texts.
 
     Attributes:
-        query_mark, document_mark: Tokens behind the first one of a question, and of a text.
-        query_tokens: Questions are filled up to this many tokens with masks, 0 to 512.
+        query_mark, document_mark: The token after the first special token of a question or a text;
+            default `[unused0]` and `[unused1]`.
+        query_tokens: Length to which questions are padded with mask tokens, 0 to 512; default 32.
     """
 
     query_mark: str = Field(default="[unused0]", max_length=255)
@@ -30,10 +31,11 @@ class ColbertConfig(ProviderConfig):
 
     Attributes:
         models: At least one.
-        threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4.
-        batch_size: Texts of one computation, 1 to 1000; default 8.
-        cache_mib: Approximate size of the file of cached token embeddings; the oldest are deleted.
-            A text of 200 tokens has about 80 KB in a model of 384 dimensions. 0: no cache.
+        threads: Threads per computation, 1 to 64. Default: one per processor, at most 4.
+        batch_size: Texts per computation, 1 to 1000; default 8.
+        cache_mib: Approximate maximum size of the file of cached token embeddings, default 2048;
+            the oldest are deleted. A text of 200 tokens takes about 80 KB with a model of 384
+            dimensions. 0 for no cache.
     """
 
     models: Annotated[list[ColbertModel], AfterValidator(each_once)] = Field(min_length=1)

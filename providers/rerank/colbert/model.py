@@ -1,8 +1,8 @@
-"""A late-interaction model as a function: texts to an embedding for each token. Blocking.
+"""A late-interaction model, which computes an embedding for each token. Blocking.
 
-Texts are scored as by ColBERT (Khattab and Zaharia, SIGIR 2020): each token of the question
-takes the largest cosine that it has with a token of the text. Here it is the mean of these maxima
-instead of their sum, so that it is a cosine, too, whatever the length of the question.
+Texts are scored as in ColBERT (Khattab and Zaharia, SIGIR 2020): for each token of the question,
+take the largest cosine with a token of the text. The score is the mean of these maxima in place of
+their sum, so it is a cosine as well, however long the question is.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from corral.providers.rerank.colbert.cache import TokenEmbeddings
 from corral.providers.rerank.colbert.config import ColbertModel
 
 MARKS = 3
-"""Special tokens of a text: the first, the mark and the last."""
+"""Number of special tokens of a text: the first, the mark and the last."""
 
 
 class Model:
     """The loaded model. Its methods may run in several threads at once.
 
     Args:
-        model: Its settings.
-        folder: Its files.
-        threads: Threads of one computation, the calling one included.
+        model: The settings of the model.
+        folder: The folder with its files.
+        threads: Threads per computation, including the calling one.
 
     Raises:
-        ConfigError: A file is no tokenizer or graph, a mark is no token, or the graph gives no
-            embedding for each token.
+        ConfigError: A file is not a tokenizer or a graph, the tokenizer lacks a mark, or the graph
+            does not return an embedding for each token.
     """
 
     def __init__(self, model: ColbertModel, folder: Path, threads: int) -> None:
@@ -62,7 +62,7 @@ class Model:
         settings = (longest, model.query_mark, model.document_mark, model.query_tokens)
         files = digest_of(graph_file(model, folder)), digest_of(folder / TOKENIZER)
         self.fingerprint = "\0".join(map(str, (*files, *settings)))
-        """Equal for models that give equal embeddings."""
+        """Identifies the embeddings: models with the same fingerprint compute the same ones."""
         states = self._states([[self._first, self._last]], [2])
         if states.ndim != 3 or states.shape[:2] != (1, 2):
             raise ConfigError(
@@ -71,14 +71,15 @@ class Model:
         self.dimension: int = states.shape[-1]
 
     def embed_query(self, query: str) -> TokenEmbeddings:
-        """Return the embeddings of a question's tokens and of the masks that fill it up."""
+        """Return the embeddings of a question's tokens and of the mask tokens that pad it."""
         ids = [self._first, self._query_mark, *self._ids([query])[0], self._last]
         masks = max(0, self._query_tokens - len(ids))
-        # A mask stands for a term that is not there: it sees the question, which does not see it.
+        # Mask tokens act as query expansion: they attend to the question, but it does not attend
+        # to them.
         return _unit(self._states([ids + [self._mask] * masks], [len(ids)])[0])
 
     def embed_documents(self, texts: Sequence[str]) -> list[TokenEmbeddings]:
-        """Return the embeddings of each text's tokens, punctuation left out."""
+        """Return the embeddings of each text's tokens, without punctuation."""
         rows = [[self._first, self._document_mark, *ids, self._last] for ids in self._ids(texts)]
         states = self._states(rows, [len(row) for row in rows])
         counted = [~np.isin(row, self._punctuation) for row in rows]
@@ -88,7 +89,7 @@ class Model:
         ]
 
     def tokens(self, texts: Sequence[str]) -> list[int]:
-        """Return the number of tokens that are read of each text."""
+        """Return the number of tokens of each text, after truncation."""
         return [len(ids) for ids in self._ids(texts)]
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -100,8 +101,8 @@ class Model:
         """Return the states of a batch, shape (rows, tokens, dimension).
 
         Args:
-            rows: Token ids.
-            visible: By row, the number of tokens that attention sees; masks behind them see these.
+            rows: Token ids of each row.
+            visible: For each row, the number of tokens at its beginning that all tokens attend to.
         """
         ids, _ = padded(rows)
         mask = np.arange(ids.shape[1]) < np.array(visible)[:, None]
@@ -115,7 +116,7 @@ class Model:
 
 
 def score(query: TokenEmbeddings, text: TokenEmbeddings) -> float:
-    """Return the mean over the question's tokens of their largest cosine in a text."""
+    """Return the mean, over the question's tokens, of the largest cosine with a token of a text."""
     return float((query @ text.T).max(axis=1).mean())
 
 

@@ -1,4 +1,4 @@
-"""inline::colbert: the models of the settings, each loaded at its first use."""
+"""inline::colbert: serves the configured models; each is loaded on first use."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from corral.providers.rerank.colbert.model import Model
 
 PREPARED = 64
-"""Texts that are prepared before they are cached: what an interruption loses at most."""
+"""Number of texts to prepare before caching them; an interruption loses at most this many."""
 
 
 def create(
     provider_id: str, config: ColbertConfig, home: Path
 ) -> LocalRerankProvider[ColbertModel]:
-    """Return the provider; loads nothing yet."""
+    """Return the provider. No model is loaded yet."""
     cache = TokenCache(home, config.cache_mib * 1024**2) if config.cache_mib else None
 
     def load(source: ColbertModel, worker: ThreadPoolExecutor) -> ColbertReranker:
-        # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
+        # Imported in the worker: onnxruntime takes 0.1 s, which would block the event loop.
         from corral.providers.rerank.colbert.model import Model
 
         model = Model(source, open_folder(source, home), config.threads)
@@ -51,7 +51,7 @@ def create(
 
 
 class ColbertReranker(Reranker):
-    """A late-interaction model. It reads only the chunks' `content`."""
+    """Re-ranks with a late-interaction model, by the chunks' `content` only."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class ColbertReranker(Reranker):
         embedding: NDArray[np.float32] | None = None,
         tenant: str = "",
     ) -> list[Hit]:
-        """Return the k best by late interaction, ties by chunk_id; the embedding is not used.
+        """Return the k best hits by late interaction, ties by chunk_id; the embedding is not used.
 
-        An explanation gets `model` and `model_score`, the mean cosine in [-1, 1] that the score is
-        mapped from.
+        Adds `model` and `model_score` to each explanation. The score maps `model_score`, the mean
+        cosine in [-1, 1], to [0, 1].
         """
         from corral.providers.rerank.colbert.model import score
 
@@ -92,13 +92,13 @@ class ColbertReranker(Reranker):
         ]
 
     async def prepare(self, texts: Sequence[str], tenant: str) -> None:
-        """Cache the token embeddings of texts; nothing without a cache."""
+        """Compute and cache the token embeddings of texts; do nothing without a cache."""
         if self._cache:
             for start in range(0, len(texts), PREPARED):
                 await self._token_embeddings(texts[start : start + PREPARED], tenant)
 
     async def _token_embeddings(self, texts: Sequence[str], tenant: str) -> list[TokenEmbeddings]:
-        """Return the embeddings of texts, cached or new; new ones are cached."""
+        """Return the token embeddings of texts, from the cache or computed and then cached."""
         keys = [key_of(tenant, self._model.fingerprint, text) for text in texts]
         ready = await self._cache.read(keys, self._model.dimension) if self._cache else {}
         missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in ready}
@@ -110,9 +110,9 @@ class ColbertReranker(Reranker):
         return [ready[key] for key in keys]
 
     async def _made(self, texts: dict[bytes, str]) -> dict[bytes, TokenEmbeddings]:
-        """Compute embeddings, rounded as in the cache so that a second answer is equal.
+        """Compute embeddings, rounded as in the cache so that a repeated query scores the same.
 
-        Batches hold texts of about equal lengths; batches of concurrent questions alternate.
+        Texts of similar length share a batch. Batches of concurrent questions alternate.
         """
         lengths = await run_in(self._worker, self._model.tokens, list(texts.values()))
         order = [key for _, key in sorted(zip(lengths, texts, strict=True))]

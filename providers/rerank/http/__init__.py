@@ -1,4 +1,4 @@
-"""remote::rerank: cross-encoders behind HTTP, as Cohere, Jina, vLLM and TEI serve them."""
+"""remote::rerank: cross-encoders of an HTTP service: Cohere, Jina, vLLM or TEI."""
 
 from corral.api.provider import Api, ProviderSpec
 

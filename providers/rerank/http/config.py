@@ -12,27 +12,27 @@ from corral.providers.models.names import ModelName, each_once
 Dialect = Literal["cohere", "jina", "vllm", "tei"]
 
 _BATCHES: dict[Dialect, int] = {"cohere": 100, "jina": 100, "vllm": 100, "tei": 32}
-"""TEI refuses more than 32 unless it was started with another `--max-client-batch-size`; Cohere
-bills up to 100 documents as one search."""
+"""Default batch sizes. TEI refuses more than 32 texts unless it was started with a larger
+`--max-client-batch-size`; Cohere bills up to 100 documents as one search."""
 
 
 class HTTPRerankConfig(ServiceConfig):
-    """The service, its models, and the form of its scores.
+    """The service, its models, and the range of its scores.
 
     Attributes:
-        base_url: The part before `/rerank`.
-        dialect: The form of the service's requests and answers.
-        models: At least one. Sent to the service, except to `tei`, which serves one model and takes
-            no name.
-        score: The form of the service's scores. `as_is`: in [0, 1] already, as all four dialects
-            answer by default. `sigmoid`: raw logits, mapped by 1 / (1 + exp(-s)). `cosine`: in
-            [-1, 1], as jina-reranker-v3 answers, mapped by (1 + s) / 2.
-        batch_size: Maximum texts of a request; all requests of one re-ranking run at once. Default
-            32 for `tei`, else 100.
-        timeout_seconds: Limit of one re-ranking; default 10, since a user waits.
-        max_retries: Further attempts if a connection fails; default 1. An answer of any status
-            is not tried again.
-        retry_delay_seconds: Default 0.2.
+        base_url: The address of the service, up to but without `/rerank`.
+        dialect: The format of requests and answers: `cohere`, `jina`, `vllm` or `tei`.
+        models: At least one name. It is sent to the service, except with `tei`, which serves a
+            single model and takes no name.
+        score: The range of the service's scores. `as_is`: already in [0, 1], the default of all
+            four dialects. `sigmoid`: raw logits, mapped by 1 / (1 + exp(-s)). `cosine`: in [-1, 1],
+            as from jina-reranker-v3, mapped by (1 + s) / 2.
+        batch_size: Maximum number of texts per request; all requests of one re-ranking run
+            concurrently. Default 32 for `tei`, else 100.
+        timeout_seconds: Time limit of one request; default 10, since a user is waiting.
+        max_retries: Further attempts if a connection fails; default 1. Error responses are not
+            retried.
+        retry_delay_seconds: Pause before the first retry; default 0.2.
     """
 
     dialect: Dialect
@@ -45,5 +45,5 @@ class HTTPRerankConfig(ServiceConfig):
 
     @property
     def batch(self) -> int:
-        """Maximum number of texts of one request, the dialect's default filled in."""
+        """Maximum number of texts per request: `batch_size`, or the dialect's default."""
         return self.batch_size or _BATCHES[self.dialect]

@@ -4,8 +4,9 @@
   `{results: [{index, relevance_score}]}`.
 * TEI takes `{query, texts}` and answers `[{index, score}]`.
 
-Each answers in its own order; `index` says which text a score belongs to. Long texts are cut by
-the service, as Cohere and Jina do unasked: one that refused them would fail the whole query.
+Services may order the results as they like; `index` names the text of a score. The services are
+asked to truncate long texts, which Cohere and Jina do anyway: an error for one long text would fail
+the whole query.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from corral.providers.rerank.http.config import HTTPRerankConfig
 def request_body(
     config: HTTPRerankConfig, model: str, query: str, texts: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the request that has every text scored."""
+    """Return the body of a request for the scores of all texts."""
     if config.dialect == "tei":
-        raw = config.score == "sigmoid"  # else TEI takes the sigmoid itself
+        raw = config.score == "sigmoid"  # Otherwise TEI applies the sigmoid itself.
         return {"query": query, "texts": list(texts), "raw_scores": raw, "truncate": True}
     body = {"model": model, "query": query, "documents": list(texts), "top_n": len(texts)}
     if config.dialect == "jina":
@@ -34,16 +35,16 @@ def request_body(
 
 
 def decode_scores(config: HTTPRerankConfig, body: bytes, count: int) -> list[float]:
-    """Return the scores of an answer as the service gave them, in the order of the texts.
+    """Return the scores in an answer, unmapped, in the order of the texts.
 
     Args:
-        config: Its dialect.
-        body: The answer.
-        count: Texts that were sent.
+        config: The settings, for the dialect.
+        body: The body of the answer.
+        count: Number of texts that were sent.
 
     Raises:
-        ValueError: The body has another form, not one score for each text, or a score that is not
-            a finite number. The message names the defect and quotes nothing.
+        ValueError: The body has another format, does not have one score per text, or has a score
+            that is not a finite number. The message names the defect without quoting the body.
     """
     name = "score" if config.dialect == "tei" else "relevance_score"
     try:
@@ -62,13 +63,13 @@ def decode_scores(config: HTTPRerankConfig, body: bytes, count: int) -> list[flo
 
 
 def mapped(config: HTTPRerankConfig, score: float) -> float:
-    """Return a service's score in [0, 1].
+    """Map a service's score to [0, 1].
 
     Raises:
         ValueError: The score is not in the configured range.
     """
     if config.score == "sigmoid":
-        # Two forms of the sigmoid: for each sign the one with an exponential below 1.
+        # For each sign, use the form of the sigmoid with an exponential that cannot overflow.
         grown = math.exp(-abs(score))
         return 1.0 / (1.0 + grown) if score >= 0 else grown / (1.0 + grown)
     lowest = -1.0 if config.score == "cosine" else 0.0

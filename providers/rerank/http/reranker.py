@@ -1,4 +1,4 @@
-"""remote::rerank: a cross-encoder of a service reads the question with each text."""
+"""remote::rerank: re-ranks with the cross-encoders of an HTTP service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from corral.providers.rerank.rescoring import rescored
 
 
 def create(provider_id: str, config: HTTPRerankConfig, home: Path) -> HTTPRerankProvider:
-    """Return the provider; it keeps nothing in the data folder and connects at the first use."""
+    """Return the provider, which connects on first use and does not use the data folder."""
     return HTTPRerankProvider(provider_id, config)
 
 
@@ -46,14 +46,14 @@ class HTTPRerankProvider(RerankProvider):
         }
 
     def models(self) -> list[str]:
-        """Return the configured models, in their order."""
+        """Return the names of the configured models, in their order."""
         return list(self._rerankers)
 
     async def reranker(self, model: str) -> ModelReranker:
-        """Return the re-ranker of a configured model; asks the service nothing yet.
+        """Return the re-ranker of a configured model, without a request to the service.
 
         Raises:
-            NotFound: It is not configured.
+            NotFound: The model is not configured.
         """
         if model not in self._rerankers:
             raise not_served(self.provider_id, "re-ranking", model, self._rerankers)
@@ -69,7 +69,7 @@ class HTTPRerankProvider(RerankProvider):
 
 
 class ModelReranker(Reranker):
-    """One model of the service. It reads the chunks' `content`, no other field."""
+    """Re-ranks with one model of the service, by the chunks' `content` only."""
 
     def __init__(self, service: HttpService, config: HTTPRerankConfig, model: str) -> None:
         self._service = service
@@ -85,15 +85,15 @@ class ModelReranker(Reranker):
         embedding: NDArray[np.float32] | None = None,
         tenant: str = "",
     ) -> list[Hit]:
-        """Return the k best by the model's score, ties by chunk_id; the embedding is not used.
+        """Return the k best hits by the model's score, ties by chunk_id.
 
-        The first request that fails cancels the rest, and its error is raised. An explanation gets
-        `model`, and `model_score`: the service's own score.
+        The embedding is not used. The first request that fails cancels the others, and its error is
+        raised. Adds `model` and `model_score`, the unmapped score, to each explanation.
 
         Raises:
             Unavailable: The service cannot be reached, or is overloaded.
-            ProviderTimeout: It did not answer within `timeout_seconds`.
-            ProviderError: It refused, or did not answer with one score for each text.
+            ProviderTimeout: The service did not answer within `timeout_seconds`.
+            ProviderError: The service refused the request, or did not return one score per text.
         """
         texts = [hit.chunk.content for hit in hits]
         raws = await self._scores(query, texts)

@@ -1,4 +1,4 @@
-"""inline::onnx-rerank: cross-encoders in ONNX form, from a folder or a hub, in this process."""
+"""inline::onnx-rerank: cross-encoders in ONNX format, from a folder or a hub, in this process."""
 
 from corral.api.provider import Api, ProviderSpec
 

@@ -13,11 +13,11 @@ from corral.providers.models.onnx import OnnxSource
 
 
 class CrossEncoder(OnnxSource):
-    """A model: its files (`OnnxSource`), and the form of its scores.
+    """A model: its files (`OnnxSource`), and the range of its scores.
 
     Attributes:
-        score: The form of the graph's output. `sigmoid`: a logit, as nearly all cross-encoders
-            give, mapped by 1 / (1 + exp(-s)). `as_is`: a number in [0, 1].
+        score: The range of the graph's output. `sigmoid` (default): a logit, as from nearly all
+            cross-encoders, mapped by 1 / (1 + exp(-s)). `as_is`: a number in [0, 1].
     """
 
     score: Literal["sigmoid", "as_is"] = "sigmoid"
@@ -28,8 +28,8 @@ class OnnxRerankConfig(ProviderConfig):
 
     Attributes:
         models: At least one.
-        threads: Threads of one computation, 1 to 64. Default: one per processor, at most 4.
-        batch_size: Texts of one computation, 1 to 1000; default 16.
+        threads: Threads per computation, 1 to 64. Default: one per processor, at most 4.
+        batch_size: Texts per computation, 1 to 1000; default 16.
     """
 
     models: Annotated[list[CrossEncoder], AfterValidator(each_once)] = Field(min_length=1)

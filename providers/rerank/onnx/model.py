@@ -1,4 +1,4 @@
-"""A cross-encoder in ONNX form as a function: a question and texts to one number each. Blocking."""
+"""A cross-encoder in ONNX format: it returns a number for a question and a text. Blocking."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ class Model:
     """The loaded model. Its methods may run in several threads at once.
 
     Args:
-        model: Its settings.
-        folder: Its files.
-        threads: Threads of one computation, the calling one included.
+        model: The settings of the model.
+        folder: The folder with its files.
+        threads: Threads per computation, including the calling one.
 
     Raises:
-        ConfigError: A file is no tokenizer or graph, or the graph gives no single number a text.
+        ConfigError: A file is not a tokenizer or a graph, or the graph does not return a single
+            number per text.
     """
 
     def __init__(self, model: CrossEncoder, folder: Path, threads: int) -> None:
@@ -40,7 +41,7 @@ class Model:
         self._filler = (self._tokenizer.padding or {}).get("pad_id", 0)
         self._tokenizer.no_padding()
         self._longest = max_tokens_of(model, folder)
-        # The text is cut, not the question.
+        # Truncate the text and not the question.
         self._tokenizer.enable_truncation(self._longest, strategy="only_second")
         self._session = session_of(graph_file(model, folder), threads)
         self._output = self._session.get_outputs()[0].name
@@ -50,7 +51,7 @@ class Model:
         """Return the model's score of each text, shape (n,); higher is better."""
         question, limit = encodable(query), self._longest // 2
         encoded = self._uncut.encode(question, add_special_tokens=False)
-        if len(encoded.ids) > limit:  # Leave half of the model's input to the text.
+        if len(encoded.ids) > limit:  # Leave half of the model's input for the text.
             question = question[: encoded.offsets[limit - 1][1]]
         pairs = [(question, encodable(text)) for text in texts]
         encodings = self._tokenizer.encode_batch(pairs)

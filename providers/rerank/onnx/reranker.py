@@ -1,4 +1,4 @@
-"""inline::onnx-rerank: the models of the settings, each loaded at its first use."""
+"""inline::onnx-rerank: serves the configured models; each is loaded on first use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from corral.providers.rerank.onnx.config import CrossEncoder, OnnxRerankConfig
 def create(
     provider_id: str, config: OnnxRerankConfig, home: Path
 ) -> LocalRerankProvider[CrossEncoder]:
-    """Return the provider; loads nothing yet."""
+    """Return the provider. No model is loaded yet."""
 
     def load(model: CrossEncoder) -> LoadedModel:
-        # Imported here, since onnxruntime takes 0.1 s that the event loop should not wait.
+        # Imported in the worker: onnxruntime takes 0.1 s, which would block the event loop.
         from corral.providers.rerank.onnx.model import Model
 
         return Model(model, open_folder(model, home), config.threads)

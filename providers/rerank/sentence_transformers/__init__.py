@@ -1,4 +1,4 @@
-"""inline::sentence-transformers-rerank: cross-encoders of the library, in this process."""
+"""inline::sentence-transformers-rerank: cross-encoders of that library, in this process."""
 
 from corral.api.provider import Api, ProviderSpec
 

@@ -11,11 +11,11 @@ from corral.providers.models.names import each_once
 
 
 class SavedCrossEncoder(SavedFiles):
-    """A model: a folder that the library saved, or the files of the model's name on a hub.
+    """A model: a folder saved by the library, or a repository on a hub.
 
     Attributes:
-        score: The form of the model's output. `sigmoid`: a logit, as nearly all cross-encoders
-            give, mapped by 1 / (1 + exp(-s)). `as_is`: a number in [0, 1].
+        score: The range of the model's output. `sigmoid` (default): a logit, as from nearly all
+            cross-encoders, mapped by 1 / (1 + exp(-s)). `as_is`: a number in [0, 1].
     """
 
     score: Literal["sigmoid", "as_is"] = "sigmoid"
@@ -25,7 +25,7 @@ class CrossEncoderConfig(LibraryConfig):
     """The models, and the number of threads.
 
     Attributes:
-        batch_size: Texts of one computation, 1 to 1000; default 16.
+        batch_size: Texts per computation, 1 to 1000; default 16.
     """
 
     models: Annotated[list[SavedCrossEncoder], AfterValidator(each_once)] = Field(min_length=1)

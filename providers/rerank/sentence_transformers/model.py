@@ -1,4 +1,4 @@
-"""Loads a cross-encoder of sentence-transformers. Blocking."""
+"""A cross-encoder of sentence-transformers. Blocking."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from corral.providers.rerank.sentence_transformers.config import (
 
 
 class Model:
-    """The loaded model; one thread at a time calls it.
+    """The loaded model. Call it from one thread at a time.
 
     Args:
-        model: Its settings.
+        model: The settings of the model.
         home: The data folder, for downloaded files.
 
     Raises:
-        ConfigError: The library cannot load it, a file is another one, or it gives no single number
-            for a text.
-        Unavailable: Its files are not here, and the hub cannot be reached.
+        ConfigError: The library cannot load the model, a file has the wrong sha256, or the model
+            does not return a single number per text.
+        Unavailable: The files are not downloaded yet, and the hub cannot be reached.
     """
 
     def __init__(self, model: SavedCrossEncoder, config: CrossEncoderConfig, home: Path) -> None:
@@ -40,7 +40,7 @@ class Model:
 
     def scores(self, query: str, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the model's score of each text, shape (n,); higher is better."""
-        torch.set_num_threads(self._threads)  # of this thread
+        torch.set_num_threads(self._threads)  # Applies to the calling thread.
         question = encodable(query)
         pairs = [(question, encodable(text)) for text in texts]
         scores = np.asarray(

@@ -1,4 +1,4 @@
-"""inline::sentence-transformers-rerank: each model is loaded at its first use."""
+"""inline::sentence-transformers-rerank: serves the configured models, loaded on first use."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from corral.providers.rerank.sentence_transformers.config import (
 def create(
     provider_id: str, config: CrossEncoderConfig, home: Path
 ) -> LocalRerankProvider[SavedCrossEncoder]:
-    """Return the provider; loads nothing yet."""
+    """Return the provider. No model is loaded yet."""
 
     def load(model: SavedCrossEncoder) -> LoadedModel:
-        # Imported here, since torch takes seconds that the event loop should not wait.
+        # Imported in the worker: torch takes seconds, which would block the event loop.
         from corral.providers.rerank.sentence_transformers.model import Model
 
         return Model(model, config, home)
