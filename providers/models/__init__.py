@@ -1,1 +1,1 @@
-"""Common parts of embedding, re-ranking and inference: model files, sessions, HTTP."""
+"""Shared by embedding, re-ranking and inference: model files, sessions, HTTP services."""

@@ -1,7 +1,8 @@
-"""A JSON service on the other side of HTTP: its settings, requests with retries, its failures.
+"""A client for HTTP services: settings, requests with retries, and errors.
 
-Remote embedding, re-ranking and chat use it. Neither texts nor the key reach a log or a
-message: of an error's body only its short code is shown, since services quote what was sent.
+Remote embedding, re-ranking, chat and readers use it. Neither texts nor the API key appear in logs
+or messages. Services quote the request in their errors, so only the short code of an error is
+shown.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from corral.api.wire import encodable
 LONGEST_DELAY_SECONDS = 8.0
 HEALTH_TIMEOUT_SECONDS = 3.0
 OVERLOADED = frozenset({429, 502, 503, 504})
-"""Statuses of a service that is there but cannot serve now."""
+"""Statuses of a service that is running but cannot serve the request now."""
 REFUSED = frozenset({400, 413, 415, 422})
-"""Statuses of a service that does not accept what it was sent."""
+"""Statuses of a service that does not accept the content of the request."""
 
 _HINTS = {
     400: "Often a text longer than the model reads: split into smaller chunks.",
@@ -56,24 +57,24 @@ def _service_url(value: str) -> str:
 
 
 def _header_value(value: SecretStr | None) -> SecretStr | None:
-    key = value.get_secret_value().strip() if value else ""  # files and shells add a line break
+    key = value.get_secret_value().strip() if value else ""  # Files and shells add a line break.
     if not (key.isascii() and key.isprintable()):
         raise ValueError("must be printable ASCII")
     return SecretStr(key) if key else None
 
 
 class ServiceConfig(ProviderConfig):
-    """Settings of an HTTP service; each provider has its own defaults.
+    """Settings of an HTTP service; providers may have other defaults.
 
     Attributes:
-        base_url: What the provider's paths are appended to; http or https, without user, password
-            or query.
+        base_url: Address that the provider's paths are appended to; http or https, without user,
+            password or query.
         api_key: Sent as a bearer token. Default: none.
-        verify_tls: True if the certificate of an https service is checked; default yes.
-        timeout_seconds: Bound of one request, every attempt and pause included.
-        max_retries: Attempts after the first.
-        retry_delay_seconds: Pause before the first retry; it doubles each time, up to 8 seconds.
-            A service that says `retry-after` is obeyed instead.
+        verify_tls: True to check the certificate of an https service; default true.
+        timeout_seconds: Time limit of one request, including all attempts and pauses; default 60.
+        max_retries: Attempts after the first; default 4.
+        retry_delay_seconds: Pause before the first retry, default 0.5; it doubles each time, up to
+            8 seconds. If the service sends `retry-after`, that applies instead.
     """
 
     base_url: Annotated[str, AfterValidator(_service_url)]
@@ -88,13 +89,13 @@ class HttpService:
     """The connections to a service. Redirects are not followed.
 
     Args:
-        name: How messages call it.
-        config: Where it is.
-        hints: What to do about a status, over and above the usual.
-        slow_hint: The hint of the error if it does not answer in time.
-        retry_busy: True if an answer of 429 or 5xx is tried again, as a failed connection is. Not
-            if a user waits for the answer.
-        key_header: Header that takes the key itself, for services without bearer tokens.
+        name: Name of the service in messages.
+        config: Address and limits.
+        hints: Hints by status code, in addition to the usual ones.
+        slow_hint: Hint of the error if the service does not answer in time.
+        retry_busy: True to retry after a status of 429 or 5xx, as after a failed connection. Leave
+            it False if a user waits for the answer.
+        key_header: Header for the plain API key; "" to send it as a bearer token.
     """
 
     def __init__(
@@ -116,28 +117,28 @@ class HttpService:
         self._http = httpx.AsyncClient(  # It follows no redirects.
             headers=_key_headers(key, key_header),
             timeout=None,  # noqa: S113 - `post` bounds all attempts of a request together
-            # Certificates take 30 ms to load, and plain http has none.
+            # Loading the certificates takes 30 ms, and plain http needs none.
             verify=config.verify_tls and httpx.URL(config.base_url).scheme == "https",
         )
 
     async def post(self, path: str, request: dict[str, Any]) -> bytes:
-        """Send a request and return the body of its answer, within `timeout_seconds`.
+        """Send a JSON request and return the body of the answer, within `timeout_seconds`.
 
         Raises:
-            Unavailable: The service cannot be reached, or is overloaded, at every attempt.
-            ProviderTimeout: It did not answer in time.
-            ProviderError: It refused.
+            Unavailable: The service could not be reached or was overloaded at every attempt.
+            ProviderTimeout: The service did not answer in time.
+            ProviderError: The service refused the request.
         """
         return await self.send("POST", path, json=request)
 
     async def send(
         self, method: str, path: str, *, max_bytes: int | None = None, **request: Any
     ) -> bytes:
-        """Send any request and return the body of its answer, as `post` does.
+        """Send any request and return the body of the answer, as `post` does.
 
         Args:
-            max_bytes: Maximum of the answer, unpacked; None for no limit.
-            request: Arguments of httpx, such as `content`, `files` and `headers`.
+            max_bytes: Maximum size of the decompressed answer; None for no limit.
+            request: Arguments for httpx, such as `content`, `files` and `headers`.
         """
         with self._in_time():
             async with asyncio.timeout(self._config.timeout_seconds) as bound:
@@ -146,13 +147,13 @@ class HttpService:
                 )
 
     async def stream(self, path: str, request: dict[str, Any]) -> AsyncGenerator[str, None]:
-        """Send a request and yield the lines of its answer as they come.
+        """Send a JSON request and yield the lines of the answer as they arrive.
 
-        `timeout_seconds` bounds the wait for the answer to begin, attempts and pauses included,
-        and then the wait for each further piece.
+        `timeout_seconds` limits the wait for the beginning of the answer, including all attempts
+        and pauses, and then the wait for each line.
 
         Raises:
-            Unavailable, ProviderTimeout, ProviderError: As `post` says, also in the middle.
+            Unavailable, ProviderTimeout, ProviderError: As `post` says; possibly after some lines.
         """
         seconds = self._config.timeout_seconds
         async with AsyncExitStack() as stack:
@@ -172,9 +173,9 @@ class HttpService:
                 yield line
 
     async def health(self, path: str) -> Health:
-        """Ask for a path; any answer but a refusal or a failure is well.
+        """Request a path; return an error only for 401, 403, 5xx or a failed connection.
 
-        404 is well too: not every service has the path.
+        404 counts as OK, since not every service has the path.
         """
         try:
             url = f"{self._config.base_url}{path}"
@@ -200,7 +201,7 @@ class HttpService:
             ) from None
 
     async def _attempts(self, attempt_once: Callable[[], Awaitable[T]], deadline: float) -> T:
-        """Retry until it works, the attempts are used up, or the next pause would end too late."""
+        """Retry until an attempt succeeds, none is left, or a pause would outlast the deadline."""
         for attempt in range(self._config.max_retries + 1):
             try:
                 return await attempt_once()
@@ -229,7 +230,7 @@ class HttpService:
     async def _begun(
         self, method: str, path: str, request: dict[str, Any], stack: AsyncExitStack
     ) -> httpx.Response:
-        """Return a successful response whose body is not read yet; `stack` closes it."""
+        """Return a successful response before its body is read; `stack` closes it."""
         with self._broken_off():
             response = await stack.enter_async_context(
                 self._http.stream(method, f"{self._config.base_url}{path}", **request)
@@ -247,12 +248,12 @@ class HttpService:
         try:
             with self._broken_off():
                 return await anext(lines, None)
-        except _TryAgain as again:  # Too late: a part of the answer is used.
+        except _TryAgain as again:  # It is too late to retry: part of the answer has been used.
             raise again.failure from None
 
     @contextmanager
     def _broken_off(self) -> Iterator[None]:
-        """Translate the failures of a connection."""
+        """Translate connection failures."""
         try:
             yield
         except httpx.TransportError as error:
@@ -261,7 +262,7 @@ class HttpService:
             raise ProviderError(f"{self.name} answered in a broken encoding.") from error
 
     def _backoff(self, attempt: int) -> float:
-        """Exponential, with jitter over its upper half so that clients do not return together."""
+        """Return the pause before a retry: exponential, with jitter to spread the clients."""
         delay = min(self._config.retry_delay_seconds * 2.0**attempt, LONGEST_DELAY_SECONDS)
         return delay * random.uniform(0.5, 1.0)  # noqa: S311 - jitter need not be unpredictable
 
@@ -285,7 +286,7 @@ class HttpService:
 
 
 class _TryAgain(Exception):
-    """An attempt failed in a way that may pass; `seconds` is the pause that was asked for."""
+    """An attempt failed but can be retried; `seconds` is the pause that the service asked for."""
 
     def __init__(self, failure: ProviderError, seconds: float | None = None) -> None:
         super().__init__(failure.message)
@@ -300,14 +301,15 @@ def _key_headers(key: str, header: str) -> dict[str, str]:
 
 
 def sendable(text: str) -> str:
-    """Return a text that services accept: without lone surrogates, and not empty for OpenAI."""
+    """Return a text that all services accept: without lone surrogates, and not empty."""
     return encodable(text) or " "
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Return the pause that a service asks for, >= 0; None where it says nothing readable.
+    """Return the pause in seconds that a service asks for, >= 0; None if no header is valid.
 
-    `retry-after-ms` is OpenAI's; `retry-after` holds seconds or a date (RFC 9110, section 10.2.3).
+    `retry-after-ms` is an OpenAI header; `retry-after` holds seconds or a date (RFC 9110, section
+    10.2.3).
     """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
@@ -320,15 +322,15 @@ def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
         date = parsedate_to_datetime(headers.get("retry-after", ""))
     except ValueError:
         return None
-    if date.tzinfo is None:  # the obsolete "-0000" means UTC
+    if date.tzinfo is None:  # The obsolete "-0000" means UTC.
         date = date.replace(tzinfo=UTC)
     return max(0.0, (date - datetime.now(UTC)).total_seconds())
 
 
 def error_code(body: bytes) -> str:
-    """Return the `code` or `type` of an error in OpenAI's form, "" if there is none.
+    """Return the `code` or `type` of an error in OpenAI's format; "" if there is none.
 
-    Never its message: services quote the text that was sent.
+    The error's message is never used, since services quote the text that was sent.
     """
     try:
         error = json.loads(body)["error"]

@@ -1,9 +1,9 @@
-"""Files of a model hub: fetched once at a pinned revision, checked by sha256, offline afterwards.
+"""Fetch model files from a hub once, at a pinned revision, and check their sha256.
 
     hub_folder(home, HubFiles("BAAI/bge-small-en-v1.5", revision, ("onnx/model.onnx", ...)))
 
-The files are kept in `home/models/hub/<repository>/<revision>/`, with the sha256 of each in
-`sha256.json`. A file appears in one step, after its digest is known.
+The files are stored in `home/models/hub/<repository>/<revision>/`, with their digests in
+`sha256.json`. Later calls work offline. A file is renamed into place once its digest is known.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from corral.api.errors import ConfigError, Unavailable
 from corral.providers.base.disk import whole_file
 
 HUB = "https://huggingface.co"
-"""The hub for files unless the settings name a mirror."""
+"""The default hub; settings can name a mirror."""
 CONNECT_SECONDS = 5.0
-"""Time before the error if there is no network."""
+"""Time limit for connecting, so that a missing network is reported soon."""
 READ_SECONDS = 60.0
 RECORD = "sha256.json"
 
 Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-"""A sha256 in settings."""
+"""A sha256 in settings: 64 lower-case hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,13 @@ class HubFiles:
     """The files to fetch from a repository.
 
     Attributes:
-        repository: As `owner/name`.
-        revision: The commit, 40 hexadecimal digits: what it names never changes.
-        names: Files that must be there.
+        repository: The repository, as `owner/name`.
+        revision: A commit, 40 hexadecimal digits; its files never change.
+        names: Files that must exist.
         optional: Files that are fetched if they exist.
-        sha256: By name, the only digest that is accepted; others are recorded at the first fetch.
-        hub: Address of the hub or of a mirror.
+        sha256: Required digests by file name. The digests of other files are recorded when they are
+            first fetched.
+        hub: Address of the hub or a mirror.
     """
 
     repository: str
@@ -58,27 +59,28 @@ class HubFiles:
 
 
 def folder_of(home: Path, files: HubFiles) -> Path:
-    """Return where the files of a revision are kept."""
+    """Return the folder for the files of a revision."""
     return home / "models" / "hub" / files.repository.replace("/", "--") / files.revision
 
 
 def is_fetched(home: Path, files: HubFiles) -> bool:
-    """Return True if the folder holds all of the files; `hub_folder` checks their digests."""
+    """Return True if all required files exist; only `hub_folder` checks their digests."""
     return all((folder_of(home, files) / name).is_file() for name in files.names)
 
 
 def hub_folder(home: Path, files: HubFiles) -> Path:
-    """Return the folder that holds the files, fetching what is not there yet. Blocking.
+    """Return the folder with the files, after fetching the missing ones. Blocking.
 
     Raises:
-        Unavailable: The hub cannot be reached and a file is missing.
-        ConfigError: There is no such file, or its sha256 is another one.
+        Unavailable: A file is missing, and the hub cannot be reached.
+        ConfigError: The hub has no such file, or a file has the wrong sha256.
     """
     folder = folder_of(home, files)
     record = folder / RECORD
     known: dict[str, str] = json.loads(record.read_text("utf-8")) if record.is_file() else {}
     absent = [name for name in (*files.names, *files.optional) if name not in known]
-    by_hand = not known and is_fetched(home, files)  # then there is no more than was put there
+    # The user has put the files there; optional ones may be missing without a network.
+    by_hand = not known and is_fetched(home, files)
     if absent:
         folder.mkdir(parents=True, exist_ok=True)
         with httpx.Client(
@@ -100,15 +102,15 @@ def hub_folder(home: Path, files: HubFiles) -> Path:
 
 
 def check_digest(path: Path, expected: str, what: str, hint: str = "") -> None:
-    """Refuse a file whose sha256 is another one.
+    """Check the sha256 of a file.
 
     Args:
-        expected: Its sha256.
-        what: What it belongs to, for the error.
-        hint: What to do. Default: fetch it again.
+        expected: The required sha256.
+        what: Name of the model, for the error message.
+        hint: Hint of the error. Default: fetch the file again.
 
     Raises:
-        ConfigError: It is, or the file is gone; found and expected sha256 are named.
+        ConfigError: The file is missing or has another sha256; the message names both digests.
     """
     found = digest_of(path) if path.is_file() else "no file"
     if found != expected:
@@ -125,9 +127,9 @@ def digest_of(path: Path) -> str:
 
 
 def _fetch(client: httpx.Client, files: HubFiles, name: str, folder: Path) -> str:
-    """Fetch one file and return its sha256; "" for an optional one that is not there.
+    """Fetch one file and return its sha256; "" for an optional file that the hub does not have.
 
-    A file that the user has put into the folder is used unchanged.
+    A file that is already in the folder, put there by the user, is used unchanged.
     """
     if (folder / name).is_file():
         return digest_of(folder / name)

@@ -1,4 +1,4 @@
-"""Models of this process: each is loaded at its first use, in a worker thread."""
+"""Load models in a worker thread, each on first use."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Ts = TypeVarTuple("Ts")
 
 
 class Loading(Generic[T]):
-    """The models of one provider, by their names. One that fails to load is tried again.
+    """The models of one provider, by name. A model that failed to load is tried again.
 
     Args:
         provider_id: The provider's id in the configuration.
-        kind: What its models are for, for the refusal of another name.
-        loads: By name, what loads the model; slow. Names of one model share it.
-        worker: Where models are loaded.
+        kind: The purpose of the models, such as `re-ranking`, for error messages.
+        loads: By name, a slow function that loads the model; aliases of a model share it.
+        worker: The thread that loads models.
     """
 
     def __init__(
@@ -37,11 +37,11 @@ class Loading(Generic[T]):
         self._turn = threading.Lock()
 
     async def model(self, name: str) -> T:
-        """Return a model, the same one at each call.
+        """Return a model, the same object at each call.
 
         Raises:
-            NotFound: There is none of that name.
-            CorralError: It cannot be loaded.
+            NotFound: There is no model with this name.
+            CorralError: The model cannot be loaded.
         """
         load = self._loads.get(name)
         if load is None:
@@ -51,7 +51,7 @@ class Loading(Generic[T]):
         return self._loaded[load]
 
     def _load(self, load: Callable[[], T]) -> None:
-        with self._turn:  # callers at the same time load once
+        with self._turn:  # Concurrent callers load a model only once.
             if load not in self._loaded:
                 self._loaded[load] = load()
 

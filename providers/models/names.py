@@ -1,4 +1,4 @@
-"""The names of the models in a provider's settings."""
+"""Names of models in a provider's settings."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ M = TypeVar("M", bound=str | Named)
 
 
 def each_once(models: list[M]) -> list[M]:
-    """Return models, each with a name of its own; a check of settings.
+    """Return the models unchanged after checking that their names are unique.
 
     Raises:
-        ValueError: Two have the same name.
+        ValueError: Two models have the same name.
     """
     names = [model if isinstance(model, str) else model.model for model in models]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -35,7 +35,7 @@ def each_once(models: list[M]) -> list[M]:
 
 
 def not_served(provider_id: str, kind: str, model: str, known: Iterable[str]) -> NotFound:
-    """Return the refusal of a model that is not configured; `kind` says what it would be for."""
+    """Return the error for a model that is not configured; `kind` is its purpose."""
     return NotFound(
         f"{provider_id} does not serve the {kind} model {model!r}.",
         hint=f"Known: {', '.join(known)}.",

