@@ -1,13 +1,14 @@
-"""Copying a vector DB to another backend: chunks, embeddings, settings; nothing is embedded again.
+"""Copy a vector DB to another backend: chunks, embeddings and settings, without embedding again.
 
 A copy goes through the source's ids in order. For each batch it reads both sides, and writes the
-chunks that the target lacks or has in another form. So a step may be repeated, and an interrupted
-copy is simply started again; it skips finished chunks. Concurrent writes to the source are included
-if their ids are ahead of the copy: ids are listed again when the number of chunks changes (it may
-not change if as many chunks are deleted between two steps). A chunk added behind the copy is
-missing, and a chunk deleted behind it stays in the target. `verify_copy` reports both, and copying
-again adds the missing chunks. A copy never deletes; `verify_copy` names the chunks that only the
-target has.
+chunks that the target lacks or that differ there. So a step may be repeated, and an interrupted
+copy can simply be started again; it skips finished chunks.
+
+Concurrent writes to the source are copied if their ids come after the current one: the ids are
+listed again when the number of chunks changes. (It does not change if as many chunks are deleted as
+added between two steps.) A chunk added before the current id is missing in the target, and a chunk
+deleted there stays in it. `verify_copy` reports both, and copying again adds the missing chunks. A
+copy never deletes; `verify_copy` names the chunks that only the target has.
 """
 
 from __future__ import annotations
@@ -36,7 +37,14 @@ from corral.providers.stack.stack import Stack
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """A finished copy: numbers of checked and written chunks, seconds, and its verification."""
+    """The result of a copy.
+
+    Attributes:
+        seen: Number of chunks read from the source.
+        copied: Number of chunks written to the target.
+        seconds: Duration of the copy.
+        checks: The comparison of the copy with its source.
+    """
 
     seen: int
     copied: int
@@ -102,7 +110,7 @@ async def copy_batch(
         InvalidRequest: Source and target are the same, the limit is invalid, or the provider does
             not support the target's settings.
         UnknownProvider: The provider is not configured.
-        Forbidden: An acl has tokens that the principal does not hold.
+        Forbidden: An ACL has tokens that the principal does not hold.
         Conflict: The target has other settings; the message names them.
         ProviderError: A backend failed. The step can be repeated; a failed first step leaves
             nothing behind.
@@ -127,7 +135,7 @@ async def copy_batch(
         except Conflict:
             if not await stack.registered([target_id]):
                 raise
-            steps.clear()  # another process was faster, and its index is used
+            steps.clear()  # Another process has created the target first; use that one.
     if not steps:
         _check_settings(source.vector_db, await stack.vector_db(target_id), provider_id)
         await step(await stack.index(target_id))
@@ -137,15 +145,15 @@ async def copy_batch(
 async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyChecks:
     """Compare a copy with its source and return the result.
 
-    It compares the settings, the numbers of chunks and all ids. For a sample of chunks it also
-    compares the stored data, and the answers to a vector query by the chunk's embedding and a
-    keyword query by words of its text: the same ids in the same order, except for hits whose scores
-    differ by rounding. If one side searches vectors approximately, it measures the share of common
-    hits instead.
+    The settings, the numbers of chunks and all ids are compared. For a sample of chunks, the stored
+    data is compared too, and the answers to two queries: by the embedding of the chunk, and by
+    words of its text. They must have the same ids in the same order, except for hits with scores
+    that are equal up to rounding. If one side searches vectors approximately, only the share of
+    common hits is compared.
 
     Raises:
         NotFound: One of the vector DBs does not exist.
-        Conflict: They differ; the message lists the differences.
+        Conflict: The copy differs from the source; the message lists the differences.
         ProviderError: A backend failed.
     """
     vector_dbs = await stack.vector_db(source_id), await stack.vector_db(target_id)

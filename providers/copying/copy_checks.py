@@ -1,4 +1,4 @@
-"""Compare two indexes: their chunks and their answers, by counts and by a sample."""
+"""Compare two indexes: the counts and ids of their chunks, and the answers to sample queries."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from corral.api.hits import QueryChunksResponse
 from corral.providers.stack.copy_steps import difference, id_pages
 
 SAMPLED = 20
-"""Number of chunks to compare and search for; the same chunks for the same total number."""
+"""Number of chunks to compare and search for. The total number of chunks seeds the sample."""
 COMPARED_HITS = 10
 """Number of hits to compare per query."""
 QUERY_WORDS = 5
-"""Number of words of a text in its query."""
+"""Number of words from the text of a chunk in its query."""
 
 SCORE_SLACK = 1e-5
-"""Maximum difference of two scores by rounding in single precision. Hits with such scores may be in
-a different order on two engines."""
+"""Maximum difference of two scores that rounding in single precision explains.
+
+Two engines may order such hits differently."""
 LEAST_OVERLAP = 0.8
-"""Minimum mean share of common hits of two approximate searches: each may miss one hit in ten."""
+"""Minimum mean share of common hits of two approximate searches; each may miss one hit in ten."""
 
 _WORD_CHARACTERS = 40
 
@@ -34,11 +35,11 @@ class CopyChecks:
     Attributes:
         source_count, target_count: Number of chunks on each side.
         sampled: Number of chunks that were compared and searched for.
-        exact: True if both sides search vectors exactly, so that their answers must be equal.
-        vector_overlap: Mean share of common hits of vector queries by the sampled embeddings, in
-            [0, 1]; None without such queries.
-        keyword_overlap: Mean share of common hits of keyword queries by words of the sampled texts,
-            in [0, 1]; None without such queries.
+        exact: True if both sides search vectors exactly, so their answers must be equal.
+        vector_overlap: Mean share of common hits of the vector queries, in [0, 1]; None if there
+            were no such queries.
+        keyword_overlap: Mean share of common hits of the keyword queries, in [0, 1]; None if there
+            were no such queries.
         differences: One sentence per difference; empty if the sides agree.
     """
 
@@ -53,7 +54,7 @@ class CopyChecks:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The agreement of both sides' answers to one query.
+    """The comparison of both sides' answers to one query.
 
     Attributes:
         chunk_id: The chunk that the query was made from.
@@ -97,10 +98,11 @@ async def compare(
 
 
 def agreement(chunk_id: str, one: QueryChunksResponse, other: QueryChunksResponse) -> Agreement:
-    """Compare two answers to the query of a chunk.
+    """Compare two answers to the query for a chunk.
 
     They are the same if they have the same ids in the same order. Hits with scores within
-    `SCORE_SLACK` of each other may be in a different order, and may replace each other at the end.
+    `SCORE_SLACK` of each other may be in a different order; at the end of the answers, different
+    hits may have such scores.
     """
     mine = {hit.chunk.chunk_id: hit.score for hit in one.hits}
     theirs = {hit.chunk.chunk_id: hit.score for hit in other.hits}
@@ -133,7 +135,7 @@ def _verdict(mode: str, answers: Sequence[Agreement], must_agree: bool) -> list[
 async def _ask_both(
     source: EmbeddingIndex, target: EmbeddingIndex, chunk: Chunk, mode: str
 ) -> Agreement:
-    """Search both sides for a chunk: by its embedding, or by some of its words."""
+    """Search both sides for a chunk by its embedding or some of its words, and compare."""
     words = chunk.content.split()
     some = random.Random(chunk.chunk_id).sample(words, min(QUERY_WORDS, len(words)))  # noqa: S311 - no secret
     text = " ".join(word[:_WORD_CHARACTERS] for word in some)
@@ -150,11 +152,11 @@ async def compare_ids(
     """Compare all ids of both sides.
 
     Args:
-        pages: From `id_pages`.
-        count: Number of chunks of the source.
+        pages: The ids of source and target, page by page, from `id_pages`.
+        count: Number of chunks in the source.
 
     Returns:
-        A sample of the source's ids, drawn with a fixed seed; and the differences, as sentences.
+        A sample of the source's ids, drawn with a fixed seed, and the differences as sentences.
     """
     places = frozenset(random.Random(count).sample(range(count), min(SAMPLED, count)))  # noqa: S311 - no secret
     sample: list[str] = []

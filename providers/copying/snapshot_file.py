@@ -4,11 +4,11 @@ A snapshot is an uncompressed zip file, so its members' sizes are their true siz
 
 * `chunks/000000.jsonl`, ...: one chunk per line, ascending by id, without its embedding.
 * `embeddings/000000.npy`, ...: their embeddings, float32, shape (n, dimension), in the same order.
-* `manifest.json`, last: format, version, registration, and each member with size and SHA-256.
+* `manifest.json`, last: format, version, registration, and the size and SHA-256 of each member.
 
-Any zip tool, a JSON parser and `numpy.load` read it. It is written sequentially, so it can be
-streamed with one batch in memory. The digests detect damage by a disk or a transfer. They are not a
-signature: anyone who can change the file can change them too.
+It can be read with any zip tool, a JSON parser and `numpy.load`. It is written sequentially, so it
+can be streamed with one batch in memory. The digests detect damage by disks and transfers, but they
+are not a signature: a person who can change the file can change the digests as well.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Details(BaseModel):
 
 
 class Manifest(BaseModel):
-    """The description in a snapshot."""
+    """The description of a snapshot: the contents of `manifest.json`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -90,11 +90,11 @@ class Snapshot:
     """A verified snapshot: its manifest and its chunks.
 
     Args:
-        file: Open for reading, seekable. The constructor reads all of it.
+        file: A seekable file, open for reading. The constructor reads all of it.
 
     Raises:
         InvalidRequest: The file is not a snapshot, has a newer version, or is truncated or damaged;
-            the message says which.
+            the message names the reason.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -156,7 +156,8 @@ class Snapshot:
             raise _damaged(f"it has no {name}")
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > MOST_MEMBER_BYTES:
             raise _damaged(f"{name} is compressed, or larger than {MOST_MEMBER_BYTES >> 20} MiB")
-        # zipfile raises RuntimeError for encrypted files, NotImplementedError for unknown formats
+        # zipfile raises RuntimeError for encrypted files and NotImplementedError for unknown
+        # formats.
         try:
             return self._zip.read(info)
         except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError):

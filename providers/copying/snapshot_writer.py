@@ -1,4 +1,4 @@
-"""Writes snapshots in the format of `snapshot_file.py`."""
+"""Write snapshots in the format of `snapshot_file.py`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from corral.providers.copying.snapshot_file import (
 
 CHUNKS_AT_ONCE = 500
 BYTES_AT_ONCE = 16 << 20
-"""A batch ends at either; one chunk may be larger."""
+"""A batch ends at either limit; a single chunk may exceed the size."""
 
 
 class _Sink(io.RawIOBase):
@@ -88,13 +88,13 @@ class _Writer:
 async def snapshot_of(
     index: EmbeddingIndex, details: Details, *, batch_bytes: int = BYTES_AT_ONCE
 ) -> AsyncIterator[bytes]:
-    """Yield a snapshot of an index and its vector store's fields, piece by piece.
+    """Yield a snapshot of an index and of its vector store's fields, piece by piece.
 
-    Concurrent writes are allowed: a chunk that exists throughout is in the snapshot. The manifest
-    records whether chunks were added or removed.
+    Concurrent writes are allowed. All chunks that exist throughout are in the snapshot, and the
+    manifest records whether chunks were added or removed during the export.
 
     Args:
-        batch_bytes: Maximum size of a batch; one chunk may be larger.
+        batch_bytes: Maximum size of a batch in bytes; a single chunk may exceed it.
 
     Raises:
         InvalidRequest: A chunk has no embedding.
@@ -147,7 +147,7 @@ def _count_ids(digest: Any, ids: Sequence[str]) -> None:
 
 
 def _batches(chunks: Sequence[Chunk], batch_bytes: int) -> Iterator[list[Chunk]]:
-    """Yield chunks in batches of bounded size, counting at most four bytes per character."""
+    """Yield chunks in batches of limited size; a character counts as four bytes, its maximum."""
     batch: list[Chunk] = []
     size = 0
     for chunk in chunks:

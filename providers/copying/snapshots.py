@@ -1,4 +1,4 @@
-"""Export and import of vector DBs as snapshots; `snapshot_file.py` has the file format."""
+"""Export and import vector DBs as snapshots; `snapshot_file.py` describes the file format."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ async def restore(
         file: The snapshot, open for reading.
         vector_db_id: Id of the new vector DB; None for the id in the snapshot.
         provider_id: Provider of the new vector DB; None for the provider in the snapshot if it is
-            configured here, else the first one.
+            configured here, or else the first provider.
         progress: Called with the number of stored chunks and the total.
 
     Raises:
         InvalidRequest: The file is not a snapshot or is damaged, or the provider or the model does
-            not support its settings.
+            not support the settings in it.
         Conflict: A vector DB with this id exists.
         NotFound, UnknownProvider: The embedding model or the provider is not configured here.
         ProviderError: The backend failed; nothing was imported.
@@ -97,7 +97,7 @@ async def _fill(
     progress: Callable[[int, int], object] | None,
     files: set[str],
 ) -> None:
-    """Store the chunks of a snapshot and verify their number; add their file ids to `files`."""
+    """Store the chunks of a snapshot, verify their number, and add their file ids to `files`."""
     batches, stored, total = snapshot.batches(), 0, snapshot.manifest.chunks
     while batch := await asyncio.to_thread(next, batches, None):
         await schedule(stack, index.vector_db, batch[0])
