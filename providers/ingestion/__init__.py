@@ -1,5 +1,5 @@
-"""From a file or an address to stored chunks.
+"""Ingestion: from a file or a URL to stored chunks.
 
-`ingest.py` runs all steps for documents: `read/`, `split/`, embedding and the index. `jobs/` runs
-them durably; `service.py` is a principal's interface to both.
+`ingest.py` runs all steps for a document: `read/`, `split/`, embedding and storing. `jobs/` runs
+the same steps durably; `service.py` is a principal's interface to both.
 """

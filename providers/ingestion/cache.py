@@ -1,8 +1,8 @@
-"""A cache of embeddings by tenant, model and text: `embeddings.db`.
+"""A cache of embeddings by tenant, model and text, in the file `embeddings.db`.
 
-A document that was changed, moved or interrupted costs only its new passages. The cache can be
-deleted at any time. A tenant finds only its own entries, so that the duration of an insert does not
-reveal the texts of another tenant.
+If a document is changed, moved or interrupted, only its new passages are embedded. The cache can be
+deleted at any time. Tenants do not share entries, so the duration of an insert does not reveal the
+texts of another tenant.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ ROW_BYTES = 80
 
 
 class EmbeddingCache:
-    """The cached embeddings of a data folder. The first call creates the file.
+    """The embeddings cached in a data folder. The first call creates the file.
 
     Args:
         home: The data folder.
-        max_mib: Approximate maximum size in MiB; the oldest embeddings are deleted. 0 disables
-            the cache.
+        max_mib: Approximate maximum size in MiB, above which the oldest embeddings are deleted. 0
+            disables the cache.
     """
 
     def __init__(self, home: Path, max_mib: float) -> None:
         self._file = Database(home / "embeddings.db", TABLES, remedy=REMEDY)
         self._max_bytes = max_mib * MIB
         self.made = 0
-        """Number of embeddings that were not cached and had to be computed."""
+        """Number of embeddings computed because they were not cached."""
 
     async def embed(
         self, embedder: Embedder, tenant: str, texts: Sequence[str]
@@ -77,7 +77,7 @@ class EmbeddingCache:
         return np.stack([known[key] for key in keys])
 
     async def close(self) -> None:
-        """Close the file after the running calls."""
+        """Wait for the running calls, then close the file."""
         await self._file.close()
 
     async def _known(

@@ -1,4 +1,4 @@
-"""Many chunks in little memory: all but the first chunks are packed until they are read."""
+"""Hold many chunks in little memory: all but the first are compressed until they are read."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, overload
 from corral.api.chunks import Chunk, ChunkMetadata
 
 LOOSE = 2048
-"""Maximum chunks that stay unpacked; more chunks are packed in parts."""
+"""Maximum number of chunks that stay uncompressed; later chunks are compressed in parts."""
 
 
 class PackedChunks(Sequence[Chunk]):
-    """Chunks in order, in a tenth of the memory. Each read builds them again."""
+    """A sequence of chunks in a tenth of the usual memory. Each read builds the chunks again."""
 
     def __init__(self) -> None:
         self._parts: list[Sequence[Chunk] | bytes] = []
         self._starts: list[int] = []
         self._size = 0
-        self._read: tuple[int, Sequence[Chunk]] = -1, ()  # the last part that was unpacked
+        self._read: tuple[int, Sequence[Chunk]] = -1, ()  # The part that was unpacked last.
 
     def extend(self, chunks: Sequence[Chunk]) -> None:
         """Add chunks, without their embeddings; later changes to them have no effect."""
@@ -71,7 +71,7 @@ def _chunk(own: dict[str, Any], recorded: dict[str, Any] | None) -> Chunk:
 
 
 def _fields(model: Chunk | ChunkMetadata | None) -> dict[str, Any] | None:
-    """Return the fields that were set on a model as JSON values."""
+    """Return the fields that were set on a model, as JSON values; None if none was set."""
     left_out = {"embedding", "chunk_metadata"}
     given = model.model_fields_set - left_out if model else ()
     return {name: getattr(model, name) for name in given} or None

@@ -1,4 +1,4 @@
-"""The state of stored documents: complete or not, unchanged or not, and their origin.
+"""The state of stored documents: whether they are complete and unchanged, and their origin.
 
 Each chunk's record has a hash of its document's input. If all chunks of a document exist and have
 the hash that it would get now, the document need not be read and embedded again.
@@ -32,7 +32,7 @@ class Known:
 
     Attributes:
         hash: Hash of its input; None if chunks are missing or have different hashes.
-        origin: The `origin` that its sender gave, or None.
+        origin: The `origin` from its sender, or None.
         source: The `source` in its metadata, or None.
     """
 
@@ -51,7 +51,7 @@ def document_hash(
     (`corral reembed`). So a stored document is recognized before the model is loaded.
 
     Args:
-        chunking: The sizes of its chunks.
+        chunking: The sizes of the chunks.
         chosen: True if the sizes were set explicitly; if False, chunks also fit the model's window.
     """
     content = document.content.uri if isinstance(document.content, URL) else document.content
@@ -76,7 +76,8 @@ def _version() -> str:
 async def known_documents(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[str, Known]:
     """Return the stored documents among `document_ids`, by id.
 
-    It takes one filtered query if the documents have fewer than 1,000 chunks in total, else more.
+    This takes one filtered query if the documents have fewer than 1,000 chunks in total, or else
+    several.
     """
     if len(document_ids) == 1:
         return await _of_one(index, document_ids[0])
@@ -132,7 +133,7 @@ async def _some_chunks(index: EmbeddingIndex, document_ids: Sequence[str]) -> li
 
 
 async def _of_one(index: EmbeddingIndex, document_id: str) -> dict[str, Known]:
-    """Return the state of one document; read its chunks in pages, to bound memory."""
+    """Return the state of one document, reading its chunks in pages to limit memory."""
     ids = await index.document_chunk_ids(document_id)
     seen = _Seen()
     async for chunk in chunks_by_id(index, ids):

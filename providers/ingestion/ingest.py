@@ -1,4 +1,4 @@
-"""Ingest documents: read, split, embed, index. Routes, the library, MCP and jobs all use this code.
+"""Ingest documents: read, split, embed and store. Routes, the library, MCP and jobs use this code.
 
 `Ingester.insert` runs all four steps for the documents of one request. A job runs the same steps,
 and records its progress between them (`jobs/runner.py`).
@@ -47,10 +47,12 @@ from corral.providers.ingestion.storing import (
 )
 
 Content = str | bytes | Path | URL
-"""A document as it came: text, bytes, a file or a `data:` URI."""
+"""The content of a document before it is read: text, bytes, a file or a `data:` URI."""
 
 JOB_BATCH = 64
-"""Batch size of a job's embedding: about half a second on a laptop, for frequent progress."""
+"""Number of chunks that a job embeds at a time.
+
+They take about half a second on a laptop, so progress is reported often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ class InsertReport:
         chunks: Number of stored chunks by document id.
         unchanged: Ids of the documents that were skipped as unchanged.
         unread: By document id, the parts that could not be read.
-        notes: Messages for the caller, such as that chunks are longer than the model's window.
-        containers: Ids of the documents that may hold others, such as mails.
+        notes: Messages for the caller, for example about chunks longer than the model's window.
+        containers: Ids of the documents that may contain others, such as mails.
     """
 
     chunks: dict[str, int] = field(default_factory=dict)
@@ -81,7 +83,7 @@ class Splitting:
         embedder: The vector DB's embedder.
         sizes: Chunk size and overlap.
         window: The embedding model's window; None if unknown.
-        reranker: Reads the chunks ahead; None if the registration asks for none.
+        reranker: The re-ranker that prepares the chunks; None if none is registered to do so.
     """
 
     vector_db: VectorDB
@@ -102,8 +104,8 @@ class Embedded:
 
     Attributes:
         embeddings: Shape (len(chunks), dimension).
-        fresh: True if some embeddings were computed now rather than cached.
-        is_last: True if no further chunks follow; False may also be the last batch.
+        fresh: True if some embeddings were computed now and not read from the cache.
+        is_last: True if no chunks follow. The last batch may also have False.
     """
 
     chunks: Sequence[Chunk]
@@ -116,11 +118,11 @@ class Ingester:
     """Splits documents into chunks, embeds and stores them.
 
     Args:
-        settings: Hosts of URLs that may be fetched, and limits for reading a document.
+        settings: Hosts from which URLs may be fetched, and limits for reading a document.
         metadata_cost: Returns the number of tokens of a document's metadata in a context.
         limits: Limits of one insert.
-        cache: Cached embeddings; None computes all embeddings.
-        fetcher: Fetches URLs; made from the settings by default.
+        cache: Cached embeddings; None to compute all embeddings.
+        fetcher: Fetches URLs; None to build one from the settings.
         readers: The configured readers.
 
     Raises:
@@ -163,12 +165,12 @@ class Ingester:
 
         Args:
             documents: Documents with distinct ids.
-            chunk_size_in_tokens: Maximum cl100k tokens of a chunk, 1 to 8192; None takes the
-                registration's. If neither the request nor the registration sets a size, chunks also
-                fit the embedding model's window; otherwise a note says if they do not.
+            chunk_size_in_tokens: Maximum cl100k tokens per chunk, 1 to 8192; None for the
+                registration's size. If neither the request nor the registration sets a size, chunks
+                also fit the embedding model's window; otherwise a note says if they do not.
             overlap: Maximum tokens repeated from the previous chunk, at most half the size; None
-                takes the registration's share of the size.
-            split_on: Text at which chunks end, "" for none; None takes the registration's.
+                for the registration's share of the size.
+            split_on: Text at which chunks end, "" for none; None for the registration's.
             skip_unchanged: True to skip documents that are stored in the form they would get now.
             same_origin_only: True to reject replacing a document of another origin.
 
@@ -193,7 +195,8 @@ class Ingester:
         chunks = await self._all_chunks(documents, how, report)
         if report.chunks:
             index = await library.index(vector_db_id)
-            now = await self.splitting(library, index.vector_db, *sizes)  # a rebuild may have ended
+            # Resolve the settings again: a rebuild may have ended in the meantime.
+            now = await self.splitting(library, index.vector_db, *sizes)
             await self._embed_and_store(index, chunks, now, report)
         report.notes.extend(await self.notes(chunks, how))
         return report
@@ -241,13 +244,14 @@ class Ingester:
         """Return the text of a document; fetch it first if its content is an address.
 
         Raises:
-            InvalidRequest: It is unreadable, of an unsupported type, or its address is not allowed.
-            MissingDependency: The package that reads it is not installed.
+            InvalidRequest: The document is unreadable, has an unsupported type, or has an address
+                that is not allowed.
+            MissingDependency: The package that reads this type is not installed.
         """
         return (await self._read(document))[0]
 
     async def read_all(self, document: RAGDocument) -> list[Text]:
-        """Return a document and those in it, such as the attachments of a mail, with their texts.
+        """Return a document and the documents in it, such as the attachments of a mail, as texts.
 
         Raises:
             InvalidRequest, MissingDependency: As `read` and `with_parts` say.
@@ -258,7 +262,7 @@ class Ingester:
     async def read_file(
         self, document: RAGDocument, path: Path, filename: str, charset: str = ""
     ) -> list[Text]:
-        """Return an uploaded file and the documents in it, as `read_all` does."""
+        """Read an uploaded file and the documents in it, as `read_all` does."""
         parsed = await self.reader.read_file(path, filename, charset)
         return await self._with_parts((document, parsed), path, type_of(filename))
 
@@ -268,7 +272,7 @@ class Ingester:
         return await with_parts(self.reader, text, content, mime_type, self._document_limits)
 
     async def _read(self, document: RAGDocument) -> tuple[ParsedDocument, Content, str | None]:
-        """Return the text of a document, its content and type."""
+        """Return the text, the content and the MIME type of a document."""
         content, mime_type = document.content, document.mime_type
         if not isinstance(content, URL):
             return await self.reader.read(content, mime_type), content, mime_type
@@ -296,7 +300,7 @@ class Ingester:
 
         Raises:
             InvalidRequest: A text has no visible character.
-            ProviderError: The embedder failed, or the re-ranker that reads the chunks ahead.
+            ProviderError: The embedder failed, or the re-ranker that prepares the chunks.
         """
         dimension = how.vector_db.embedding_dimension
 
@@ -334,10 +338,10 @@ class Ingester:
         Documents that are no longer in a stored container are deleted in the same write.
 
         Args:
-            rows: The embeddings of the chunks in parts, in order; the list is emptied, so that
-                memory has only one copy of them.
+            rows: The embeddings of the chunks in parts, in order. The list is emptied, so that only
+                one copy of them is in memory.
             document_ids: Ids of the documents to replace.
-            containers: Ids of the documents that may hold others.
+            containers: Ids of the documents that may contain others.
 
         Raises:
             ProviderError: The backend failed; nothing was stored.
@@ -349,7 +353,7 @@ class Ingester:
         await index.add_chunks(chunks, _joined(rows, dimension), replace_documents=list(replaced))
 
     async def notes(self, chunks: Sequence[Chunk], how: Splitting) -> list[str]:
-        """Return messages for the sender, such as that chunks exceed the model's window."""
+        """Return messages for the sender, for example about chunks beyond the model's window."""
         if not how.sizes.chosen or how.window is None:
             return []
         model = how.vector_db.embedding_model
@@ -360,7 +364,7 @@ class Ingester:
     async def _all_chunks(
         self, documents: Sequence[RAGDocument], how: Splitting, report: InsertReport
     ) -> list[Chunk]:
-        """Return the chunks of the documents that are not unchanged in the report."""
+        """Return the chunks of all documents except those the report lists as unchanged."""
         chunks: list[Chunk] = []
         for number, document in enumerate(documents):
             if document.document_id not in report.unchanged:
@@ -370,7 +374,7 @@ class Ingester:
     async def _chunks(
         self, number: int, document: RAGDocument, how: Splitting, report: InsertReport, before: int
     ) -> list[Chunk]:
-        """Split a document and add its chunk count to the report."""
+        """Split a document and the documents in it; add their chunk counts to the report."""
         made: list[Chunk] = []
         for each, parsed in await self._parse(number, document):
             if each.document_id in report.chunks:
@@ -387,7 +391,7 @@ class Ingester:
         return made
 
     async def _parse(self, number: int, document: RAGDocument) -> list[Text]:
-        """Return the texts of a document and of those in it; errors name the document."""
+        """Read a document and the documents in it; errors name the document."""
         try:
             return await self.read_all(document)
         except InvalidRequest as error:
@@ -431,7 +435,7 @@ class Ingester:
     def _check_chunks(self, count: int) -> None:
         most = self._limits.max_chunks_per_insert
         if count > most:
-            raise InvalidRequest(  # the total is unknown, because splitting stops here
+            raise InvalidRequest(  # The total is unknown, because splitting stops here.
                 f"The request has more than {most} chunks.",
                 hint="Send fewer documents, or use larger chunks; the operator's setting is "
                 "server.limits.max_chunks_per_insert.",

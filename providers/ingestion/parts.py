@@ -1,7 +1,7 @@
-"""Containers: a mail or an archive becomes documents below it, each with an id of its own.
+"""Containers: the documents in a mail or an archive are stored with their own ids.
 
-The container is a document, too: the text of a mail, the names of the files in an archive. The
-documents in it have its metadata and acl, and `part_of` in their metadata is its id.
+The container is a document as well: the text of a mail, or the names of the files in an archive.
+The documents in it have its metadata and ACL, and `part_of` in their metadata names its id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from corral.providers.ingestion.read.parsing import ParsedDocument
 from corral.providers.ingestion.read.reading import Reader
 
 MAX_NAMED_PARTS = 20
-"""Names of parts in the metadata of a container; every context with it prints them."""
+"""Maximum number of names of parts in a container's metadata, which every context prints."""
 
 Text = tuple[RAGDocument, ParsedDocument]
 """A document and its text."""
@@ -33,17 +33,17 @@ async def with_parts(
     mime_type: str | None,
     limits: DocumentLimits,
 ) -> list[Text]:
-    """Return a container with the documents in it; what could not be read is in its `unread`.
+    """Return a container and the documents in it; its `unread` lists the unreadable ones.
 
     Args:
         reader: Reads the documents.
         container: The container, with the names of its parts.
-        content: Its content, as for `Reader.parts`.
-        mime_type: Its type, as for `Reader.parts`.
-        limits: The maximum of characters holds for all of them together.
+        content: The content of the container, as for `Reader.parts`.
+        mime_type: The type of the container, as for `Reader.parts`.
+        limits: Limits; the maximum number of characters applies to all documents together.
 
     Raises:
-        InvalidRequest: None of its files can be read, or they exceed a limit together.
+        InvalidRequest: None of its files can be read, or together they exceed a limit.
     """
     document, parsed = container
     parts: dict[str, Text] = {}

@@ -56,7 +56,7 @@ def candidate_bm25(
         b: Discount of long texts, in [0, 1].
 
     Returns:
-        The scores. The cost is linear in the length of the texts: 10 ms for 100 chunks of 200 words
+        The scores. The time is linear in the length of the texts: 10 ms for 100 chunks of 200 words
         on one 2 GHz core, plus up to 10 microseconds for each word that is new to the process.
     """
     words = analyzer(vector_db.language)

@@ -1,5 +1,5 @@
 """Durable jobs: the queue, and the workers of each process.
 
-`jobs.py` has a job and its row; `queue.py` writes the table, by `changes.py`; `reader.py` reads
-it; `runner.py` runs jobs.
+`jobs.py` defines a job and its row. `queue.py` and `changes.py` write the table, `reader.py` reads
+it, and `runner.py` runs jobs.
 """

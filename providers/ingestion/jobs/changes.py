@@ -1,4 +1,4 @@
-"""Change rows of jobs, within a transaction."""
+"""Change rows of jobs within a transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from corral.providers.ingestion.jobs.reader import COLUMNS, J
 from corral.providers.state.tables import DOCUMENTS, JOB_TOKENS, JOBS
 
 MAX_NAMED = 1000
-"""Maximum number of jobs that one statement names; databases limit the values of a statement."""
+"""Maximum number of jobs in one statement, since databases limit the parameters of a statement."""
 
 _SAME = JOBS.alias("same")
 _NEXT_VERSION = (
@@ -50,12 +50,12 @@ def change(
     values: Mapping[str, Any],
     *conditions: ColumnElement[bool],
 ) -> int:
-    """Change jobs, each with a new version, and return the number of changed jobs.
+    """Change jobs, give each a new version, and return the number of changed jobs.
 
     Args:
-        now: Time in Unix seconds.
+        now: The current time in Unix seconds.
         values: New values by column.
-        conditions: Conditions for a job to be changed.
+        conditions: Conditions that a job must meet to be changed.
     """
     count = 0
     for some in _batched(numbers):
@@ -67,10 +67,10 @@ def change(
 
 
 def stamp(table: Connection, now: float, numbers: Sequence[int]) -> None:
-    """Give changed jobs the time, and a new version each: above all of their tenant's.
+    """Set the time of changed jobs, and give each a version above all others of its tenant.
 
-    The version is at least the time, so that it grows after the newest jobs were removed, and
-    tells nothing of other tenants.
+    A version is at least the time in milliseconds, so versions keep growing even if the newest jobs
+    are removed. It reveals nothing about other tenants.
     """
     rows = [{"stamped": number, "at": now, "least": int(now * 1000)} for number in numbers]
     if rows:
@@ -78,12 +78,12 @@ def stamp(table: Connection, now: float, numbers: Sequence[int]) -> None:
 
 
 def read_job(table: Connection, number: int) -> Job:
-    """Return the job in a row."""
+    """Return the job with a number."""
     return job_of(table.execute(select(*COLUMNS).where(J.number == number)).one())
 
 
 def numbers_of(table: Connection, query: Select[int]) -> list[int]:
-    """Return the numbers that a query for them selects, ascending."""
+    """Return the job numbers that a query selects, ascending."""
     return list(table.scalars(query.order_by(J.number)))
 
 
@@ -94,7 +94,7 @@ def _batched(numbers: Iterable[int]) -> Iterator[list[int]]:
 
 
 def set_acl(table: Connection, number: int, acl: Iterable[str]) -> None:
-    """Record the acl of a job's document."""
+    """Record the ACL of a job's document."""
     table.execute(delete(JOB_TOKENS).where(JOB_TOKENS.c.job == number))
     rows = [{"job": number, "token": token} for token in sorted(set(acl))]
     if rows:
@@ -102,7 +102,7 @@ def set_acl(table: Connection, number: int, acl: Iterable[str]) -> None:
 
 
 def drop(table: Connection, numbers: Iterable[int]) -> None:
-    """Delete jobs with their documents."""
+    """Delete jobs and their documents."""
     for some in _batched(numbers):
         table.execute(delete(DOCUMENTS).where(DOCUMENTS.c.job.in_(some)))
         table.execute(delete(JOB_TOKENS).where(JOB_TOKENS.c.job.in_(some)))

@@ -1,4 +1,4 @@
-"""The acls of jobs: a job has the readers of its document, also after the document changes."""
+"""Keep the ACLs of jobs equal to those of their documents, even when a document changes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from corral.providers.ingestion.jobs.runner import FileLibrary, Workers
 
 
 async def follow_write(library: FileLibrary, workers: Workers, write: Write) -> None:
-    """Record the acls of a write's documents, because their jobs have the same readers.
+    """Record the ACLs of a write's documents, because their jobs have the same readers.
 
-    The acl of a document is the union over its chunks. The write itself has the acl of a
-    document that it stored as a whole. For other documents all chunks are read, one document at
-    a time, and read again after recording: another process may have written in between, and
-    the last record must be correct.
+    The ACL of a document is the union over its chunks. For a document that the write stored as a
+    whole, the write itself gives the ACL. For other documents all chunks are read, one document at
+    a time. They are read again after recording, since another process may have written in between,
+    and the last record must be correct.
     """
     vector_db, default = write.vector_db, write.vector_db.default_acl
     if len(write.chunks) <= READ_CHUNKS:
@@ -50,7 +50,7 @@ async def follow_write(library: FileLibrary, workers: Workers, write: Write) -> 
 
 
 async def _whole(library: FileLibrary, vector_db: VectorDB) -> EmbeddingIndex | None:
-    """Return an admin's view of a vector DB's index; None if it is not registered."""
+    """Return an admin's view of a vector DB's index; None if it is no longer registered."""
     whole = library.for_principal(Principal.stored(vector_db.tenant, role=Role.ADMIN))
     with suppress(NotFound):
         index = await whole.index(vector_db.identifier)

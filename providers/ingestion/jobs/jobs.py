@@ -1,4 +1,4 @@
-"""Jobs: the ingest of one document into one vector DB: request, state and table row."""
+"""Jobs, each the ingest of one document into one vector DB: their request, state and table row."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JobStatus(StrEnum):
 
 
 UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
-"""The states that OpenAI calls in_progress."""
+"""The states that the OpenAI API calls `in_progress`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,10 @@ class Progress:
     """The progress of a job.
 
     Attributes:
-        pages: Number of pages with embedded chunks.
+        pages: Number of the last page with embedded chunks.
         pages_total: Number of pages of the document; None if it has no pages.
         characters, characters_total: Number of characters, embedded and in total.
-        chunks: Number of chunks made so far.
+        chunks: Number of chunks split so far.
         embedded: Number of chunks with an embedding.
         started_at: Start in Unix seconds; None before the start.
         seconds: Duration so far.
@@ -57,17 +57,17 @@ class Progress:
 
     @property
     def share(self) -> float:
-        """The share of the text that is embedded, 0 to 1."""
+        """The share of the text that has been embedded, 0 to 1."""
         return self.characters / self.characters_total if self.characters_total else 0.0
 
     @property
     def rate(self) -> float:
-        """Embedded chunks per second; 0 before the first."""
+        """Number of chunks embedded per second; 0 before the first."""
         return self.embedded / self.seconds if self.seconds else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated remaining seconds; None if unknown."""
+        """Estimated number of remaining seconds; None if unknown."""
         return self.seconds * (1 - self.share) / self.share if self.share else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -85,10 +85,10 @@ class JobRequest:
         vector_db_id: The target.
         file_id: An uploaded file.
         document: A document; exactly one of `file_id` and `document` is set.
-        document_id: Document id for a file; None takes the file's id. A document has its own.
+        document_id: Document id for a file; None for the file's id. A document has its own.
         attributes: Metadata of a file's chunks; a document has its own.
-        chunking: Sizes of the chunks; None takes the registration's.
-        must_exist: True to reject a missing file at submission; if False, its job fails.
+        chunking: Sizes of the chunks; None for the registration's.
+        must_exist: True to reject a missing file when it is submitted; False to let the job fail.
     """
 
     vector_db_id: str
@@ -107,22 +107,22 @@ class Job:
     Attributes:
         number: Position in the order of submission.
         job_id: "job_" and 24 hex digits.
-        batch_id: The group that it was submitted with, or None.
+        batch_id: Id of the batch that it was submitted in, or None.
         vector_db_id, vector_db_created_at: The target; the time distinguishes registrations of
             the same id.
         document_id: Id of the stored document.
         file_id: The uploaded file, or None.
-        filename: Name of the file, else of the document by its metadata; "" if neither has one.
+        filename: Name of the file, or else from the document's metadata; "" if neither has one.
         attributes: Top-level metadata of its chunks.
-        chunking: Sizes of the chunks; None takes the registration's.
+        chunking: Sizes of the chunks; None for the registration's.
         status: Current state.
         error_code, error_message: The reason for its failure, or for its retry.
         progress: Current progress.
         notes: Unread parts of the document, and other messages for the sender.
         usage_bytes: Size of the stored texts and embeddings.
-        attempts: Number of attempts since the last headway.
-        claim: Fencing token: the number of times that it was claimed. What an earlier claim writes
-            is refused.
+        attempts: Number of attempts since it last made progress.
+        claim: Fencing token: the number of times that it was claimed. Writes of earlier claims are
+            refused.
         tenant: Tenant of the vector DB.
         created_at, updated_at: Unix seconds.
         version: Increases with every change of any job.
@@ -156,12 +156,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a job.
+    """A progress report of a job.
 
     Attributes:
         job: The job.
-        progress: How far it is.
-        headway: True if new embeddings were computed; it resets the attempts.
+        progress: Its progress.
+        headway: True if new embeddings were computed, which resets the number of attempts.
         usage_bytes: Size of the document's texts and embeddings.
         notes: As in `Job`.
     """
@@ -180,7 +180,7 @@ class Submission:
     Attributes:
         request: The request.
         vector_db: The target.
-        filename: Name of the file, or of the document by its metadata.
+        filename: Name of the file, or from the document's metadata.
         principal: The submitter.
     """
 
@@ -191,19 +191,19 @@ class Submission:
 
     @property
     def document_id(self) -> str:
-        """The id under which the document is stored."""
+        """The id that the document is stored under."""
         document, asked = self.request.document, self.request
         return document.document_id if document else str(asked.document_id or asked.file_id)
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The metadata of its chunks."""
+        """The metadata for its chunks."""
         document = self.request.document
         return dict(document.metadata if document else self.request.attributes)
 
     @property
     def acl(self) -> list[str]:
-        """The tokens that allow reading the document."""
+        """The ACL tokens that allow reading the document."""
         document = self.request.document
         own = document.acl if document else None
         return self.vector_db.default_acl if own is None else own
@@ -227,7 +227,7 @@ FIELDS = [field.name for field in fields(Job)]
 
 
 def job_of(row: Sequence[Any]) -> Job:
-    """Return the job of a row with the columns `FIELDS`."""
+    """Return the job in a row with the columns `FIELDS`."""
     stored = dict(zip(FIELDS, row, strict=True))
     chunking = stored["chunking"]
     stored |= {
@@ -265,9 +265,9 @@ def progress_json(progress: Progress) -> str:
 
 
 def document_row(job: int, document: RAGDocument) -> dict[str, Any]:
-    """Return the row of a job's document, with JSON that reads as the same document.
+    """Return the row of a job's document as JSON that parses to the same document.
 
-    A plain string of one address would come back as that address; a text item stays a text.
+    A plain string that looks like an address would be parsed as one; a text item stays a text.
     """
     values = document.model_dump(mode="json", exclude_defaults=True)
     if isinstance(document.content, str):
@@ -280,12 +280,12 @@ def document_row(job: int, document: RAGDocument) -> dict[str, Any]:
 
 
 def chunking_json(chunking: ChunkingConfig | None) -> str | None:
-    """Return the stored form of sizes; a size that is not set stays so."""
+    """Return the stored form of chunk sizes; sizes that are not set stay unset."""
     return chunking.model_dump_json(exclude_unset=True) if chunking else None
 
 
 def new_row(new: Submission, batch_id: str | None, now: float) -> dict[str, Any]:
-    """Return the row of a new job by column."""
+    """Return the row of a new job, as values by column."""
     request, vector_db, document = new.request, new.vector_db, new.request.document
     return {
         "job_id": f"job_{uuid4().hex[:24]}",

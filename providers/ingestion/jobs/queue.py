@@ -1,12 +1,12 @@
-"""The queue of jobs: shared by the tasks, processes and machines of an installation.
+"""The queue of jobs, shared by the tasks, processes and machines of an installation.
 
 A process that works on a job is the job's owner. Cancelling, replacing or taking over a job changes
-the owner in its row. Each write of an owner checks the row in the same transaction and fails if it
-names another owner, or a later claim: a process that was frozen while its job was taken over writes
-nothing, even if it has claimed the job again.
+the owner in its row. Each write by an owner checks the row in the same transaction, and fails if it
+names another owner or a later claim. So a process that was frozen while its job was taken over
+cannot write, even if it has claimed the job again.
 
-Before an owner stores a document it marks the row `storing`; from then on no other process changes
-the row until the document is stored or the owner is dead.
+Before an owner stores a document, it marks the row as `storing`. From then on no other process
+changes the row until the document is stored or the owner is dead.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from corral.providers.state.state import State
 from corral.providers.state.tables import DOCUMENTS, JOBS
 
 MAX_ATTEMPTS = 5
-"""Maximum attempts of a job without headway."""
+"""Maximum number of attempts of a job without progress."""
 REPLACED = "A newer version of the document was submitted."
 
 RELABELING = 2
@@ -91,13 +91,13 @@ Clock: TypeAlias = Callable[[], float]
 
 
 class NoLongerOurs(Exception):
-    """The job was cancelled, replaced or removed while this process worked on it."""
+    """The job was cancelled, replaced or removed while this process was working on it."""
 
 
 class JobQueue:
-    """All jobs of an installation: what people submit and cancel, and what owners write.
+    """All jobs of an installation: users submit and cancel them, and owners record their state.
 
-    Its methods never wait for a job.
+    The methods never wait for a job.
 
     Args:
         state: The tables.
@@ -116,9 +116,9 @@ class JobQueue:
 
     @contextmanager
     def watching(self, jobs: Sequence[Job]) -> Iterator[asyncio.Event]:
-        """Yield an event that is set once this process has ended all of these jobs.
+        """Yield an event that is set once this process has finished all of these jobs.
 
-        Jobs that another process ends, or that are cancelled, do not set it.
+        Jobs that are cancelled or that another process finishes do not set it.
         """
         watch = ({job.job_id for job in jobs}, asyncio.Event())
         self._watches.append(watch)
@@ -138,13 +138,13 @@ class JobQueue:
         jobs of the same document are cancelled, unless they are storing it: then the new job waits.
 
         Raises:
-            Conflict: `same_origin`, and an unfinished job of a document is from another origin;
-                nothing was stored.
+            Conflict: `same_origin` is True, and a document has an unfinished job from another
+                origin; nothing was stored.
         """
 
         def add(table: Connection) -> list[Job]:
             numbers = [self._insert(table, one, batch_id, same_origin) for one in submissions]
-            # Read here: the next write may remove one.
+            # Read the jobs in this transaction: a later write may remove one.
             return [read_job(table, number) for number in numbers]
 
         return await self._area.write(add)
@@ -189,8 +189,7 @@ class JobQueue:
     async def retry(self, scope: Scope) -> int:
         """Queue failed and cancelled jobs again; return their number.
 
-        Jobs that a newer job of the document has replaced do not change, nor do jobs without a
-        stored document.
+        Skip jobs that a newer job of the document has replaced, and jobs without a stored document.
         """
         ended = J.status.in_(("failed", "cancelled"))
         query = select(J.number).where(*scope.where(), ended, NEWEST, ~OVERTAKEN, IS_SUBMITTED)
@@ -201,7 +200,7 @@ class JobQueue:
         )
 
     async def follow(self, vector_db: VectorDB, acls: Mapping[str, Collection[str]]) -> None:
-        """Record the new acls of documents in their jobs; see `followed`."""
+        """Record the new ACLs of documents in their jobs; see `followed`."""
         query = recorded_query(vector_db, acls)
 
         def record(table: Connection) -> None:
@@ -215,8 +214,8 @@ class JobQueue:
         """Delete the jobs that the reader may change; return False, deleting none, if one started.
 
         Args:
-            scope: The jobs. Jobs of hidden chunks stay, as the chunks do.
-            version: Version of the last change when none of them was running.
+            scope: The jobs. Jobs of hidden chunks are not deleted, and neither are the chunks.
+            version: Version of the last change when no job was running.
         """
         begun = or_(J.status == "running", (J.version > version) & (J.status != "queued"))
         started = select(J.number).where(*scope.where(), begun).limit(1)
@@ -235,7 +234,7 @@ class JobQueue:
 
         Args:
             deleted: Deleted vector DBs, in the form of `JobReader.vector_dbs`.
-            before: Replaced jobs that changed before this time are deleted, in Unix seconds.
+            before: Delete replaced jobs that last changed before this time, in Unix seconds.
         """
         replaced = and_(~IS_UNFINISHED, J.updated_at < before, ~NEWEST)
         gone = [of_place(place) & (J.status != "running") for place in deleted]
@@ -253,10 +252,10 @@ class JobQueue:
     # --- working -----------------------------------------------------------------------------
 
     async def claim(self, owner: str) -> Job | None:
-        """Claim the next job and return it; None if no job waits for this machine.
+        """Claim the next job and return it; None if no job is waiting for this machine.
 
         Jobs with earlier attempts come last, so that a job that crashes its process does not block
-        other jobs. A document has one running job at a time.
+        others. Only one job of a document runs at a time.
         """
         waiting = select(J.number).where(queued_for(self._host)).limit(1)
         if not await self._area.read(waiting):
@@ -269,16 +268,16 @@ class JobQueue:
         return await self._area.write(take)
 
     async def report(self, owner: str, steps: Sequence[Step], *, storing: bool = False) -> None:
-        """Record progress; headway resets the number of attempts.
+        """Record progress; a step with `headway` resets the number of attempts.
 
-        The write need not wait for the disk: after a loss of power the owner is dead, too, and the
-        process that takes the job over starts it again.
+        The write does not wait for the disk: after a power failure the owner is dead as well, and
+        the process that takes the job over starts it again.
 
         Args:
-            storing: True if the documents are stored next: they can no longer be cancelled.
+            storing: True if the documents are stored next, so the jobs can no longer be cancelled.
 
         Raises:
-            NoLongerOurs: One of the jobs was taken away; nothing was recorded.
+            NoLongerOurs: One of the jobs has another owner; nothing was recorded.
         """
 
         mark = {"storing": 1} if storing else {}
@@ -298,11 +297,11 @@ class JobQueue:
         """Record that documents are stored, and delete their texts.
 
         Returns:
-            With `claim_next`, the next jobs, claimed in the same write as in `next_jobs`; else an
-            empty list.
+            With `claim_next`, the next jobs (see `next_jobs`), claimed in the same write; otherwise
+            an empty list.
 
         Raises:
-            NoLongerOurs: One of the jobs was taken away; nothing was recorded or claimed.
+            NoLongerOurs: One of the jobs has another owner; nothing was recorded or claimed.
         """
 
         def end(table: Connection) -> list[Job]:
@@ -327,17 +326,17 @@ class JobQueue:
         """Record the final failure of a job.
 
         Raises:
-            NoLongerOurs: The job was taken away.
+            NoLongerOurs: The job has another owner.
         """
         values = {**FAILED, "error_code": code, "error_message": message}
         await self._area.write(lambda table: self._update_own(table, job, owner, values))
         self._ended([job])
 
     async def postpone(self, job: Job, owner: str, message: str, until: float) -> None:
-        """Queue a job again that may succeed later.
+        """Queue a job again if it may succeed later.
 
         Raises:
-            NoLongerOurs: The job was taken away.
+            NoLongerOurs: The job has another owner.
         """
 
         values = {**QUEUED, "error_message": message, "not_before": until}
@@ -362,7 +361,7 @@ class JobQueue:
     async def take_over(self, owner: str) -> int:
         """Queue the jobs of a dead owner again; return their number.
 
-        A job with `MAX_ATTEMPTS` attempts without headway fails.
+        A job with `MAX_ATTEMPTS` attempts without progress fails.
         """
         message = f"The process ended {MAX_ATTEMPTS} times while it worked on this document."
         values = {**FAILED, "error_code": "server_error", "error_message": message}
@@ -376,10 +375,10 @@ class JobQueue:
         return await self._area.write(take)
 
     async def change_attributes(self, job: Job, owner: str, attributes: Mapping[str, Any]) -> bool:
-        """Give a job other attributes, or return True if its stored chunks must have them first.
+        """Change the attributes of a job; return True if its stored chunks must be changed first.
 
-        Then the job is running for this owner until `relabeled`. A queued, failed or cancelled job
-        will use them when it runs.
+        In that case the job is running for this owner until `relabeled` is called. A queued, failed
+        or cancelled job uses the new attributes when it runs.
 
         Raises:
             NoLongerOurs: The job is running.
@@ -398,10 +397,10 @@ class JobQueue:
         return await self._area.write(change)
 
     async def relabeled(self, job: Job, owner: str, attributes: Mapping[str, Any]) -> None:
-        """Record the attributes that a stored document now has, changed or not.
+        """Record the attributes that a stored document has now, and complete its job.
 
         Raises:
-            NoLongerOurs: The job was taken away.
+            NoLongerOurs: The job has another owner.
         """
         values = {**COMPLETED, "attributes": json.dumps(dict(attributes))}
         await self._area.write(lambda table: self._update_own(table, job, owner, values))
@@ -409,7 +408,7 @@ class JobQueue:
     # --- inside ------------------------------------------------------------------------------
 
     def _ended(self, jobs: Sequence[Job]) -> None:
-        """Set each event of `watching` that waits only for these jobs."""
+        """Set the events of `watching` that have no other jobs to wait for."""
         for left, event in self._watches:
             left.difference_update(job.job_id for job in jobs)
             if not left:
@@ -428,7 +427,7 @@ class JobQueue:
             raise NoLongerOurs
 
     def _take_some(self, table: Connection, owner: str) -> list[Job]:
-        """Claim the next jobs: several small texts of one place, or else one job."""
+        """Claim the next jobs: several short texts of one vector DB, or else one job."""
         numbers = next_jobs(table, self._clock(), self._host)
         return [self._take(table, owner, each) for each in numbers]
 
@@ -441,7 +440,7 @@ class JobQueue:
         return read_job(table, number)
 
     def _end_relabeling(self, table: Connection, owner: str) -> None:
-        """Mark the jobs as completed if an owner was changing their attributes."""
+        """Complete the jobs that an owner was changing the attributes of."""
         relabeling = select(J.number).where(_owned_by(owner), J.storing == RELABELING)
         self._change(table, numbers_of(table, relabeling), COMPLETED)
 
@@ -449,7 +448,7 @@ class JobQueue:
         """Queue an owner's jobs again, and cancel its overtaken jobs; return their number.
 
         Args:
-            uncounted: Number of attempts that do not count.
+            uncounted: Number of attempts to subtract.
         """
         overtaken = numbers_of(table, select(J.number).where(_owned_by(owner), OVERTAKEN))
         replaced = {**CANCELLED, "error_message": REPLACED}
@@ -465,11 +464,11 @@ class JobQueue:
         values: Mapping[str, Any],
         *conditions: ColumnElement[bool],
     ) -> int:
-        """Change jobs, each with a new version, and return the number of changed jobs.
+        """Change jobs, give each a new version, and return the number of changed jobs.
 
         Args:
             values: New values by column.
-            conditions: Conditions for a job to be changed.
+            conditions: Conditions that a job must meet to be changed.
         """
         return change(table, self._clock(), numbers, values, *conditions)
 
@@ -479,7 +478,7 @@ def _owned_by(owner: str) -> ColumnElement[bool]:
 
 
 def _check_hidden(table: Connection, principal: Principal, here: ColumnElement[bool]) -> None:
-    """Raise Conflict if an unfinished job to replace has a document the principal may not read."""
+    """Raise Conflict if a job to replace has a document that the principal may not read."""
     if principal.reads_all:
         return
     query = select(J.number).where(here, IS_UNFINISHED, ~readable_by(principal)).limit(1)

@@ -1,4 +1,4 @@
-"""Read the jobs: scopes that select jobs, conditions of queries, and lists of jobs."""
+"""Read the jobs: scopes that select them, conditions for queries, and lists."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from corral.providers.state.state import Area
 from corral.providers.state.tables import DOCUMENTS, JOB_TOKENS, JOBS
 
 TOGETHER_BYTES = 16 * 1024
-"""Maximum text of documents that one worker processes together: about 20 chunks, which take half a
-second to embed on a laptop. A longer document is processed alone."""
+"""Maximum total size of the documents that a worker processes together, in bytes.
+
+This is about 20 chunks, which take half a second to embed on a laptop. A longer document is
+processed alone."""
 
 TOGETHER_DOCUMENTS = 32
 
@@ -45,13 +47,15 @@ _REPLACES = or_(
     _NEWER.c.principal == J.principal,
 )
 NEWEST = ~exists().where(_OF_SAME_DOCUMENT, _REPLACES)
-"""Another principal's job counts only once it has stored the document, because it may fail."""
+"""No newer job replaces this one.
+
+A newer job of another principal counts only if it has stored the document, because it may fail."""
 OVERTAKEN = exists().where(
     _OF_SAME_DOCUMENT, _NEWER.c.status.in_(("queued", "running", "completed"))
 )
-"""A newer version of the document is or will be stored, so this one must not be stored."""
+"""A newer version of the document is or will be stored, so this one must not be."""
 IS_SUBMITTED = or_(J.file_id.is_not(None), exists().where(DOCUMENTS.c.job == J.number))
-"""The job's file or document is still there."""
+"""The job has a file, or its document is still stored."""
 _IS_RUNNING_ELSEWHERE = exists().where(
     _OTHER.c.status == "running",
     *(_OTHER.c[name] == J[name] for name in ("tenant", "vector_db_id", "document_id")),
@@ -83,15 +87,15 @@ class Scope:
     """A selection of jobs that match all given conditions.
 
     Attributes:
-        tenant: Only jobs of this tenant; None: of all tenants.
-        reader: Only jobs that this principal submitted, or with documents that it may read; None:
-            all jobs.
+        tenant: Only jobs of this tenant; None for all tenants.
+        reader: Only jobs that this principal submitted or may read the documents of; None for all
+            jobs.
         vector_db: Only jobs of this registration.
         batch_id, job_id, file_id: Only jobs of this batch, id or file.
         statuses: Only jobs in one of these states.
         newest_only: Only the newest job of each document.
-        changing: Only jobs that the reader may change: not its own completed jobs with documents
-            that it may not read.
+        changing: Only jobs that the reader may change. These exclude its own completed jobs with
+            documents that it may not read.
         changed_after: Only jobs that changed after this version.
         files_only: Only jobs of uploaded files.
     """
@@ -109,7 +113,7 @@ class Scope:
     files_only: bool = False
 
     def where(self) -> list[ColumnElement[bool]]:
-        """Return its conditions."""
+        """Return the conditions of the selection."""
         found = []
         if self.vector_db is not None:
             found.append(of_vector_db(self.vector_db))
@@ -130,11 +134,11 @@ class Scope:
 
 
 class Recorded(NamedTuple):
-    """The acl in a job.
+    """The ACL recorded in a job.
 
     Attributes:
-        acl: Tokens of its document.
-        stored: True if the job has stored, or is storing, its version of the document.
+        acl: The tokens of its document.
+        stored: True if the job has stored its version of the document, or is storing it.
     """
 
     document_id: str
@@ -151,7 +155,7 @@ class JobReader:
         self._places: Places[int] = Places()
 
     async def find(self, scope: Scope, limit: int | None = None) -> list[Job]:
-        """Return jobs in the order of their changes; None: all."""
+        """Return jobs in the order in which they last changed; `limit` None for all."""
         query = select(*COLUMNS).where(*scope.where())
         return await self._jobs(query.order_by(J.version).limit(limit))
 
@@ -183,7 +187,7 @@ class JobReader:
                 number = await self._number(given, scope, field)
                 is_above = (field == "after") == (order == "asc")
                 query = query.where(J.number > number if is_above else J.number < number)
-        # To find the jobs right before one, read in the opposite direction.
+        # To read the page that ends at a job, read in the opposite direction.
         away = before is not None and after is None
         place = J.number.desc() if (order == "desc") != away else J.number
         jobs = await self._jobs(query.order_by(place).limit(limit + 1))
@@ -194,7 +198,7 @@ class JobReader:
         return jobs[::-1] if away else jobs, more
 
     async def counts(self, scope: Scope) -> Counter[JobStatus]:
-        """Count jobs by state."""
+        """Return the number of jobs in each state."""
         query = select(J.status, func.count()).where(*scope.where()).group_by(J.status)
         rows = await self._area.read(query)
         return Counter({JobStatus(status): count for status, count in rows})
@@ -214,7 +218,7 @@ class JobReader:
         }
 
     async def recorded(self, vector_db: VectorDB, documents: Collection[str]) -> list[Recorded]:
-        """Return the acls in the jobs of documents, newest first."""
+        """Return the ACLs recorded in the jobs of documents, newest first."""
         if not documents:
             return []
         return recorded_of(await self._area.read(recorded_query(vector_db, documents)))
@@ -225,7 +229,7 @@ class JobReader:
         return [(tenant, name, at) for tenant, name, at in await self._area.read(query)]
 
     async def owners(self) -> set[str]:
-        """Return the owners of running jobs, living or dead."""
+        """Return the owners of running jobs, alive or dead."""
         query = select(J.owner).where(J.status == "running").distinct()
         return {str(owner) for (owner,) in await self._area.read(query)}
 
@@ -254,19 +258,19 @@ class JobReader:
 
 
 def _seen(scope: Scope) -> Scope:
-    """Return the scope of the valid starts of a page of a scope."""
+    """Return the scope of the jobs that a page may start after; it ignores other conditions."""
     return Scope(scope.tenant, scope.vector_db, scope.batch_id, reader=scope.reader)
 
 
 def _reach(scope: Scope) -> Hashable:
-    """Return a key for the jobs of `_seen`."""
+    """Return a cache key for the jobs of `_seen`."""
     vector_db = scope.vector_db
     place = vector_db and (*vector_db.key, vector_db.created_at)
     return scope.tenant, place, scope.batch_id, scope.reader
 
 
 def recorded_query(vector_db: VectorDB, documents: Collection[str]) -> Select[*tuple[Any, ...]]:
-    """Return the query for `recorded_of`. A waiting job has the acl that it will store."""
+    """Return the query for `recorded_of`. It skips waiting jobs: their ACL is yet to be stored."""
     stored = case(((J.status == "completed") | (J.storing > 0), 1), else_=0)
     query = select(J.document_id, J.number, stored, JOB_TOKENS.c.token)
     query = query.outerjoin_from(JOBS, JOB_TOKENS, JOB_TOKENS.c.job == J.number)
@@ -275,7 +279,7 @@ def recorded_query(vector_db: VectorDB, documents: Collection[str]) -> Select[*t
 
 
 def recorded_of(rows: Sequence[Sequence[Any]]) -> list[Recorded]:
-    """Return the acls of jobs, newest first."""
+    """Return the ACLs of jobs, newest first."""
     tokens: dict[tuple[str, int, bool], set[str]] = {}
     for document_id, number, stored, token in rows:
         acl = tokens.setdefault((document_id, number, bool(stored)), set())
@@ -286,14 +290,14 @@ def recorded_of(rows: Sequence[Sequence[Any]]) -> list[Recorded]:
 def followed(
     rows: Sequence[Recorded], acls: Mapping[str, Collection[str]]
 ) -> dict[int, frozenset[str]]:
-    """Return the changed acls of jobs by job number, given the new acls of their documents.
+    """Return the changed ACLs of jobs by job number, given the new ACLs of their documents.
 
-    The job of the stored version gets the document's acl. Other jobs belong to versions that are
-    not stored, so their acls only lose tokens and never gain any.
+    The job of the stored version gets the document's ACL. Other jobs belong to versions that are
+    not stored, so their ACLs can only lose tokens.
 
     Args:
-        rows: The jobs' acls, newest first.
-        acls: New acl by document id.
+        rows: The ACLs of the jobs, newest first.
+        acls: The new ACL of each document id.
     """
     changed: dict[int, frozenset[str]] = {}
     done: set[str] = set()
@@ -313,7 +317,7 @@ class Next(NamedTuple):
         number: Number of the job.
         attempts: Number of earlier attempts.
         text_bytes: Size of the document if it is a short text, else None.
-        place: Key that jobs must share to be processed together.
+        place: Grouping key; only jobs with the same key are processed together.
     """
 
     number: int
@@ -323,10 +327,10 @@ class Next(NamedTuple):
 
 
 def queued_for(host: str) -> ColumnElement[bool]:
-    """Return the condition for queued jobs that a machine can do.
+    """Return the condition for queued jobs that a machine can run.
 
     Args:
-        host: Id of the machine; "" if it holds the data of all inline providers.
+        host: Id of the machine; "" if it has the data of all inline providers.
     """
     queued = J.status == "queued"
     return queued & J.host.in_(("", host)) if host else queued
@@ -344,11 +348,10 @@ def next_job(table: Connection, now: float, host: str) -> Next | None:
 
 
 def next_jobs(table: Connection, now: float, host: str) -> Iterator[int]:
-    """Yield the numbers of the next jobs, one job or several to process together.
+    """Yield the numbers of the next jobs: a single job, or several to process together.
 
-    Short texts for the same vector DB by the same principal with the same chunk sizes are processed
-    together. A job with an earlier attempt is processed alone, because it may have crashed its
-    process.
+    Short texts are processed together if they have the same vector DB, principal and chunk sizes. A
+    job with an earlier attempt is processed alone, because it may have crashed its process.
 
     The caller claims each job before it requests the next.
     """

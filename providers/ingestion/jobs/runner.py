@@ -1,4 +1,4 @@
-"""Run jobs: the workers of one process claim jobs, and process each from file to chunks."""
+"""Run jobs: the workers of a process claim jobs and process each from file to stored chunks."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from corral.providers.state.state import State
 REPORT_EVERY_SECONDS = 0.3
 FLOAT_BYTES = 4
 STORE_SECONDS = 10.0
-"""Maximum time that a stopping worker waits for a document that is being stored."""
+"""Maximum time, in seconds, that a stopping worker waits for a document that is being stored."""
 LOOK_EVERY_SECONDS = 0.25
 """Interval at which idle workers and watchers check for writes of other processes."""
 TAKE_OVER_EVERY_SECONDS = 2.0
 UNNOTED = "What became of the document could not be recorded."
 SWEEP_EVERY_SECONDS = 3600.0
 KEPT_SECONDS = 7 * 24 * 3600.0
-"""Time until a final job that a newer job has replaced is deleted."""
+"""Age in seconds at which a finished job is deleted if a newer job has replaced it."""
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class JobRunner:
         ingester: Reads, splits, embeds and stores documents.
         owner: Name of the owner; it runs only jobs claimed by this owner.
         retry_seconds: Pause before the first retry of a job.
-        leases: The lease of the owner; it stores no document without one.
+        leases: Holds the owner's lease. Without a current lease, no document is stored.
     """
 
     def __init__(
@@ -84,16 +84,16 @@ class JobRunner:
     async def do(self, jobs: Sequence[Job], library: FileLibrary) -> list[Job]:
         """Run jobs that this owner has claimed, and record the outcome in the table.
 
-        Several jobs are embedded and stored together. If that fails for any of them, each is run
-        alone, so that one document's failure does not affect the others.
+        Several jobs are embedded and stored together. If that fails, each is run alone, so that the
+        failure of one document does not affect the others.
 
         Args:
             jobs: One job, or the jobs of `next_jobs`.
             library: The view of the jobs' principal.
 
         Returns:
-            The next jobs, claimed in the write that recorded the end of these jobs; empty if the
-            jobs were run one by one, or if no job waits.
+            The next jobs, claimed in the write that completed these jobs; empty if the jobs were
+            run one by one, or if no job is waiting.
         """
         if len(jobs) == 1:
             return await self._alone(jobs[0], library, claim_next=True)
@@ -155,7 +155,7 @@ class JobRunner:
                     state, part = of[str(document_id)], list(own)
                     state.add(part, some.embeddings[at : at + len(part)], fresh=some.fresh)
                     at += len(part)
-                    if not some.is_last:  # `storing` says the same right away
+                    if not some.is_last:  # After the last batch, the `storing` report follows.
                         await self._report(state)
 
     async def _store(
@@ -165,7 +165,7 @@ class JobRunner:
         names = [name for state in states for name in state.document_ids]
         containers = [name for state in states for name in state.containers]
         rows = [part for state in states for part in state.take_rows()]
-        while not self._leases.is_current(self._owner):  # it was frozen since the last report
+        while not self._leases.is_current(self._owner):  # Frozen since the last report.
             await self._leases.renew(self._owner)
             steps = [state.step(time.time()) for state in states]
             await self._queue.report(self._owner, steps, storing=True)
@@ -199,7 +199,7 @@ class JobRunner:
             await self._queue.report(self._owner, [state.step(now)])
 
     async def _failed(self, job: Job, error: CorralError) -> None:
-        """Record a failure: provider errors are retried, other errors are final."""
+        """Record a failure. Provider errors are retried; other errors are final."""
         if isinstance(error, InvalidRequest):
             unsupported = (error.field or "").endswith("mime_type")
             await self._end(job, "unsupported_file" if unsupported else "invalid_file", str(error))
@@ -222,19 +222,19 @@ class Workers:
     """Runs jobs concurrently until it is closed.
 
     Jobs are in a table that all processes of an installation share. Each job has one owner at a
-    time. The jobs of an owner that was killed on this machine are taken over at once; the jobs of
-    any other that is dead or frozen, once its lease has expired.
+    time. If an owner on this machine was killed, its jobs are taken over at once. The jobs of any
+    other dead or frozen owner are taken over when its lease has expired.
 
     Args:
-        library: Vector DBs, models and files; a `Stack`.
+        library: Vector DBs, models and files; usually a `Stack`.
         home: The data folder, for the locks of its processes.
         state: The tables.
-        settings: Number of workers.
+        settings: Number of workers, and the pause before retries.
         ingester: Reads, splits, embeds and stores documents.
         host: As in `JobQueue`.
 
     Attributes:
-        following: Held while the acl of a stored document is read and recorded in its jobs.
+        following: Held while the ACL of a stored document is read and recorded in its jobs.
     """
 
     def __init__(
@@ -254,12 +254,13 @@ class Workers:
         self._owner = Owner(home / "workers")
         self._leases, self._claims = Leases(state), Claims(state)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unrelabeled: list[tuple[Job, Mapping[str, Any]]] = []  # as `unnoted` in `_work`
+        # Changed attributes that could not be written to the table.
+        self._unrelabeled: list[tuple[Job, Mapping[str, Any]]] = []
         self._news = asyncio.Event()
 
     @property
     def owner(self) -> str:
-        """The owner name of this process."""
+        """The name of this process as an owner of jobs."""
         return self._owner.name
 
     def wake(self) -> None:
@@ -297,14 +298,14 @@ class Workers:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-            with suppress(CorralError):  # another process takes the jobs over
+            with suppress(CorralError):  # Otherwise another process takes the jobs over.
                 await self.queue.release(self._owner.name)
                 await self._leases.end(self._owner.name)
             await asyncio.to_thread(self._owner.leave)
 
     async def _work(self, runner: JobRunner) -> None:
         jobs: list[Job] = []
-        unnoted: list[Job] = []  # jobs with an outcome that could not be written
+        unnoted: list[Job] = []  # Jobs with an outcome that could not be written to the table.
         while True:
             try:
                 while unnoted:
@@ -321,12 +322,13 @@ class Workers:
             except CorralError as error:
                 unnoted, jobs = [*unnoted, *jobs], []
                 log.warning("Cannot use the table of jobs: %s", error)
-            with suppress(TimeoutError):  # not wait_for: on Python 3.11 it may swallow a cancel
+            # Not wait_for: on Python 3.11 it may swallow a cancellation.
+            with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY_SECONDS):
                     await self._news.wait()
 
     async def _keep_up(self) -> None:
-        """Take over jobs of dead owners, and sweep, at intervals."""
+        """Take over the jobs of dead owners and sweep old jobs, at intervals."""
         swept = time.monotonic()
         while True:
             try:
@@ -345,7 +347,7 @@ class Workers:
             await asyncio.sleep(TAKE_OVER_EVERY_SECONDS)
 
     async def _take_over(self) -> None:
-        """Queue the jobs of workers that were killed, or that are frozen on any machine."""
+        """Queue the jobs of dead and frozen owners again."""
         others = await self.queue.reader.owners() - {self._owner.name}
         expired = await self._leases.expired(others)
         for owner in others:
@@ -356,7 +358,7 @@ class Workers:
                 await asyncio.to_thread(self._owner.forget, owner)
 
     def _was_killed(self, owner: str) -> bool:
-        """Return True if a worker of this machine has ended; only its lease tells of others."""
+        """Return True if an owner on this machine is dead; for others only the lease can tell."""
         return self._owner.is_here(owner) and self._owner.is_dead(owner)
 
     async def sweep(self) -> int:
@@ -381,8 +383,8 @@ class _Embedding:
 
     Args:
         job: The job, with the start time of its attempt.
-        texts: Its document and those in it, with their texts.
-        now: Current time in Unix seconds.
+        texts: Its document and the documents in it, with their texts.
+        now: The current time in Unix seconds.
     """
 
     def __init__(self, job: Job, texts: Sequence[Text], now: float) -> None:
@@ -403,7 +405,7 @@ class _Embedding:
         self._parsed = parsed
 
     def add(self, chunks: Sequence[Chunk], rows: NDArray[np.float32], *, fresh: bool) -> None:
-        """Add chunks with their embeddings; `fresh` if some embeddings were computed now."""
+        """Add chunks with their embeddings; `fresh` is True if some were computed now."""
         self.chunks.extend(chunks)
         record = chunks[-1].chunk_metadata
         start = self._starts[str(chunks[-1].document_id)]
@@ -413,13 +415,13 @@ class _Embedding:
         self._fresh = self._fresh or fresh
 
     def step(self, now: float, row_bytes: int = 0) -> Step:
-        """Return the progress, and if embeddings were computed since the last call."""
+        """Return the progress, with `headway` if embeddings were computed since the last call."""
         fresh, self._fresh = self._fresh, False
         usage = self._content_bytes + len(self.chunks) * row_bytes
         return Step(self.job, self._progress(now), fresh, usage, self.notes)
 
     def take_rows(self) -> list[NDArray[np.float32]]:
-        """Return the embeddings in parts, and drop the reference to them."""
+        """Return the embeddings in parts, and drop the references to them."""
         rows, self._rows = self._rows, []
         return rows
 
@@ -439,7 +441,7 @@ class _Embedding:
 
 
 def file_document(job: Job, sha256: str) -> RAGDocument:
-    """Return the document of a job's file; its content is a hash, not the text."""
+    """Return the document for a job's file; a hash of the file stands for its content."""
     metadata = {**job.attributes, "file_id": job.file_id, "filename": job.filename}
     content = URL(uri=f"data:;sha256,{sha256}")
     return checked(
@@ -448,7 +450,7 @@ def file_document(job: Job, sha256: str) -> RAGDocument:
 
 
 def _sizes(job: Job) -> tuple[int | None, int | None, str | None]:
-    """Return the job's chunk size, overlap and `split_on`; None for what it leaves open."""
+    """Return the job's chunk size, overlap and `split_on`; None for values that are not set."""
     asked = job.chunking
     if asked is None:
         return None, None, None

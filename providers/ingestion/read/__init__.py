@@ -1,1 +1,1 @@
-"""Turns bytes and web addresses into text: detects the type, and parses it in another process."""
+"""Convert files and URLs to text: detect the type, then parse in another process."""

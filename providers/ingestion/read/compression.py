@@ -1,4 +1,4 @@
-"""One layer of gzip, bzip2, xz or Zstandard around a document: opened within bounds."""
+"""Unpack one layer of gzip, bzip2, xz or Zstandard compression, up to a maximum size."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
 
 
 def is_compressed(data: bytes) -> bool:
-    """Return True if a file begins as one of these formats does."""
+    """Return True if a file begins like one of these formats."""
     return data.startswith(tuple(_OPENERS))
 
 
 def unpacked(data: bytes, limit: int = MAX_UNPACKED_BYTES) -> bytes:
-    """Return the content of a compressed file; any other file is returned as it is.
+    """Return the content of a compressed file; other files are returned unchanged.
 
     Raises:
         InvalidRequest: The file is damaged, or larger than `limit` bytes once unpacked.
-        MissingDependency: backports.zstd is needed, and not installed.
+        MissingDependency: backports.zstd is required but not installed.
     """
     if not is_compressed(data):
         return data

@@ -1,4 +1,4 @@
-"""Documents in documents: attachments of mails and files of archives, unpacked into a folder."""
+"""Unpack the documents in containers: attachments of mails and files of archives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from corral.providers.ingestion.read.formats import mail, outlook, zipped
 from corral.providers.ingestion.read.formats.archive import MAX_UNPACKED_BYTES
 
 MAX_DEPTH = 3
-"""Containers within each other: an archive of mails with archives is the deepest that is opened."""
+"""Maximum nesting of containers: an archive in a mail in an archive is opened, but no deeper."""
 
 _FILES: dict[str, Callable[[bytes, DocumentLimits], Iterable[tuple[str, bytes | str]]]] = {
     MAIL: lambda data, _: mail.attachments(data),
@@ -31,7 +31,7 @@ class Part:
     Attributes:
         name: Its path below the container, such as `order.eml/delivery.txt`.
         file: Name of the unpacked file in the folder; "" if it was not unpacked.
-        reason: Why it was not unpacked.
+        reason: The reason why it was not unpacked; "" if it was.
     """
 
     name: str
@@ -42,12 +42,12 @@ class Part:
 def unpack(
     data: bytes, mime_type: str, charset: str | None, limits: DocumentLimits, folder: Path
 ) -> list[Part]:
-    """Write the documents in a container to a folder, also of containers in it, and return them.
+    """Unpack a container, and the containers in it, into a folder; return the parts.
 
     Args:
-        data: The container, perhaps compressed.
-        mime_type: Its type as its sender says; "" for unknown.
-        charset: As its sender says.
+        data: The container, possibly compressed.
+        mime_type: The type that the sender declares; "" if unknown.
+        charset: The charset that the sender declares, or None.
         limits: Limit of the number of documents.
         folder: An empty folder.
 
@@ -69,7 +69,7 @@ class _Unpacking:
         self._room = MAX_UNPACKED_BYTES
 
     def open(self, data: bytes, kind: str, above: str, depth: int) -> None:
-        """Add the documents of a container; all paths begin with `above`."""
+        """Add the documents of a container; their paths begin with `above`."""
         for name, content in _FILES[kind](data, self._limits):
             if len(self.parts) >= self._limits.max_parts:
                 raise self._limits.exceeded("files", "max_parts")
@@ -93,7 +93,7 @@ class _Unpacking:
             whole = compression.unpacked(content, self._room)
             kind = detected(whole, type_of(name) or "")
         except InvalidRequest:
-            whole, kind = content, ""  # reading it says what is wrong
+            whole, kind = content, ""  # Reading it later reports the error.
         if kind in CONTAINERS and depth == MAX_DEPTH:
             self.parts.append(Part(name, reason=f"deeper than {MAX_DEPTH} containers"))
             return

@@ -1,7 +1,7 @@
-"""When a reading process ends itself: no document, and no page of one, takes it longer.
+"""A deadline after which a reading process ends itself, so that no document blocks it.
 
-A thread of the interpreter's own ends the process, also in the middle of a call that holds the
-interpreter's lock. Where none is set, as in a test that parses by itself, nothing happens.
+A watchdog thread of the interpreter ends the process, even during a call that holds the global
+interpreter lock. Without a deadline, as in a test that calls a parser directly, nothing happens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _nowhere = os.open(os.devnull, os.O_WRONLY)
 
 
 def start(seconds: float) -> None:
-    """End the process after some time, unless `stop` is called before."""
+    """End the process after `seconds`, unless `stop` is called before."""
     _ends[:] = [time.monotonic() + seconds]
     faulthandler.dump_traceback_later(seconds, exit=True, file=_nowhere)
 
@@ -27,6 +27,6 @@ def extend(seconds: float) -> None:
 
 
 def stop() -> None:
-    """Let the process live."""
+    """Cancel the deadline."""
     _ends.clear()
     faulthandler.cancel_dump_traceback_later()

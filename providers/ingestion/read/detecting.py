@@ -1,4 +1,4 @@
-"""What a file is: by its first bytes, and by its name or type only where these do not say."""
+"""Detect the type of a file by its first bytes, and by its name or declared type otherwise."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ SRT = "text/x-subrip"
 SUBTITLES = (VTT, SRT)
 
 PARQUET = "application/vnd.apache.parquet"
-"""Rows, which are documents of their own: no text is read of it as a whole."""
+"""A table with one document per row; it is never read as a single text."""
 PARQUET_MARK = b"PAR1"
 
 COMPOUND_FILE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""How an encrypted Office file begins, and one of Office 2003 and before."""
+"""The first bytes of an encrypted Office file, and of one from Office 2003 or earlier."""
 
 PICTURES = (PNG, JPEG, TIFF, WEBP)
-"""Pictures: their text is recognized."""
+"""Pictures, which are read by text recognition."""
 
 BINARY = (PDF, DOCX, PPTX, XLSX, ODS, ODT, ODP, RTF, XLS, EPUB, MSG, ZIP, *PICTURES)
-"""What is read of bytes alone."""
+"""Types that can only be read from bytes, not from text."""
 
 CONTAINERS = (MAIL, MSG, ZIP)
-"""Formats that hold other documents."""
+"""Formats that contain other documents."""
 
 TITLED = (MARKDOWN, HTML, EPUB, MAIL, MSG, NOTEBOOK)
-"""Formats that contain a title. Other documents take the name of their file as the title."""
+"""Formats that contain a title. Other documents get the name of their file as title."""
 
 SUFFIXES: dict[str, str] = {
     ".txt": TEXT, ".text": TEXT, ".log": TEXT, ".rst": "text/x-rst",
@@ -80,7 +80,7 @@ SUFFIXES: dict[str, str] = {
     ".hh": "text/x-c++", ".hpp": "text/x-c++", ".cs": "text/x-csharp", ".rb": "text/x-ruby",
     ".php": "text/x-php", ".sh": "text/x-shellscript", ".bash": "text/x-shellscript",
 }  # fmt: skip
-"""File name suffix -> MIME type, for files and URLs."""
+"""MIME types by file name suffix, for files and URLs."""
 
 _SIGNATURES = {
     b"GIF8": "a picture", b"RIFF": "a sound or a film",
@@ -101,7 +101,7 @@ _OPEN = ("", TEXT, MARKDOWN)
 _PAGE = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*+<(?:!doctype\s+html|html)\b",
     re.IGNORECASE | re.DOTALL,
-)  # `*+`: comments have one reading; tried in every grouping they would take forever
+)  # `*+` is possessive: backtracking over every grouping of comments would take forever.
 _CELLS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:cells|worksheets|metadata|nbformat\w*)"\s*:')
 _VTT = re.compile(rb"(?:\xef\xbb\xbf)?WEBVTT(?:[ \t\r\n]|$)")
 _HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*\S|[ \t]+\S")
@@ -109,15 +109,16 @@ _MAIL = {b"from", b"to", b"subject", b"date", b"received", b"message-id", b"mime
 _HEAD = 4096
 _CONTROLS = bytes({*range(32), 127} - {*b"\t\n\v\f\r\b\x1b"})
 _MAX_CONTROL_SHARE = 0.02
-"""Share of control characters in a text. Random bytes have a tenth; terminal logs use escapes and
-old manuals use backspaces, which do not count."""
+"""Maximum share of control characters in a text. In random bytes it is a tenth.
+
+Escapes (terminal logs) and backspaces (old manuals) do not count."""
 _PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY", re.MULTILINE)
 
 
 def type_of(filename: str) -> str | None:
-    """Return the MIME type of a file by its name; None where that says nothing.
+    """Return the MIME type of a file by its name; None if the suffix is unknown.
 
-    The suffix of a compressed file does not count: `notes.md.gz` is Markdown.
+    The suffix of a compressed file is ignored: `notes.md.gz` is Markdown.
     """
     path = PurePosixPath(filename.lower())
     path = path.with_suffix("") if path.suffix in compression.SUFFIXES else path
@@ -125,25 +126,25 @@ def type_of(filename: str) -> str | None:
 
 
 def type_of_table(data: bytes, named: str) -> str:
-    """Return the MIME type of a file with rows: Parquet by its first bytes, else as `detected`.
+    """Return the MIME type of a table: Parquet by its first bytes, else the type from `detected`.
 
     Raises:
-        InvalidRequest: It is of a kind that cannot be read.
+        InvalidRequest: This type of file cannot be read.
     """
     return PARQUET if data.startswith(PARQUET_MARK) else detected(data, named)
 
 
 def detected(data: bytes, named: str, charset: str | None = None) -> str:
-    """Return the MIME type of a file: what its bytes say, else what its sender does.
+    """Return the MIME type of a file by its bytes, or else the type that its sender declares.
 
     Args:
         data: The file.
-        named: What its sender says; "" for nothing.
-        charset: Of its text, as its sender says; None for nothing.
+        named: The type that the sender declares; "" if none.
+        charset: The charset that the sender declares; None if none.
 
     Raises:
-        InvalidRequest: It is of a kind that cannot be read (`field` is then "mime_type"), or of
-            another one than its sender says.
+        InvalidRequest: This type of file cannot be read (`field` is then "mime_type"), or the bytes
+            do not fit the declared type.
     """
     found = stated(data, named)
     if found:
@@ -164,13 +165,13 @@ def detected(data: bytes, named: str, charset: str | None = None) -> str:
 
 
 def stated(data: bytes, named: str) -> str:
-    """Return the MIME type that the bytes of a file state, "" where they leave it open.
+    """Return the MIME type that the bytes of a file reveal; "" if they leave it open.
 
-    Recognizes a web page even if it is named as text or Markdown, and a notebook even if it is
-    named as text or JSON.
+    A web page is recognized even if it is declared as text or Markdown, and a notebook even if it
+    is declared as text or JSON.
 
     Raises:
-        InvalidRequest: It is of a kind that cannot be read, or a broken archive.
+        InvalidRequest: This type of file cannot be read, or the file is a broken archive.
     """
     found = _signed(data, named)
     if not found and named in ("", TEXT, JSON) and _is_notebook(data):
@@ -182,7 +183,7 @@ def stated(data: bytes, named: str) -> str:
 
 
 def type_in(path: Path) -> str:
-    """Return the MIME type of a file whose name says nothing, as `type_in_file` does."""
+    """Return the MIME type of a file by its content, as `type_in_file` does."""
     with path.open("rb") as file:
         return type_in_file(file)
 
@@ -190,12 +191,11 @@ def type_in(path: Path) -> str:
 def type_in_file(file: IO[bytes]) -> str:
     """Return the MIME type of an open file by its content.
 
-    Reads the beginning of the file, also inside of a compressed one, and of an archive the names in
-    it.
+    Reads the beginning of the file, unpacked if it is compressed, and the names in an archive.
 
     Raises:
-        InvalidRequest: It is of a kind that cannot be read, a private key, or damaged.
-        OSError: It cannot be opened.
+        InvalidRequest: This type of file cannot be read, or the file is damaged or a private key.
+        OSError: The file cannot be read from disk.
     """
     head = file.read(_HEAD)
     if head.startswith(_ARCHIVE):
@@ -213,7 +213,7 @@ def type_in_file(file: IO[bytes]) -> str:
 
 
 def unsupported(what: str) -> InvalidRequest:
-    """Return the error of a file that cannot be read."""
+    """Return the error for a file of an unsupported type."""
     known = ", ".join(["text/*", JSON, NOTEBOOK, MAIL, *BINARY])
     return InvalidRequest(
         f"{what}.", hint=f"Supported: {known}. Or send the text itself.", field="mime_type"
@@ -221,7 +221,7 @@ def unsupported(what: str) -> InvalidRequest:
 
 
 def _signed(data: bytes, named: str) -> str:
-    """Return the type of a file by its first bytes, "" if unknown."""
+    """Return the type of a file by its first bytes; "" if they are unknown."""
     if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:5] == b"%PDF-" or (
         named == PDF and b"%PDF-" in data[:1024]
     ):
@@ -249,7 +249,7 @@ def _is_noise(head: bytes) -> bool:
 
 
 def _is_notebook(data: bytes) -> bool:
-    """Return True if JSON begins with a key of a notebook and states a notebook format."""
+    """Return True if JSON begins with a key of a notebook and has the key `nbformat`."""
     return _CELLS.match(data) is not None and b'"nbformat"' in data[:_HEAD] + data[-_HEAD:]
 
 
@@ -259,9 +259,9 @@ def _packed(file: IO[bytes], named: str) -> str:
         with zipfile.ZipFile(file) as archive:
             names, says = set(archive.namelist()), b""
             if "mimetype" in names:
-                with archive.open("mimetype") as entry:  # all of it could be any size
+                with archive.open("mimetype") as entry:  # It could be of any size.
                     says = entry.read(100)
-    except Exception as error:  # a broken archive raises anything
+    except Exception as error:  # zipfile may raise any exception for a broken archive.
         raise InvalidRequest(
             f"The archive cannot be read ({type(error).__name__}).",
             hint="It may be truncated: check that it opens elsewhere.",

@@ -1,4 +1,4 @@
-"""Files that are left out by their names, in folders, mails and archives: keys, generated code."""
+"""Files in folders, mails and archives that are skipped by name: keys, generated code."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _EXCLUDED = {
     ),
     "picture": ("*.svg", "*.xpm", "*.eps", "*.ps"),
 }  # fmt: skip
-"""Kind of file -> patterns of names in lower case."""
+"""Patterns of names in lower case, by kind of file."""
 
 
 def excluded(name: str) -> str | None:
-    """Return the kind of a file that is left out by its name; None for any other file."""
+    """Return the kind of a file if its name excludes it; None for any other file."""
     lower = name.lower()
     for kind, patterns in _EXCLUDED.items():
         if any(fnmatchcase(lower, pattern) for pattern in patterns):

@@ -1,4 +1,4 @@
-"""Readers of `providers.reader` in run.yaml: they read the types that they are configured for."""
+"""Readers configured under `providers.reader` in run.yaml, each for certain file types."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ExternalReader:
     """A configured reader.
 
     Attributes:
-        provider_id: Its id in run.yaml.
-        config: Its settings.
-        provider: Returns it, building it at the first call.
+        provider_id: Id of the reader in run.yaml.
+        config: Settings of the reader.
+        provider: Returns the reader; the first call builds it.
     """
 
     provider_id: str
@@ -35,10 +35,9 @@ class ExternalReader:
         """Return the text of a file.
 
         Raises:
-            InvalidRequest: The file, or its text, is larger than the limits allow, or the reader
-                refuses it.
+            InvalidRequest: The file or its text exceeds a limit, or the reader refuses the file.
             ProviderError: The reader failed.
-            ContractViolation: It returned something else than a `Readable`.
+            ContractViolation: The reader returned something other than a `Readable`.
         """
         if len(data) > self.config.max_mib * MIB:
             raise self.too_large()
@@ -58,7 +57,7 @@ class ExternalReader:
             raise ContractViolation(f"The reader {self.provider_id!r} must return a Readable.")
 
     def too_large(self) -> TooLarge:
-        """Return the refusal of a file beyond `max_mib`."""
+        """Return the error for a file larger than `max_mib`."""
         return TooLarge(
             f"The file has more than {self.config.max_mib:g} MiB.",
             hint=f"The operator's limit is max_mib of the reader {self.provider_id!r}.",
@@ -68,7 +67,7 @@ class ExternalReader:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A file with its reader; `mime_type` is the file's, without parameters."""
+    """A file with its reader; `mime_type` is the type of the file, without parameters."""
 
     reader: ExternalReader
     data: bytes
@@ -76,17 +75,18 @@ class Chosen:
 
 
 def reader_for(readers: Sequence[ExternalReader], mime_type: str) -> ExternalReader | None:
-    """Return the first reader that takes a type; None leaves it to the built-in readers."""
+    """Return the first reader for a type; None to use the built-in readers."""
     return next((each for each in readers if takes(each.config.mime_types, mime_type)), None)
 
 
 def chosen(
     readers: Sequence[ExternalReader], content: str | bytes, mime_type: str | None
 ) -> Chosen | None:
-    """Return the reader of a document; None leaves it to the built-in readers.
+    """Return the reader for a document; None to use the built-in readers.
 
-    The content of bytes decides about their type, then the type that the sender names; of text,
-    the named type. Blank documents are left to the built-in readers, which refuse them.
+    For bytes, the type is detected from the content, or else is the type that the sender declares;
+    for text, it is the declared type. Blank documents go to the built-in readers, which refuse
+    them.
     """
     named, charset = split_mime_type(mime_type)
     if not content.strip():
@@ -101,9 +101,9 @@ def chosen(
             named = "" if named in compression.MIME_TYPES else named
         kind = detected(content, named, charset)
         if named and content.startswith(COMPOUND_FILE):
-            kind = named  # Office files of before 2007 begin alike.
+            kind = named  # All Office files from before 2007 begin alike.
     except InvalidRequest:
-        kind = named  # The built-in readers cannot read it; a configured one may.
+        kind = named  # The built-in readers cannot read it, but a configured reader may.
     reader = reader_for(readers, kind)
     return Chosen(reader, content, kind) if reader else None
 

@@ -1,15 +1,15 @@
-"""Fetch a document's URL, where the operator allows its host. Off by default.
+"""Fetch a document's URL if the operator allows its host. Off by default.
 
-A server that fetches what a request names can be turned against its own network (server-side
-request forgery). So, for the URL and again for every redirect:
+A server that fetches any URL in a request can be turned against its own network (server-side
+request forgery). Therefore, for the URL and again for every redirect:
 
-* the scheme is http or https, and no credentials stand in the URL;
-* the host is one of `rag.allowed_url_hosts`, exactly;
-* the host is resolved once, every address must be public, and the connection goes to that very
-  address. A second lookup, which could answer differently (DNS rebinding), never happens;
-* one parser, httpx's, reads the URL for the check and for the request.
+* the scheme must be http or https, and the URL must not have credentials;
+* the host must equal one of `rag.allowed_url_hosts`;
+* the host is resolved once, all its addresses must be public, and the connection goes to one of
+  them. There is no second lookup that could answer differently (DNS rebinding);
+* the parser of httpx reads the URL for the check as well as for the request.
 
-Proxies and credentials of the environment are not used. Size, time and redirects are bounded.
+Proxies and credentials from the environment are not used. Size, time and redirects are limited.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Fetched:
         content_type: The Content-Type header as sent, or None.
         url: The final URL, after redirects.
         etag: The ETag of the response, or None.
-        not_modified: True if the response has the ETag that the request named; `data` is empty.
+        not_modified: True if the page still has the ETag in the request; `data` is then empty.
     """
 
     data: bytes
@@ -60,8 +60,9 @@ class PageGone(InvalidRequest):
 def is_public(address: IPAddress) -> bool:
     """Return True if an address belongs to the public internet.
 
-    It does not when it is private, shared, loopback, link-local, multicast or reserved, or an IPv6
-    address that carries an IPv4 address (mapped, 6to4, Teredo, NAT64): these reach other networks.
+    Private, shared, loopback, link-local, multicast and reserved addresses do not, nor do IPv6
+    addresses that embed an IPv4 address (mapped, 6to4, Teredo, NAT64), which can reach other
+    networks.
     """
     if isinstance(address, ipaddress.IPv6Address):
         carried = address.ipv4_mapped or address.sixtofour or address.teredo
@@ -74,7 +75,7 @@ async def resolve(host: str, port: int) -> list[str]:
     """Return the addresses of a host, in the order in which the system would try them.
 
     Raises:
-        OSError: There are none.
+        OSError: The host has no address.
     """
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -85,13 +86,13 @@ class Fetcher:
     """Fetches documents from allowed hosts.
 
     Args:
-        settings: Allowed hosts, size and time limits.
-        is_public: Returns True if an address may be connected to; replaced in tests only.
-        resolver: Finds the addresses of a host.
-        transport: Sends requests; one of its own by default.
+        settings: Allowed hosts, and limits of size and time.
+        is_public: Returns True if connections to an address are allowed.
+        resolver: Returns the addresses of a host.
+        transport: Sends requests; None to create a new one for each fetch.
 
     Raises:
-        ConfigError: An allowed host is no host name.
+        ConfigError: An allowed host is not a host name.
     """
 
     def __init__(
@@ -113,20 +114,20 @@ class Fetcher:
         """Return the response of a URL.
 
         Args:
-            etag: ETag of an earlier response; the body is not sent again if it still holds.
+            etag: ETag of an earlier response; if the page has not changed, the body is not sent.
 
         Raises:
             PageGone: There is no such page.
-            InvalidRequest: The URL, or one that it redirects to, is not allowed or not found, or
-                the answer is too large.
-            Unavailable: The host cannot be reached or has an error of its own.
-            ProviderTimeout: It did not answer in full within the time limit.
+            InvalidRequest: The URL or a redirect is not allowed, the host refuses the request, or
+                the response is too large.
+            Unavailable: The host cannot be reached, or answers with a server error.
+            ProviderTimeout: The response was not complete within the time limit.
         """
         url = _parse(uri)
-        self._check_host(url)  # before a transport is made: usually all are refused
+        self._check_host(url)  # Before creating a transport: by default all hosts are refused.
         transport = self._transport or httpx.AsyncHTTPTransport(
             trust_env=False,
-            # A connection made for one host name must not serve another at the same address.
+            # A connection to one host name must not be reused for another at the same address.
             limits=httpx.Limits(max_keepalive_connections=0),
         )
         try:
@@ -165,14 +166,14 @@ class Fetcher:
     async def _get(
         self, transport: httpx.AsyncBaseTransport, url: httpx.URL, etag: str | None
     ) -> httpx.Response:
-        """Send a GET to the first checked address that takes a connection."""
+        """Send a GET request to the first of the host's addresses that accepts a connection."""
         for address in await self._addresses(url):
             request = httpx.Request(
                 "GET",
                 url.copy_with(host=str(address), fragment=None),
                 headers={
                     "host": url.netloc.decode("ascii"),
-                    "accept-encoding": "identity",  # a small body cannot unpack to a large one
+                    "accept-encoding": "identity",  # No small body can unpack to a large one.
                     "user-agent": "corral",
                     **({"if-none-match": etag} if etag else {}),
                 },
@@ -235,7 +236,7 @@ class Fetcher:
 
 
 def _parse(uri: str, base: httpx.URL | None = None) -> httpx.URL:
-    """Return the URL, which is http or https, has a host and holds no credentials."""
+    """Parse a URL; refuse it unless it is http or https, has a host, and has no credentials."""
     try:
         url = httpx.URL(uri) if base is None else base.join(uri)
         usable = bool(url.raw_host) and 0 < (1 if url.port is None else url.port) < 65536
@@ -254,12 +255,12 @@ def _parse(uri: str, base: httpx.URL | None = None) -> httpx.URL:
 
 
 def _host(url: httpx.URL) -> str:
-    """Return a URL's host in its one form: ASCII (IDNA), lower case, without the final dot."""
+    """Return a URL's host in canonical form: ASCII (IDNA), lower case, no trailing dot."""
     return url.raw_host.decode("ascii").lower().removesuffix(".")
 
 
 def _allowed_host(name: str) -> str:
-    """Return an allowed host in the form of `_host`."""
+    """Return a configured host in canonical form, or raise ConfigError."""
     shown = f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name
     try:
         url = httpx.URL(f"http://{shown}/")

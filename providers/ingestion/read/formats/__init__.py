@@ -1,5 +1,6 @@
-"""One module for each kind of file: from its bytes to the text of its pages.
+"""One module per file format; each converts bytes to the text of pages.
 
-Each imports its packages, of the extra `documents`, when the first such file arrives. Whatever a
-package raises on a broken file is an InvalidRequest: the file is its sender's to mend.
+A module imports the packages that it needs, from the extra `documents`, with the first such file.
+Any exception of a package on a broken file becomes an InvalidRequest, since the sender must fix the
+file.
 """

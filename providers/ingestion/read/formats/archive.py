@@ -1,4 +1,4 @@
-"""Files that are ZIP archives of XML: opened within bounds, read as a stream."""
+"""Read files that are ZIP archives of XML, with a size limit and as a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.read.formats.common import locked
 
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
-"""Largest archive once unpacked; 1 MB of zeros in a zip unpacks to 1 GB."""
+"""Maximum size of an archive once unpacked: 1 MB of zipped zeros unpacks to 1 GB."""
 
 _PIECE = 1 << 16
 _ENCRYPTED = 1
@@ -24,7 +24,7 @@ def opened(data: bytes, kind: str) -> Iterator[zipfile.ZipFile]:
     """Open an archive.
 
     Raises:
-        InvalidRequest: It is larger than 256 MiB once unpacked, or asks for a password.
+        InvalidRequest: The archive is larger than 256 MiB once unpacked, or needs a password.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         entries = archive.infolist()
@@ -47,11 +47,11 @@ def parse_xml(
     end: Callable[[str], None] | None = None,
     data: Callable[[str], None] | None = None,
 ) -> None:
-    """Call `start`, `end` and `data` for what a part of an archive holds, as it is read.
+    """Parse an XML part of an archive as a stream, calling `start`, `end` and `data`.
 
-    Names are local ones, without their namespaces; of two attributes that differ in these alone,
-    as `id` and `r:id`, the one with a namespace counts. Nothing is kept, so that a part of a
-    million empty elements takes no memory.
+    Names are local, without their namespaces. If two attributes differ only by namespace, such as
+    `id` and `r:id`, the one with a namespace wins. Nothing is stored, so even a million empty
+    elements take no memory.
     """
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
@@ -69,11 +69,11 @@ def parse_xml(
 
 
 def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]:
-    """Return what a part names, by the id it has there: the last word of its type, and its name.
+    """Return the relationships of a part by id: the last word of the type, and the target's name.
 
     Args:
         archive: The file.
-        part: "" is the file as a whole.
+        part: Name of the part; "" for the whole file.
     """
     found: dict[str, tuple[str, str]] = {}
     folder, base = posixpath.split(part)
@@ -91,7 +91,7 @@ def relations(archive: zipfile.ZipFile, part: str) -> dict[str, tuple[str, str]]
 
 
 def pictures_of(archive: zipfile.ZipFile, part: str) -> dict[str, bytes]:
-    """Return the pictures that a part names, by the ids it has for them."""
+    """Return the pictures that a part refers to, by relationship id."""
     inside = archive.namelist()
     return {
         key: archive.read(name)
@@ -101,7 +101,7 @@ def pictures_of(archive: zipfile.ZipFile, part: str) -> dict[str, bytes]:
 
 
 def main_part(archive: zipfile.ZipFile) -> str:
-    """Return the name of the part that an Office file is about."""
+    """Return the name of the main part of an Office file."""
     return next(name for kind, name in relations(archive, "").values() if kind == "officeDocument")
 
 

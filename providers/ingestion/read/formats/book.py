@@ -1,4 +1,4 @@
-"""An EPUB: its chapters in the order in which they are read. EPUB 3.3, and EPUB 2."""
+"""Read EPUB books (EPUB 3.3 and EPUB 2), with the chapters in reading order."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TEXTS = {"application/xhtml+xml", "text/html", "text/x-oeb1-document"}
 
 
 def read(data: bytes, limits: DocumentLimits) -> Readable:
-    """Return the text of a book as Markdown; its navigation is left out.
+    """Return the text of a book as Markdown, without its navigation.
 
     Raises:
         MissingDependency: lxml is not installed.
-        InvalidRequest: The file is broken or protected, is larger than 256 MiB once unpacked, or
-            has too many characters.
+        InvalidRequest: The file is broken, is copy-protected, is larger than 256 MiB once unpacked,
+            or has too many characters.
     """
     etree = package("lxml.etree", "lxml", "EPUB")
     return reading("EPUB", lambda: _read(etree, data, limits))
@@ -64,7 +64,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _chapters(book: Any, folder: str) -> list[str]:
-    """Return the names of the texts in reading order."""
+    """Return the file names of the chapters in reading order."""
     items = {
         item.get("id"): item
         for item in book.iterfind(".//{*}manifest/{*}item")

@@ -1,4 +1,4 @@
-"""Source code: where its classes and functions are, by the grammars of tree-sitter."""
+"""Locate the classes and functions in source code, with the grammars of tree-sitter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LANGUAGES = {
     "text/x-php": ("php", "language_php"),
     "text/x-shellscript": ("bash", "language"),
 }
-"""MIME type -> the grammar's package, without its prefix, and its function."""
+"""The grammar's package (without its prefix) and function, by MIME type."""
 
 _DEFINES = re.compile(
     r"(?:function|method|class|struct|enum|interface|trait|impl|union|module|mod|namespace|"
@@ -44,14 +44,15 @@ _MAX_LEVEL = 8
 
 
 def symbols(text: str, kind: str) -> tuple[Heading, ...]:
-    """Return the classes and functions of source code as headings, each within what it is in.
+    """Return the classes and functions of source code as nested headings.
 
-    A comment or decorator right above one belongs to it. Where one has ended and no other begins, a
-    heading without a text stands. Code with errors in it has those that are whole.
+    Comments and decorators right above a definition belong to it. If code follows the end of a
+    definition and no other definition begins there, a heading without text marks the place. In code
+    with syntax errors, the complete definitions are still found.
 
     Args:
         text: The code.
-        kind: One of `LANGUAGES`.
+        kind: A MIME type in `LANGUAGES`.
 
     Raises:
         MissingDependency: The grammar is not installed.
@@ -66,7 +67,7 @@ def symbols(text: str, kind: str) -> tuple[Heading, ...]:
 
 
 def _walk(root: Any) -> Iterator[tuple[int, int, int, str]]:
-    """Yield (first byte, end, level, name) of each definition, and those that end one: name ""."""
+    """Yield (first byte, end byte, level, name) of each definition, in order."""
     stack: list[tuple[Any, int]] = [(root, 1)]
     while stack:
         node, level = stack.pop()
@@ -79,23 +80,23 @@ def _walk(root: Any) -> Iterator[tuple[int, int, int, str]]:
 
 
 def _name(node: Any) -> str:
-    """Return what a definition is called; "" where a node is none."""
+    """Return the name of a definition; "" if the node is not a definition."""
     if node.type in _VARIABLES:
         return _name_of_function(node)
     if not node.is_named or not _DEFINES.fullmatch(node.type):
         return ""
     if node.type.endswith("_specifier") and node.child_by_field_name("body") is None:
-        return ""  # C names a type with its kind
+        return ""  # A mere mention of a type in C, such as `struct s`, has no body.
     named = node.child_by_field_name("type" if node.type == "impl_item" else "name")
     below = node.child_by_field_name("declarator")
-    while named is None and below is not None:  # C names a function within its declarator
+    while named is None and below is not None:  # In C, the name is nested in declarators.
         inner = below.child_by_field_name("declarator")
         named, below = (below, None) if inner is None else (None, inner)
     return _text(named) if named is not None else ""
 
 
 def _name_of_function(node: Any) -> str:
-    """Return the name of a variable whose value is a function, as JavaScript often has it."""
+    """Return the name of a variable that holds a function, as is common in JavaScript; else ""."""
     for child in node.named_children:
         value = child.child_by_field_name("value")
         if value is not None and value.type in _FUNCTIONS:
@@ -108,7 +109,7 @@ def _text(node: Any) -> str:
 
 
 def _first_byte(node: Any) -> int:
-    """Return where a definition begins with what decorates it and the comments right above it."""
+    """Return the first byte of a definition, including decorators and comments right above it."""
     while node.parent is not None and _WRAPS.fullmatch(node.parent.type):
         node = node.parent
     above = node.prev_named_sibling
@@ -124,14 +125,14 @@ def _first_byte(node: Any) -> int:
 
 
 def _last_line(node: Any) -> int:
-    """Return the line on which a node ends; some end behind their line break."""
+    """Return the line on which a node ends; the end of some nodes includes the line break."""
     line: int
     line, column = node.end_point
     return line - 1 if column == 0 else line
 
 
 class _Places:
-    """Characters of bytes: tree-sitter counts these."""
+    """Converts byte offsets, which tree-sitter uses, to characters, and definitions to headings."""
 
     def __init__(self, text: str, data: bytes) -> None:
         self._text = text
@@ -141,9 +142,9 @@ class _Places:
         self._bytes = [0, *accumulate(len(line.encode()) + 1 for line in lines)]
 
     def of(self, found: Iterator[tuple[int, int, int, str]]) -> list[Heading]:
-        """Return headings in their order, and one without a text where nothing is defined."""
+        """Return the headings of definitions in order; one without text marks code in between."""
         headings: list[Heading] = []
-        ends: list[tuple[int, int]] = []  # of what is open: where it ends, and its level
+        ends: list[tuple[int, int]] = []  # End and level of each open definition.
 
         def close(until: int) -> None:
             while ends and ends[-1][0] <= until:
@@ -162,7 +163,7 @@ class _Places:
         return headings
 
     def _line_start(self, position: int) -> int:
-        """Return where the line begins if nothing but white space is before a position in it."""
+        """Return the start of the line if only white space precedes the position in it."""
         begin = self._text.rfind("\n", 0, position) + 1
         return position if self._text[begin:position].strip() else begin
 

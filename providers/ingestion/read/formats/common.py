@@ -1,4 +1,4 @@
-"""What readers share: their answer, their errors, and lines and tables as Markdown has them."""
+"""Shared by the readers of file formats: imports, errors, and Markdown for lines and tables."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _STRUCTURE = re.compile(r"^( {0,3})(?=#{1,6}(?:\s|$)|(?:=+|-+)\s*$|`{3}|~{3})", 
 
 
 def package(module: str, distribution: str, kind: str) -> Any:
-    """Return a module of the extra `documents`.
+    """Import and return a module of the extra `documents`.
 
     Raises:
-        MissingDependency: It is not installed.
+        MissingDependency: The module is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -30,16 +30,16 @@ def package(module: str, distribution: str, kind: str) -> Any:
 
 
 def reading(kind: str, read: Callable[[], T]) -> T:
-    """Return what `read` returns.
+    """Call `read` and return its result.
 
     Raises:
-        InvalidRequest: It raised anything else than a deliberate error: the file is broken.
+        InvalidRequest: `read` raised an unexpected exception, so the file is broken.
     """
     try:
         return read()
     except (InvalidRequest, MissingDependency, MemoryError):
         raise
-    except Exception as error:  # parsers raise anything on broken files
+    except Exception as error:  # Parsers may raise any exception for a broken file.
         raise InvalidRequest(
             f"The {kind} file cannot be read ({type(error).__name__}).",
             hint="It is damaged or has another format: check that it opens elsewhere.",
@@ -48,7 +48,7 @@ def reading(kind: str, read: Callable[[], T]) -> T:
 
 
 def locked(kind: str, more: str = "") -> InvalidRequest:
-    """Return the error of a file that asks for a password."""
+    """Return the error for a file that needs a password."""
     return InvalidRequest(
         f"The {kind} file is locked with a password.",
         hint=f"Save it without one, or send its text. {more}".strip(),
@@ -57,12 +57,12 @@ def locked(kind: str, more: str = "") -> InvalidRequest:
 
 
 def escaped(text: str) -> str:
-    """Return plain text as Markdown shows it: none of its lines is a heading, rule or fence."""
+    """Escape plain text for Markdown, so that no line becomes a heading, a rule or a fence."""
     return _STRUCTURE.sub(r"\1\\", text)
 
 
 def joined(blocks: Sequence[str]) -> str:
-    """Return blocks with a blank line between them, but none between items of a list."""
+    """Join blocks with blank lines between them, except between items of a list."""
     parts: list[str] = []
     for block in filter(str.strip, blocks):
         tight = parts and parts[-1].startswith("- ") and block.startswith("- ")
@@ -71,10 +71,10 @@ def joined(blocks: Sequence[str]) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a Markdown table, the first of them its header; "" for none.
+    """Return rows as a Markdown table with the first row as header; "" if all are empty.
 
-    Empty rows and columns that are empty at the end are left out; a row is a line. What has one
-    row or one column is no table but text.
+    Empty rows and empty trailing columns are dropped, and line breaks in cells become spaces. A
+    single row or column becomes plain text instead of a table.
     """
     lines = [[" ".join(cell.split()).replace("|", r"\|") for cell in row] for row in rows]
     lines = [line for line in lines if any(line)]
@@ -89,7 +89,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _width(line: Sequence[str]) -> int:
-    """Return the number of cells up to the last that is not empty."""
+    """Return the number of cells up to the last one that is not empty."""
     if line[-1]:
         return len(line)
     return max(number for number, cell in enumerate(line, 1) if cell)

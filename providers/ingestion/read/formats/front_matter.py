@@ -1,4 +1,4 @@
-"""Front matter of Markdown: YAML between two lines of `---` as metadata."""
+"""Front matter of Markdown files: YAML between two lines of `---`, read as metadata."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from corral.api.invisible import clean_text
 
 MAX_LENGTH = 8_192
-"""Maximum characters of front matter; YAML takes 0.1 s for as many."""
+"""Maximum number of characters of front matter; parsing that many takes 0.1 s."""
 MAX_BRACKETS = 200
-"""Maximum lists and objects in brackets: the parser's time grows with the square of their depth."""
+"""Maximum number of opening brackets; the parser's time is quadratic in their depth."""
 MAX_KEYS = 32
 MAX_VALUE_LENGTH = 300
 
@@ -21,21 +21,21 @@ _OURS = {
     "", "document_id", "source", "filename", "url", "token_count", "metadata_token_count", "acl",
     "origin", "part_of", "parts",
 }  # fmt: skip
-"""Names that say where a document comes from: its sender sets them, its text does not."""
+"""Reserved names of metadata. The sender of a document sets them, so its text cannot."""
 
 
 def read(text: str) -> dict[str, Any]:
-    """Return the values of a text's front matter: strings, numbers, booleans and lists of these.
+    """Return the values in a text's front matter: strings, numbers, booleans and lists of these.
 
-    Dates are ISO 8601 text. YAML with aliases, too long or broken, is no front matter.
+    Dates become ISO 8601 strings. YAML that is broken, too long or has aliases is ignored.
     """
     match = _BLOCK.match(text[: MAX_LENGTH + 1])
     if not match or sum(map(match[1].count, "[{")) > MAX_BRACKETS:
         return {}
-    import yaml  # noqa: PLC0415 - most documents need none of it
+    import yaml  # noqa: PLC0415 - most documents have no front matter
 
     try:
-        # Aliases make a page of YAML a gigabyte of values.
+        # With aliases, one page of YAML can expand to a gigabyte of values.
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(match[1])):
             return {}
         values = yaml.safe_load(match[1])
@@ -53,7 +53,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def _value(given: Any) -> Any:
-    """Return a value that can be filtered on, or None."""
+    """Return a value if filters can compare it, else None."""
     if isinstance(given, list):
         values = [value for value in map(_scalar, given[:MAX_KEYS]) if value is not None]
         return values or None
@@ -61,7 +61,7 @@ def _value(given: Any) -> Any:
 
 
 def _scalar(given: Any) -> str | int | float | None:
-    if isinstance(given, datetime.date):  # and a datetime
+    if isinstance(given, datetime.date):  # Includes datetime, a subclass.
         return given.isoformat()
     if isinstance(given, int | float):
         return given if abs(given) <= sys.float_info.max else None
@@ -69,5 +69,5 @@ def _scalar(given: Any) -> str | int | float | None:
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, without what escapes of YAML can make and no store can hold."""
+    """Return a text on one line, without characters of YAML escapes that stores cannot hold."""
     return " ".join(clean_text(text).encode("utf-8", "replace").decode().split())

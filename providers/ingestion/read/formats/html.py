@@ -1,4 +1,4 @@
-"""HTML as Markdown: the main content of a page, or all of a text that has nothing else."""
+"""Convert HTML to Markdown: the main content of a web page, or a whole document."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LAYOUT = (
     ".//table | .//ul | .//ol | .//dl | .//form | .//pre"
     f" | {' | '.join(f'.//{tag}' for tag in _HEADINGS)}"
 )
-"""Elements of a cell that say that its table arranges a page and holds no data."""
+"""Elements in cells that show that a table arranges a page and does not hold data."""
 _MAX_SPAN = 64
-"""Maximum columns or rows that one cell fills."""
+"""Maximum number of columns or rows that one cell spans."""
 _MAX_REPEATED = 200
-"""Maximum characters of a cell that is repeated in each of its rows."""
+"""Maximum number of characters of a cell for it to be repeated in each row that it spans."""
 _UNSEEN = {"head", "script", "style", "template", "noscript", "svg", "math", "nav"}
 _LEAVES = {*_HEADINGS, "pre", "table", "br", "hr"}
 _CONTAINERS = {
@@ -46,18 +46,18 @@ _HIDDEN = (
 )
 
 LEAST_MAIN = 100
-"""Characters that make a page's `main` element be believed; an app may fill it later."""
+"""Minimum number of characters of a page's `main` element; some apps fill it with scripts."""
 
 
 def read(html: str) -> Readable:
-    """Return the main content of a page as Markdown, or all its text where none stands out.
+    """Return the main content of a page as Markdown, or all its text if there is no main content.
 
-    Navigation, scripts, styles, comments and hidden elements are left out. What is preformatted
-    keeps its lines, as a block of code. Without a heading of level 1, the title is the page's.
+    Navigation, scripts, styles, comments and hidden elements are dropped. Preformatted text becomes
+    a code block. If there is no heading of level 1, the title is that of the page.
 
     Raises:
-        MissingDependency: lxml is not installed, or trafilatura where it is needed.
-        InvalidRequest: The page cannot be read, or is nested too deep.
+        MissingDependency: lxml is not installed, or trafilatura is needed and not installed.
+        InvalidRequest: The page cannot be read, or is nested too deeply.
     """
     lxml = package("lxml.html", "lxml", "HTML")
     page = reading("HTML", lambda: _page(lxml, html))
@@ -66,11 +66,11 @@ def read(html: str) -> Readable:
 
 
 def whole(html: str, kind: str = "HTML") -> str:
-    """Return everything that a text says, as Markdown: for mail and books, which have no menus.
+    """Return the whole text as Markdown, for mails and books, which have no menus.
 
     Raises:
         MissingDependency: lxml is not installed.
-        InvalidRequest: It cannot be read, or is nested too deep.
+        InvalidRequest: The HTML cannot be read, or is nested too deeply.
     """
     lxml = package("lxml.html", "lxml", kind)
     if not re.search(r"[^\s<>/]", re.sub(r"<[?!][^>]*>", "", html)):
@@ -90,10 +90,11 @@ def _page(lxml: Any, html: str) -> Readable:
             element.drop_tree()
         return Readable([_whole(main[0])], title=title)
     blocks = _set_aside(lxml, page, name)
-    for element in page.xpath("//dl | //dt | //dd"):  # trafilatura drops terms at times
+    for element in page.xpath("//dl | //dt | //dd"):  # trafilatura sometimes drops terms.
         element.tag = "div" if element.xpath(_BLOCKS) else "p"
     marked = lxml.tostring(page, encoding="unicode")
-    is_deep = page.xpath(f"boolean(//*[ancestor::*[{_MAX_DEPTH}]])")  # trafilatura cuts it off
+    # trafilatura cuts off elements that are nested too deeply.
+    is_deep = page.xpath(f"boolean(//*[ancestor::*[{_MAX_DEPTH}]])")
     text = ("" if is_deep else _main_text(marked)) or _whole(_parsed(lxml, marked))
     text = re.sub(f"{name}([0-9]+)x", lambda match: blocks[int(match[1])], text)
     return Readable([text], title=title)
@@ -103,7 +104,7 @@ def _parsed(lxml: Any, html: str) -> Any:
     parser = lxml.HTMLParser(encoding="utf-8", huge_tree=True)
     page = lxml.document_fromstring(html.encode(), parser=parser)
     if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
-        raise InvalidRequest(  # the parser leaves out the rest of the page
+        raise InvalidRequest(  # The parser has dropped the rest of the page.
             "The elements of the HTML are nested more than 2,000 deep.",
             hint="Some may not be closed. Close them, or send the text.",
             field="content",
@@ -112,10 +113,10 @@ def _parsed(lxml: Any, html: str) -> Any:
 
 
 def _set_aside(lxml: Any, page: Any, name: str) -> list[str]:
-    """Put a mark in the place of headings, preformatted text and tables; return them as Markdown.
+    """Replace headings, preformatted text and tables with marks; return them as Markdown.
 
-    trafilatura breaks the lines of headings, drops preformatted text that only its element says to
-    be code, and takes tables apart if it finds little text around them.
+    trafilatura breaks headings into lines, drops some preformatted text, and takes tables apart if
+    there is little text around them.
     """
     blocks: list[str] = []
     tables = [table for table in page.iter("table") if _is_data(table)]
@@ -129,7 +130,7 @@ def _set_aside(lxml: Any, page: Any, name: str) -> list[str]:
 
 
 def _is_data(element: Any) -> bool:
-    """Return True if a table has rows and columns of values, and does not arrange a page."""
+    """Return True if a table holds data in rows and columns and does not arrange a page."""
     if element.xpath("ancestor::pre") or element.xpath(_LAYOUT):
         return False
     rows = [len(row.xpath("./td | ./th")) for row in element.iter("tr")]
@@ -147,7 +148,8 @@ def _code(element: Any) -> str:
 
 
 def _main_text(html: str) -> str:
-    trafilatura = package("trafilatura", "trafilatura", "HTML")  # 0.2 s that many pages do not need
+    # Import it here: it takes 0.2 s, and many pages do not need it.
+    trafilatura = package("trafilatura", "trafilatura", "HTML")
     return trafilatura.extract(html, output_format="markdown", include_comments=False) or ""
 
 
@@ -158,13 +160,13 @@ def _whole(page: Any) -> str:
 
 
 def _collect(element: Any, blocks: list[str], prefix: str, depth: int) -> None:
-    """Add the blocks of an element; text between them is a paragraph.
+    """Add the blocks of an element to `blocks`; text between them becomes a paragraph.
 
     Args:
-        element: It.
-        blocks: Where to.
-        prefix: What the first of them begins with: "- " in an item of a list.
-        depth: How deep in the page; what is deeper than 200 is one paragraph.
+        element: The element.
+        blocks: The list to extend.
+        prefix: Prefix of the first block: "- " in a list item.
+        depth: Depth of the element; everything deeper than 200 becomes one paragraph.
     """
     line: list[str] = [element.text or ""]
 
@@ -195,11 +197,11 @@ def _holds(element: Any) -> bool:
 
 
 def _shown(element: Any, without: Collection[Any] = ()) -> str:
-    """Return the text that an element shows, white space between its blocks and lines.
+    """Return the visible text of an element, with white space between blocks and lines.
 
     Args:
-        element: It.
-        without: What of it is left out.
+        element: The element.
+        without: Descendants to skip.
     """
     etree = package("lxml.etree", "lxml", "HTML")
     parts = [element.text or ""]
@@ -235,9 +237,9 @@ def _leaf(element: Any, tag: str) -> list[str]:
 
 
 def _grid(rows: list[list[Any]]) -> list[list[str]]:
-    """Return the texts of cells in their columns; a cell of several rows is in each of them."""
+    """Return the texts of cells by row and column; a cell that spans rows is repeated in each."""
     made: list[list[str]] = []
-    below: dict[int, tuple[int, str]] = {}  # by column: the rows that its cell still fills
+    below: dict[int, tuple[int, str]] = {}  # By column: rows that a cell still spans, its text.
     for cells in rows:
         row: list[str] = []
         for cell in cells:
@@ -255,7 +257,7 @@ def _grid(rows: list[list[Any]]) -> list[list[str]]:
 
 
 def _fill(row: list[str], below: dict[int, tuple[int, str]]) -> None:
-    """Add the cells of rows above that reach into the next columns of a row."""
+    """Add the cells of rows above that span the next columns of this row."""
     while len(row) in below:
         rows, text = below.pop(len(row))
         if rows > 1:

@@ -1,4 +1,4 @@
-"""A mail: its subject a heading, who wrote to whom and when, its text. RFC 5322."""
+"""Read mails (RFC 5322): the subject as a heading, the main headers, and the text."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def read(data: bytes) -> Readable:
     """Return the text of a mail, with the names of its attachments.
 
     Raises:
-        MissingDependency: It has HTML only, and lxml is not installed.
-        InvalidRequest: It is no mail.
+        MissingDependency: The mail has only HTML, and lxml is not installed.
+        InvalidRequest: The file is not a mail.
     """
     return reading("mail", lambda: _read(data))
 
@@ -48,7 +48,7 @@ def _read(data: bytes) -> Readable:
 def as_mail(
     subject: str, headers: Mapping[str, str], body: str, attachments: Sequence[str]
 ) -> Readable:
-    """Return the text of a mail: its subject as a heading, then headers and body."""
+    """Return the text of a mail: the subject as a heading, then headers and body."""
     subject = " ".join(subject.split())
     shown = [f"{name}: {' '.join(value.split())}" for name, value in headers.items()]
     shown += [f"Attachments: {', '.join(attachments)}"] if attachments else []
@@ -57,13 +57,13 @@ def as_mail(
 
 
 def attachments(data: bytes) -> list[tuple[str, bytes]]:
-    """Return the attachments of a mail: their names, which are unique, and their content.
+    """Return the unique names and the contents of a mail's attachments.
 
-    Text is UTF-8 if the mail names its charset. A mail in a mail is an attachment. There are at
-    most `MAX_ATTACHMENTS`.
+    Text is converted to UTF-8 if the mail declares its charset. A mail within a mail is an
+    attachment. At most `MAX_ATTACHMENTS` are returned.
 
     Raises:
-        InvalidRequest: It is no mail.
+        InvalidRequest: The file is not a mail.
     """
 
     def found() -> list[tuple[str, bytes]]:
@@ -74,7 +74,7 @@ def attachments(data: bytes) -> list[tuple[str, bytes]]:
 
 
 def _attached(message: EmailMessage) -> Iterator[tuple[str, EmailMessage]]:
-    """Yield the attachments of a mail under their names."""
+    """Yield the attachments of a mail with their unique names."""
     parts = message.iter_attachments() if message.is_multipart() else iter(())
     some = list(islice(parts, MAX_ATTACHMENTS))
     yield from zip(attachment_names(map(_named, some)), some, strict=True)
@@ -87,7 +87,7 @@ def _named(part: EmailMessage) -> str:
 
 
 def attachment_names(given: Iterable[str]) -> list[str]:
-    """Return unique names without folders for attachments, in order."""
+    """Return unique names for attachments, without folders, in order."""
     names: list[str] = []
     for number, each in enumerate(given, 1):
         line = " ".join(clean_text(each).replace("\\", "/").split())
@@ -97,7 +97,7 @@ def attachment_names(given: Iterable[str]) -> list[str]:
 
 
 def _content(part: EmailMessage) -> bytes:
-    if part.is_multipart():  # a mail in a mail
+    if part.is_multipart():  # A mail within a mail.
         inside = part.get_payload()
         first = inside[0] if isinstance(inside, list) and inside else None
         return first.as_bytes().strip() if isinstance(first, EmailMessage) else b""

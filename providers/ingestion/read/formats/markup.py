@@ -1,4 +1,4 @@
-"""Headings of reStructuredText, AsciiDoc, Org and LaTeX; their texts stay as they are."""
+"""Find the headings of reStructuredText, AsciiDoc, Org and LaTeX; the text stays unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ASCIIDOC = "text/asciidoc"
 ORG = "text/org"
 LATEX = "text/x-tex"
 
-# None of these goes back over what it has read: a line may be as long as its document.
+# None of these patterns backtracks, because a single line may be as long as a whole document.
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1*")
 _MIN_ADORNMENT = 3
 _ASCIIDOC = re.compile(r"(={1,6}|#{1,6})[ \t]+(\S.*)")
@@ -34,7 +34,7 @@ Line = tuple[int, str]
 
 
 def headings(text: str, kind: str) -> tuple[Heading, ...]:
-    """Return the headings of a text in their order; [] for a kind of text without headings."""
+    """Return the headings of a text in order; none for a type that is not supported."""
     find = _FINDERS.get(kind)
     return tuple(find(text)) if find else ()
 
@@ -53,9 +53,9 @@ def _heading(line: Line, level: int, marked: str, end: int | None = None) -> Ite
 
 
 def _rst(text: str) -> Iterator[Heading]:
-    """Yield titles that are underlined; their levels are in the order in which styles appear."""
+    """Yield underlined titles; the level is the order in which their style first appears."""
     styles: dict[str, int] = {}
-    (begin, above), (start, title) = (0, ""), (0, "")  # the two lines before
+    (begin, above), (start, title) = (0, ""), (0, "")  # The two previous lines.
     for under_start, line in _lines(text):
         under, words = line.rstrip(), title.strip()
         if (
@@ -65,7 +65,8 @@ def _rst(text: str) -> Iterator[Heading]:
             and not _ADORNMENT.fullmatch(words)
         ):
             has_overline = above == under
-            if has_overline or not (title[0].isspace() or above):  # no table and no paragraph
+            # Otherwise the line belongs to a table or ends a paragraph.
+            if has_overline or not (title[0].isspace() or above):
                 style = under[0] + ("=" if has_overline else "")
                 level = styles.setdefault(style, len(styles) + 1)
                 first = begin if has_overline else start
@@ -74,7 +75,7 @@ def _rst(text: str) -> Iterator[Heading]:
 
 
 def _asciidoc(text: str) -> Iterator[Heading]:
-    """Yield titles outside of blocks between delimiters."""
+    """Yield the titles outside of delimited blocks."""
     block = ""
     for line in _lines(text):
         stripped = line[1].rstrip()
@@ -104,7 +105,7 @@ def _latex(text: str) -> Iterator[Heading]:
 
 
 def _to_brace(text: str) -> str:
-    """Return a text up to the brace that closes it."""
+    """Return a text up to its closing brace."""
     depth = 1
     for at, letter in enumerate(text):
         depth += {"{": 1, "}": -1}.get(letter, 0)

@@ -1,7 +1,7 @@
-"""Jupyter notebooks: text, code and printed output of the cells, as Markdown.
+"""Convert Jupyter notebooks to Markdown: text, code and printed output of the cells.
 
-The format is JSON (https://nbformat.readthedocs.io), in version 4, or in version 3, which keeps the
-cells in worksheets. `nbformat` validates it, but depends on many packages; reading takes a loop.
+The format is JSON (https://nbformat.readthedocs.io) in version 4, or in version 3, which has the
+cells in worksheets. The package `nbformat` has many dependencies, and reading only takes a loop.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from corral.api.errors import InvalidRequest
 from corral.providers.ingestion.read.formats.common import Readable, escaped, joined, reading
 
 MAX_OUTPUT = 2_000
-"""Maximum characters per output; longer ones are logs or data, and would hide the cells."""
+"""Maximum number of characters per output; longer ones are logs or data that hide the cells."""
 
 _ESCAPES = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 _TICKS = re.compile(r"^ *(`{3,})", re.MULTILINE)
 
 
 def read(text: str) -> Readable:
-    """Return a notebook as Markdown: its texts as they are, code and outputs in fences.
+    """Return a notebook as Markdown: texts unchanged, code and outputs in fences.
 
-    Pictures, widgets and outputs beyond `MAX_OUTPUT` characters are counted.
+    Pictures, attachments and the ends of outputs longer than `MAX_OUTPUT` are counted as unread.
 
     Raises:
-        InvalidRequest: It is not JSON, or has no list of cells.
+        InvalidRequest: The notebook is not JSON, or has no list of cells.
     """
     try:
         found = json.loads(text)
@@ -50,7 +50,7 @@ class _Reader:
     """Reads one notebook.
 
     Args:
-        found: Its parsed JSON.
+        found: The parsed JSON of the notebook.
     """
 
     def __init__(self, found: Any) -> None:
@@ -61,7 +61,7 @@ class _Reader:
         self._unread: Counter[str] = Counter()
 
     def read(self) -> Readable:
-        """Return its text."""
+        """Return the text of the notebook."""
         blocks = [block for cell in self._cells for block in self._blocks(cell)]
         unread = tuple(f"{count} {what}" for what, count in self._unread.items())
         return Readable([joined(blocks)], unread=unread)
@@ -115,7 +115,7 @@ def _cells(found: Any) -> Iterator[dict[str, Any]]:
 
 
 def _text(source: Any) -> str:
-    """Return a text, which a notebook may hold as a list of its lines."""
+    """Return a text as a string; a notebook may store it as a list of lines."""
     return "".join(map(str, source)) if isinstance(source, list) else str(source or "")
 
 

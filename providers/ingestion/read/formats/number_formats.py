@@ -1,4 +1,4 @@
-"""Numbers as the cells of a workbook show them. ECMA-376, part 1, section 18.8.30 and 18.8.31."""
+"""Format numbers as workbook cells show them (ECMA-376, part 1, sections 18.8.30 and 18.8.31)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BUILT_IN = {
     1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%",
     37: "#,##0;(#,##0)", 38: "#,##0;(#,##0)", 39: "#,##0.00;(#,##0.00)", 40: "#,##0.00;(#,##0.00)",
 }  # fmt: skip
-"""Formats that no file spells out; those of currencies depend on the reader's country."""
+"""Built-in formats that files do not define. Currencies are missing: they vary by locale."""
 
 MAX_CODE_LENGTH = 255
 _MAX_NUMBER = 1e15
@@ -28,14 +28,16 @@ _CONTEXT = Context(prec=100)
 _MAX_QUICK = 1e9
 _BELOW_HALF, _ABOVE_HALF = 0.5 - 1e-5, 0.5 + 1e-5
 _SIMPLE = re.compile(r"(0|#,##0|#+0)(?:\.(0{1,9}))?")
-"""Patterns without optional decimals and thousands."""
+"""Matches patterns without optional decimals and without scaling by thousands."""
 _TOKEN = re.compile(
     r'"([^"]*)"|\\(.)|[_*].|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|([0#?][0#?.,]*|\.[0#?]+)|(.)',
     re.DOTALL,
 )
 _PIECE = re.compile(r'"[^"]*"|\\.|.', re.DOTALL)
 _PLAIN = set("%$€£¥+-() ")
-"""Characters that a format may show without quotes; others are fields of dates and fractions."""
+"""Characters that a format may contain without quotes.
+
+Other characters are fields of dates or fractions."""
 
 _MAX_COLUMNS = 1 << 14
 _BROKEN = (LookupError, ValueError, StopIteration, OSError, zlib.error, expat.ExpatError)
@@ -47,21 +49,23 @@ _CELL = re.compile(
     rb'<(?:\w++:)?c(?=[\s/>])(?:\s++r="([A-Za-z]{1,3}+)\d++")?+'
     rb'(?:\s++(?!s=)[\w:]++="[^"]*+")*+(?:\s++s="(\d++)")?+'
 )
-"""The tag of a cell: its column and its style. A parser of XML would take longer than all of the
-rest of reading a workbook."""
+"""Matches the tag of a cell, with its column and style.
+
+An XML parser would take longer than reading the rest of the workbook."""
 
 Shower = Callable[[float], str | None]
-"""Returns a number as a format shows it; None for a date, a fraction or no format."""
+"""Formats a number; returns None for a date, a fraction or an unknown format."""
 
 Formats = dict[int, Sequence[Shower | None]]
-"""How the cells of a row show numbers, by row from 0 and in the order of columns. Rows of equal
-formats share one sequence."""
+"""The number formats of cells, by row from 0 and then in the order of columns.
+
+Rows with equal formats share one sequence."""
 
 
 def formats_of(archive: zipfile.ZipFile) -> dict[str, Formats]:
-    """Return the number formats of the cells of each sheet that has some, by the sheet's name.
+    """Return the number formats of all sheets, by name of the sheet.
 
-    If the styles of a workbook cannot be read, it has none.
+    If the styles of the workbook cannot be read, the result is empty.
     """
     with suppress(*_BROKEN):
         main = main_part(archive)
@@ -79,7 +83,7 @@ def _sheets(
     sheets: dict[str, str] = {}
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        if name == "sheet":  # its own id is `sheetId`
+        if name == "sheet":  # Here `id` is the relationship; the sheet's own id is `sheetId`.
             kind, part = parts[attributes["id"]]
             if kind == "worksheet":
                 sheets[attributes["name"]] = part
@@ -105,7 +109,7 @@ def _of_sheet(archive: zipfile.ZipFile, part: str, codes: dict[str, str]) -> For
 
 
 def _row_tags(archive: zipfile.ZipFile, part: str) -> Iterator[bytes]:
-    """Yield the rows of a sheet, each from behind `<row`."""
+    """Yield the XML of each row of a sheet, without the leading `<row`."""
     rest, tag = b"", b""
     with archive.open(part) as file:
         for piece in iter(lambda: file.read(_PIECE_BYTES), b""):
@@ -121,7 +125,7 @@ def _row_tags(archive: zipfile.ZipFile, part: str) -> Iterator[bytes]:
 
 
 def _layout(cells: Sequence[tuple[bytes, bytes]], codes: dict[str, str]) -> Sequence[Shower | None]:
-    """Return the functions that show the numbers of a row, in the order of columns."""
+    """Return the functions that format the numbers of a row, in the order of columns."""
     layout: dict[int, Shower] = {}
     column = -1
     for place, style in cells:
@@ -132,7 +136,7 @@ def _layout(cells: Sequence[tuple[bytes, bytes]], codes: dict[str, str]) -> Sequ
 
 
 def _codes(archive: zipfile.ZipFile, part: str) -> dict[str, str]:
-    """Return the number formats that show something else than the number, by number of style."""
+    """Return the number formats that change how a number is shown, by number of the style."""
     named = {str(number): code for number, code in _BUILT_IN.items()}
     codes: dict[str, str] = {}
     path: list[str] = []
@@ -157,7 +161,7 @@ def _codes(archive: zipfile.ZipFile, part: str) -> dict[str, str]:
 
 
 def _column(letters: bytes) -> int:
-    """Return the column of the letters in a place such as `AB7`, from 0."""
+    """Return the column, from 0, for the letters of a cell reference such as `AB7`."""
     number = 0
     for letter in letters.upper():
         number = number * 26 + letter - 64
@@ -165,16 +169,16 @@ def _column(letters: bytes) -> int:
 
 
 def shown(value: float, code: str) -> str | None:
-    """Return a number as a format shows it; None for a date, a fraction or no format."""
+    """Format a number; return None for a date, a fraction or an unknown format."""
     return shower(code)(value)
 
 
 @lru_cache(maxsize=1024)
 def shower(code: str) -> Shower:
-    """Return a function that shows numbers in a format.
+    """Return a function that formats numbers.
 
-    Formatting a float takes a fifth of the time that a decimal takes, but is not exact near the
-    middle between two results.
+    Formatting a float takes a fifth of the time of a decimal, but may round the wrong way if the
+    number is near the middle between two results.
     """
     sections = _sections(code)
     first = sections[0]
@@ -210,7 +214,7 @@ def _text(section: _Section, decimals: int, *, has_thousands: bool) -> Callable[
     if has_thousands:
         return lambda value: f"{before}{value:,.{decimals}f}{after}"
     before, after = before.replace("%", "%%"), after.replace("%", "%%")
-    return f"{before}%.{decimals}f{after}".__mod__  # the fastest way
+    return f"{before}%.{decimals}f{after}".__mod__  # This is the fastest way.
 
 
 def _exact(value: float, section: _Section | None, sign: str) -> str | None:
@@ -222,7 +226,11 @@ def _exact(value: float, section: _Section | None, sign: str) -> str | None:
 
 
 class _Section(NamedTuple):
-    """A part of a format: the pattern of its digits, what surrounds it, and its percent signs."""
+    """A section of a format: the text before its digits, their pattern, the text after them.
+
+    Attributes:
+        percents: Number of percent signs.
+    """
 
     before: str
     pattern: str
@@ -232,7 +240,7 @@ class _Section(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _sections(code: str) -> list[_Section | None]:
-    """Return the parts of a format for positive and negative numbers, zero and text."""
+    """Return the sections of a format: for positive numbers, negative numbers, zero and text."""
     parts = [""]
     for piece in _PIECE.findall(code):
         parts = [*parts, ""] if piece == ";" else [*parts[:-1], parts[-1] + piece]
@@ -240,7 +248,7 @@ def _sections(code: str) -> list[_Section | None]:
 
 
 def _section(text: str) -> _Section | None:
-    """Return a part of a format; None if it shows no number or more than a number."""
+    """Parse a section of a format; return None unless it shows exactly one number."""
     pattern, before, after = "", "", ""
     for quoted, escaped, currency, digits, other in _TOKEN.findall(text):
         if (digits and pattern) or (other and other not in _PLAIN):

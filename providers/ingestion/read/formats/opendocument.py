@@ -1,7 +1,6 @@
-"""Texts and presentations of LibreOffice (ODT, ODP) as Markdown. OASIS OpenDocument 1.3.
+"""Convert LibreOffice texts and presentations (ODT, ODP; OASIS OpenDocument 1.3) to Markdown.
 
-The XML is read as a stream, as a Word file is. Deleted text and comments are left out; footnotes
-come at the end.
+The XML is read as a stream. Deleted text and comments are dropped; footnotes come at the end.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ _COUNTED = {"annotation": "comments", "image": "pictures", "object": "embedded o
 _CHARACTERS = {"s": " ", "tab": "\t", "line-break": "\n"}
 _CELLS = {"table-cell", "covered-table-cell"}
 _MAX_REPEATED = 64
-"""Maximum copies of a cell that stands for several columns; sheets declare thousands of them."""
+"""Maximum number of copies of a repeated cell; sheets declare thousands of empty ones."""
 
 
 def read(data: bytes, limits: DocumentLimits) -> Readable:
     """Return the text of a document, or of each slide of a presentation.
 
     Raises:
-        InvalidRequest: The file is broken or asks for a password, is larger than 256 MiB once
-            unpacked, or has too many slides, paragraphs or characters.
+        InvalidRequest: The file is broken, needs a password, is larger than 256 MiB once unpacked,
+            or has too many slides, paragraphs or characters.
     """
     return reading("OpenDocument", lambda: _read(data, limits))
 
@@ -74,7 +73,7 @@ class _Table:
 
 
 class _Text:
-    """Takes the elements of a document as they come and makes blocks of text of them."""
+    """Builds blocks of text from the elements of a document as they are parsed."""
 
     def __init__(self, limits: DocumentLimits) -> None:
         self.pages: list[list[str]] = [[]]
@@ -85,16 +84,16 @@ class _Text:
         self._limits = limits
         self._paragraphs = self._characters = 0
         self._path: list[str] = []
-        self._skipped = 0  # depth within an element that is left out
-        self._open: list[list[str]] = []  # texts of open paragraphs
-        self._levels: list[int | None] = []  # levels of open paragraphs, None for ordinary text
+        self._skipped = 0  # Depth within a skipped element.
+        self._open: list[list[str]] = []  # Texts of open paragraphs.
+        self._levels: list[int | None] = []  # Levels of open paragraphs; None for ordinary text.
         self._tables: list[_Table] = []
-        self._frames: list[str] = []  # classes of open frames
-        self._is_item = False  # The next paragraph begins an item of a list.
-        self._titles = {"Title"}  # styles of titles
+        self._frames: list[str] = []  # Classes of open frames.
+        self._is_item = False  # The next paragraph begins a list item.
+        self._titles = {"Title"}  # Styles of titles.
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """Take the beginning of an element."""
+        """Handle the start of an element."""
         parent = self._path[-1] if self._path else ""
         self._path.append(name)
         if not self._skipped and name in _COUNTED:
@@ -133,7 +132,7 @@ class _Text:
             self._tables[-1].columns = int(repeated) if repeated.isdigit() else 1
 
     def end(self, name: str) -> None:
-        """Take the end of an element."""
+        """Handle the end of an element."""
         self._path.pop()
         if self._skipped:
             self._skipped -= 1
@@ -154,7 +153,7 @@ class _Text:
                 self.pages[-1].append(table(rows))
 
     def data(self, text: str, *, as_it_is: bool = False) -> None:
-        """Take text; a run of white space in the XML is one space."""
+        """Handle text. White space in the XML is collapsed unless `as_it_is`."""
         if self._open and not self._skipped:
             self._characters += len(text)
             if self._characters > self._limits.max_characters:
@@ -173,7 +172,7 @@ class _Text:
         self.pages.append([])
 
     def _level(self, name: str, attributes: dict[str, str]) -> int | None:
-        """Return the level of a heading, 0 for the document's title, None for ordinary text."""
+        """Return the level of a heading; 0 for the document's title, None for ordinary text."""
         if "title" in self._frames:
             return 1 if self.slides == 1 else 2
         if attributes.get("style-name") in self._titles:
@@ -182,7 +181,7 @@ class _Text:
         return (int(number) if number.isdigit() else 1) if name == "h" else None
 
     def _add(self, text: str, level: int | None) -> None:
-        """Add a paragraph to the place that is open: a cell, notes, or the page."""
+        """Add a paragraph to the current cell, the notes, or the page."""
         if not text.strip():
             return
         if self._tables:
@@ -198,7 +197,7 @@ class _Text:
             self._is_item = False
 
     def _add_heading(self, line: str, level: int) -> None:
-        if self.slides:  # A title comes first, wherever the file has it.
+        if self.slides:  # The title comes first, wherever it is in the file.
             self.pages[-1].insert(0, f"{'#' * level} {line}")
             return
         self.pages[-1].append(f"{'#' * (min(level + bool(self.title), 6) or 1)} {line}")

@@ -1,4 +1,4 @@
-"""A mail as Outlook saves it (.msg): its text as of any mail, and its attachments. MS-OXMSG."""
+"""Read mails saved by Outlook (.msg, MS-OXMSG): text and attachments, as of any mail."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def read(data: bytes, limits: object) -> Readable:
     """Return the text of a mail, with the names of its attachments.
 
     Raises:
-        MissingDependency: python-oxmsg is not installed, or lxml for a mail of HTML only.
-        InvalidRequest: The file is broken, or no mail.
+        MissingDependency: python-oxmsg is not installed, or lxml for a mail with HTML only.
+        InvalidRequest: The file is broken, or is not a mail.
     """
     oxmsg = package("oxmsg", "python-oxmsg", "Outlook")
     return reading("Outlook", lambda: _read(_message(oxmsg, data)))
 
 
 def attachments(data: bytes) -> list[tuple[str, bytes]]:
-    """Return the attachments of a mail: their names, which are unique, and their content.
+    """Return the unique names and the contents of a mail's attachments.
 
     Raises:
         MissingDependency: python-oxmsg is not installed.
-        InvalidRequest: The file is broken, or no mail.
+        InvalidRequest: The file is broken, or is not a mail.
     """
     oxmsg = package("oxmsg", "python-oxmsg", "Outlook")
     return reading("Outlook", lambda: _attachments(_message(oxmsg, data)))
@@ -57,7 +57,7 @@ def _read(message: Any) -> Readable:
 
 
 def _attachments(message: Any) -> list[tuple[str, bytes]]:
-    """Return the attached files; an Outlook item in a mail has no bytes of its own."""
+    """Return the names and contents of attached files; Outlook items have no bytes."""
     files = [each for each in message.attachments if each.file_bytes][:MAX_ATTACHMENTS]
     names = attachment_names(each.file_name or "" for each in files)
     return [(name, each.file_bytes) for name, each in zip(names, files, strict=True)]

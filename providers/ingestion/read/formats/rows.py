@@ -1,4 +1,4 @@
-"""Texts of records: CSV and TSV as a table, JSON with a value on each line."""
+"""Read text files of records: CSV and TSV as a table, JSON with one value per line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from corral.providers.ingestion.read.formats.common import Readable, reading, ta
 
 _DELIMITERS = ",;\t|"
 _LONG_LINE = 1000
-"""A longer line of JSON is broken at its values: it would be cut inside of them."""
+"""Maximum length of a line of JSON; longer lines are broken between values, never within them."""
 
 
 def read_csv(text: str, limits: DocumentLimits) -> Readable:
-    """Return rows as a Markdown table, whose header is repeated in each chunk.
+    """Return rows as a Markdown table; splitting repeats its header in each chunk.
 
-    The delimiter is the one of `, ; tab |` that the first line has most of.
+    The delimiter is `,`, `;`, tab or `|`, whichever is most frequent in the first line.
 
     Raises:
         InvalidRequest: The file is broken.
@@ -33,9 +33,9 @@ def _rows(text: str, limits: DocumentLimits) -> Iterator[list[str]]:
 
 
 def read_json(text: str) -> str:
-    """Return JSON with long lines broken at its values; what is no JSON stays as it is.
+    """Return JSON with long lines broken between values; text that is not JSON is unchanged.
 
-    Files named so often have comments, or hold a value on each line.
+    Files with this suffix often contain comments, or a JSON value on each line.
     """
     if all(len(line) <= _LONG_LINE for line in text.split("\n")):
         return text

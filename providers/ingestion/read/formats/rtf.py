@@ -1,4 +1,4 @@
-"""An RTF file as plain text: a paragraph is a line, and a row of a table is a line of cells."""
+"""Convert RTF to plain text, with a line for each paragraph and for each row of a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from corral.providers.ingestion.read.formats.common import Readable, package, re
 
 
 def read(data: bytes, limits: object) -> Readable:
-    """Return the text of an RTF file; pictures, comments' anchors and styles are left out.
+    """Return the text of an RTF file, without pictures, anchors of comments, and styles.
 
     Raises:
         MissingDependency: striprtf is not installed.
@@ -20,6 +20,6 @@ def read(data: bytes, limits: object) -> Readable:
 
 def _read(striprtf: Any, data: bytes) -> Readable:
     text = striprtf.rtf_to_text(data.decode("windows-1252", "replace"), errors="replace")
-    # Characters beyond 16 bits come as two surrogates.
+    # striprtf returns characters beyond 16 bits as two surrogates.
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return Readable([whole], markdown=False)

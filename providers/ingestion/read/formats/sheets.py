@@ -1,4 +1,4 @@
-"""Workbooks of Excel, and of LibreOffice: a heading and a table for each sheet."""
+"""Read workbooks of Excel and LibreOffice: a heading and a table for each sheet."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _MAX_WHOLE = 1e15
 
 
 def read(data: bytes, limits: DocumentLimits) -> Readable:
-    """Return the sheets of a workbook, as its cells show them; formulas by their results.
+    """Return the sheets of a workbook with values as displayed, and the results of formulas.
 
     Raises:
         MissingDependency: python-calamine is not installed.
-        InvalidRequest: The file is broken or asks for a password, is larger than 256 MiB once
-            unpacked, or has too many characters.
+        InvalidRequest: The file is broken, needs a password, is larger than 256 MiB once unpacked,
+            or has too many characters.
     """
     calamine = package("python_calamine", "python-calamine", "Excel")
     return reading("Excel", lambda: _read(calamine, data, limits))
 
 
 def first_sheet(data: bytes) -> list[list[Any]]:
-    """Return the rows of a workbook's first sheet, as the values of their cells.
+    """Return the cell values of a workbook's first sheet, by row.
 
     Raises:
         MissingDependency: python-calamine is not installed.
-        InvalidRequest: The file is broken, asks for a password, or is larger than 256 MiB once
+        InvalidRequest: The file is broken, needs a password, or is larger than 256 MiB once
             unpacked.
     """
     calamine = package("python_calamine", "python-calamine", "Excel")
@@ -72,14 +72,14 @@ def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
 def _book(calamine: Any, data: bytes) -> Any:
     if data.startswith(b"PK"):
         with opened(data, "Excel"):
-            pass  # it is not too large
+            pass  # Opening it checks the unpacked size.
     elif "EncryptedPackage".encode("utf-16-le") in data:
         raise locked("Excel")
     return calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
 
 
 def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> Iterator[list[str]]:
-    first = sheet.start[1] if sheet.start else 0  # rows begin at the first, columns do not
+    first = sheet.start[1] if sheet.start else 0  # calamine skips empty leading columns.
     for number, values in enumerate(sheet.iter_rows()):
         layout = formats.get(number, ())
         row = [
@@ -96,7 +96,7 @@ def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> It
 
 
 def _whole(value: Any) -> Any:
-    """Return a whole number without its fraction; a workbook holds only fractions."""
+    """Return a whole number as an int; a workbook stores all numbers as floats."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _MAX_WHOLE:
         return int(value)
     return value

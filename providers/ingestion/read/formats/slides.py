@@ -1,4 +1,4 @@
-"""A PowerPoint file: a page for each slide, its title a heading. ECMA-376, part 1, section 19."""
+"""Read PowerPoint files (ECMA-376, part 1, section 19): a page per slide, titles as headings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FURNITURE = {"sldNum", "dt", "ftr", "hdr", "sldImg"}
 """Placeholders that repeat on every slide."""
 
 _TITLES = {"ctrTitle": 1, "title": 2}
-"""Placeholders that hold a title, and its level as a heading."""
+"""Placeholders for titles, with their heading levels."""
 
 _NO_TEXT = {
     "pic": "pictures",
@@ -38,9 +38,9 @@ def read(data: bytes, limits: DocumentLimits, ocr: OcrSettings) -> Readable:
     """Return the text of each slide, with its tables and its speaker's notes.
 
     Raises:
-        MissingDependency: Text in pictures is to be recognized, and no engine is installed.
-        InvalidRequest: The file is broken or asks for a password, is larger than 256 MiB once
-            unpacked, or has too many slides, paragraphs or characters.
+        MissingDependency: Text recognition in pictures is on, and no engine is installed.
+        InvalidRequest: The file is broken, needs a password, is larger than 256 MiB once unpacked,
+            or has too many slides, paragraphs or characters.
     """
     if data.startswith(COMPOUND_FILE):
         raise locked("PowerPoint", "Or it comes from PowerPoint 2003 or earlier: save it as .pptx.")
@@ -60,12 +60,12 @@ def _read(data: bytes, limits: DocumentLimits, picture_text: PictureText | None)
 
 
 def _slides(archive: zipfile.ZipFile, main: str) -> list[str]:
-    """Return the names of the slides in the order in which they are shown."""
+    """Return the names of the slides in the order of the presentation."""
     parts = relations(archive, main)
     found: list[str] = []
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        if name == "sldId":  # its own id and the relation's have one local name; that is "rId..."
+        if name == "sldId":  # Here `id` is the relationship's `r:id`, not the slide's own id.
             found.append(parts[attributes["id"]][1])
 
     parse_xml(archive, main, start)
@@ -85,7 +85,7 @@ def _page(archive: zipfile.ZipFile, slide: str, budget: _Budget) -> str:
 
 
 class _Budget:
-    """Counts what a file may have of paragraphs and characters, and what is not read."""
+    """Counts paragraphs, characters and unread objects of a file, and enforces the limits."""
 
     def __init__(self, limits: DocumentLimits, picture_text: PictureText | None) -> None:
         self.picture_text = picture_text
@@ -121,7 +121,7 @@ class _Shape:
 
 
 class _Part:
-    """The shapes of a slide, or of its notes, in their order."""
+    """The shapes of a slide or of its notes, in order."""
 
     def __init__(self, archive: zipfile.ZipFile, part: str, budget: _Budget) -> None:
         self.shapes: list[_Shape] = []
@@ -145,7 +145,7 @@ class _Part:
             self._inside(self.shapes[-1], name, attributes)
 
     def _picture(self, data: bytes) -> None:
-        """Add the text in a picture, which then is one picture less that was not read."""
+        """Add the text in a picture, and no longer count the picture as unread."""
         text = self._budget.picture_text(data) if self._budget.picture_text else ""
         if text:
             self._budget.text(text)

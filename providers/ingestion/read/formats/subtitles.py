@@ -1,4 +1,4 @@
-"""Subtitles (WebVTT, SRT): what is said, with the time as the place. W3C WebVTT 1."""
+"""Read subtitles (W3C WebVTT 1, SRT): the spoken text, with times as headings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SENTENCE_END = (".", "!", "?", "…", "。", "！", "？", '."', '?"', '!"')
 
 
 def read(text: str) -> tuple[str, tuple[Heading, ...]]:
-    """Return the words as paragraphs, and the time at which each begins as its heading.
+    """Return the spoken text as paragraphs, with the start time of each as its heading.
 
-    Counters, times, markup, notes and styles are left out, and so are lines that repeat the line
-    before, as captions that roll do. A text without times stays as it is.
+    Counters, times, markup, notes and styles are dropped, and so are lines that repeat the previous
+    line, as in rolling captions. A text without times is returned unchanged.
     """
     paragraphs: list[tuple[int, list[str]]] = []
     last = ""
@@ -51,10 +51,10 @@ def _is_over(paragraph: tuple[int, list[str]], seconds: int) -> bool:
 
 
 def _cues(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the second at which each cue begins, and its lines."""
+    """Yield the start of each cue, in seconds, and its lines."""
     for block in re.split(r"\n[ \t]*\n", text):
         lines = block.strip().split("\n")
-        for number, line in enumerate(lines[:2]):  # an identifier may come first
+        for number, line in enumerate(lines[:2]):  # An identifier may precede the times.
             if times := _TIMES.match(line.strip()):
                 hours, minutes, seconds = (int(each or 0) for each in times.groups())
                 yield hours * 3600 + minutes * 60 + seconds, list(map(_said, lines[number + 1 :]))

@@ -1,4 +1,4 @@
-"""PDFs: the text of each page in the order in which it is read, with its headings and tables."""
+"""Read PDFs: the text of each page in reading order, with headings and tables."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from corral.providers.ingestion.read.ocr import INSTALL
 
 _WANTS_A_PASSWORD = 4
 _MAX_STAMP = 60
-"""A page with no more letters than this beside a picture is a scan that has been stamped."""
+"""Maximum number of letters on a scanned page besides its picture, such as a stamp."""
 
 _SCAN_SHARE = 0.5
-"""Share of the page that the pictures of a stamped scan cover at least."""
+"""Minimum share of the page that the pictures of a stamped scan cover."""
 
 _NO_TITLE = re.compile(
     r"(?:untitled|unknown|document\d*|title|\(?anonymous\)?|microsoft .{0,20} - .*|.*\.\w{2,5})",
     re.IGNORECASE,
 )
-"""What programs write where the author gave no title."""
+"""Matches titles that programs write if the author gave none."""
 
 
 def read(data: bytes, limits: DocumentLimits, ocr: OcrSettings) -> Readable:
-    """Return the text of each page of a PDF; the text of scanned pages is recognized.
+    """Return the text of each page of a PDF; scanned pages are read by text recognition.
 
-    One thread at a time: PDFium is not safe for several.
+    Call it from one thread at a time, since PDFium is not thread-safe.
 
     Raises:
-        MissingDependency: pypdfium2 is not installed, or the engine that the settings name.
-        InvalidRequest: The file is broken or asks for a password, or has too many pages or
-            characters; or its pages are scanned, and no engine is installed.
+        MissingDependency: pypdfium2 or the configured recognition engine is not installed.
+        InvalidRequest: The file is broken, needs a password, or has too many pages or characters;
+            or all its pages are scanned, and no engine is installed.
     """
     pdfium = package("pypdfium2", "pypdfium2", "PDF")
     raw = package("pypdfium2.raw", "pypdfium2", "PDF")
@@ -92,7 +92,7 @@ def _pages(raw: Any, document: Any, limits: DocumentLimits) -> Iterator[Page]:
 
 
 def _recognize(document: Any, pages: list[Page], ocr: OcrSettings) -> list[str]:
-    """Recognize the text of scanned pages in their place; return what could not be read."""
+    """Replace scanned pages with their recognized text; return the list of unread pages."""
     scanned = [number for number, page in enumerate(pages) if _is_scanned(page)]
     if not scanned:
         return []
@@ -123,7 +123,7 @@ def _recognize(document: Any, pages: list[Page], ocr: OcrSettings) -> list[str]:
 
 
 def _is_scanned(page: Page) -> bool:
-    """Return True if a page has no text of its own, or little beside a large picture."""
+    """Return True if a page is drawn but has no text, or has little text and a large picture."""
     letters = sum(len(word[0]) for runs in page.runs.values() for run in runs for word in run.words)
     if not letters:
         return page.is_drawn
@@ -133,6 +133,6 @@ def _is_scanned(page: Page) -> bool:
 
 
 def _title(document: Any) -> str | None:
-    """Return the title that a PDF declares, None if a program made it up."""
+    """Return the title in a PDF's metadata; None if it is missing or was set by a program."""
     title = " ".join(document.get_metadata_value("Title").split())
     return title if title and not _NO_TITLE.fullmatch(title) else None

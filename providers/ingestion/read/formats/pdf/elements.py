@@ -1,6 +1,6 @@
-"""The parts of a page: runs of words, ruled lines, and the lines and tables that come of them.
+"""The parts of a page: runs of words and ruled lines, and the lines and tables made from them.
 
-Coordinates are points as a person reads the page: x grows to the right, y from the top down.
+Coordinates are points on the upright page: x grows to the right, and y grows downwards.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 CJK = "\u3005-\u3007\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-"""Chinese and Japanese letters, which have no spaces between words."""
+"""Chinese and Japanese characters, which are written without spaces between words."""
 
 _WIDE_END = re.compile(rf"[{CJK}，、；：「（《]$")
 _WIDE_START = re.compile(rf"[{CJK}，、。；：！？」）》]")
@@ -21,7 +21,7 @@ _MARKER = re.compile(r"(?:[-–—•‣◦▪●○■□*·»]|[(\[]?(?:\d{1,3
 
 
 Word = tuple[str, float, float]
-"""A word with its left and its right edge."""
+"""A word with its left and right edges."""
 
 
 @dataclass(slots=True)
@@ -29,9 +29,9 @@ class Run:
     """Words on one line without a wide gap between them.
 
     Attributes:
-        words: In the order in which they are read.
-        size: Size of the letters in points; 0 if unknown.
-        order: Place in the order in which the page draws its text.
+        words: The words in reading order.
+        size: Font size in points; 0 if unknown.
+        order: Position in the order in which the page draws its text.
     """
 
     words: list[Word]
@@ -44,23 +44,23 @@ class Run:
 
     @property
     def text(self) -> str:
-        """The words, with spaces."""
+        """The words, joined by spaces."""
         return " ".join([word[0] for word in self.words])
 
     @property
     def height(self) -> float:
-        """Height of the line."""
+        """The height of the run, in points."""
         return self.bottom - self.top
 
     @property
     def middle(self) -> float:
-        """Half way between left and right."""
+        """The x coordinate of the center."""
         return (self.x0 + self.x1) / 2
 
 
 @dataclass(slots=True)
 class Rule:
-    """A straight line, or the edge of a rectangle; it is horizontal or vertical."""
+    """A horizontal or vertical line, or an edge of a rectangle."""
 
     x0: float
     top: float
@@ -73,12 +73,12 @@ class Line:
     """A line of text.
 
     Attributes:
-        size: Size of its letters in points, rounded to halves; 0 if unknown.
-        level: Level of a heading, from 1; 0: not a heading.
+        size: Font size in points, rounded to halves; 0 if unknown.
+        level: Level of a heading, from 1; 0 if the line is not a heading.
         goes_on: True if it continues the heading on the line above.
         ends_block: True if more space than usual follows.
         is_full: True if it reaches the right edge of its column.
-        column: Number of its column on the page: a word goes on only in the same one.
+        column: Number of its column on the page.
     """
 
     text: str
@@ -99,7 +99,7 @@ class Table:
     """A table.
 
     Attributes:
-        rows: Its cells by row, each row with as many as the others.
+        rows: The texts of the cells by row; all rows have the same length.
         edges: Left edges of the columns.
     """
 
@@ -116,13 +116,13 @@ class Page:
     """A page as it is drawn.
 
     Attributes:
-        runs: Text by the quarter turns with which it is drawn; -1: at another angle.
-        rules: Ruled lines, in the coordinates of text without a turn.
-        box: Left, bottom, right and top edge of the page, y growing upwards.
-        height: Height as it is read, known once it is laid out.
-        picture_area: Of its pictures, in square points.
-        is_drawn: True if it draws a picture or a shape.
-        confidence: How sure text recognition is of its text, from 0 to 1; None: not recognized.
+        runs: Text by its rotation in quarter turns; -1 for another angle.
+        rules: Ruled lines, in the coordinates of text that is not rotated.
+        box: Left, bottom, right and top edges of the page; here y grows upwards.
+        height: Height of the upright page; set by `laid_out`.
+        picture_area: Total area of its pictures, in square points.
+        is_drawn: True if the page draws a picture or a shape.
+        confidence: Confidence of text recognition, from 0 to 1; None if it was not used.
     """
 
     runs: dict[int, list[Run]]
@@ -135,7 +135,7 @@ class Page:
 
 
 def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
-    """Return runs by the line on which they stand, top down, each from left to right."""
+    """Group runs into lines, from top to bottom, each from left to right."""
     rows: list[list[Run]] = []
     spans: list[tuple[float, float]] = []
     for run in sorted(runs, key=lambda run: run.top + run.bottom):
@@ -155,7 +155,7 @@ def rows_of(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def row_text(row: Sequence[Run]) -> str:
-    """Return the text of runs that stand on one line."""
+    """Return the text of the runs on one line."""
     if len(row) == 1:
         return row[0].text
     texts = [run.text for run in row]
@@ -165,20 +165,20 @@ def row_text(row: Sequence[Run]) -> str:
 
 
 def are_joined(first: str, second: str) -> bool:
-    """Return True if the second line goes on without a space, as Chinese and Japanese do."""
+    """Return True if two lines join without a space, as in Chinese and Japanese."""
     return bool(_WIDE_END.search(first[-1:]) and _WIDE_START.match(second))
 
 
 def weight(text: str) -> float:
-    """Return the number of words; two Chinese or Japanese letters count as one."""
+    """Return the number of words; two Chinese or Japanese characters count as one word."""
     return len(text.split()) + len(_WIDE.findall(text)) / 2
 
 
 def is_figure(text: str) -> bool:
-    """Return True if a text is a number, perhaps with a unit."""
+    """Return True if a text is a number, possibly with a unit."""
     return _FIGURE.match(text) is not None
 
 
 def is_marker(text: str) -> bool:
-    """Return True if a text begins an item of a list."""
+    """Return True if a text is a bullet or a number that begins a list item."""
     return _MARKER.match(text) is not None

@@ -1,7 +1,7 @@
-"""Headings of a PDF: the lines that its bookmarks name, else those in larger type.
+"""Find the headings of a PDF: the lines that its bookmarks name, or else lines in larger type.
 
-A PDF says how large a letter is and not what a line is for. Its bookmarks do, where it has any;
-else a line is a heading that is clearly larger than the lines most of the text is in.
+A PDF does not record the purpose of a line. Its bookmarks name headings, if it has any. Otherwise a
+line is a heading if its font is clearly larger than that of most of the text.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from corral.providers.ingestion.read.formats.pdf.elements import Line
 
 LARGER = 1.15
-"""A heading is so much larger than the body."""
+"""Minimum ratio between the font sizes of a heading and of the body."""
 
 MAX_HEADING_LENGTH = 120
 MAX_HEADING_SHARE = 0.25
-"""If more of the text than this is large, the sizes say nothing."""
+"""Maximum share of large text; if there is more, sizes do not indicate headings."""
 
 MAX_BOOKMARKS = 10_000
 _NUMBER = re.compile(r"^(?:\d{1,3}(?:\.\d{1,3})*|[A-Z](?:\.\d{1,3})+)\.?\s+(?=\S)")
@@ -28,13 +28,16 @@ _LEVELS = 6
 
 
 def body_size(pages: Sequence[list[Line]]) -> float:
-    """Return the size in which most of the text is; 0 if unknown."""
+    """Return the font size of most of the text; 0 if unknown."""
     weights = _weights(pages)
     return weights.most_common(1)[0][0] if weights else 0.0
 
 
 def mark_bookmarks(document: Any, pages: Sequence[list[Line]]) -> bool:
-    """Mark the lines that bookmarks name; return True if at least half of these have one."""
+    """Mark the lines that bookmarks name; return False if under half of the bookmarks match.
+
+    In that case no line is marked.
+    """
     named: list[tuple[Line, int]] = []
     count = 0
     for bookmark in document.get_toc(max_depth=_LEVELS):
@@ -55,12 +58,12 @@ def mark_bookmarks(document: Any, pages: Sequence[list[Line]]) -> bool:
 
 
 def _folded(text: str) -> str:
-    """Return a line in the form in which lines and bookmarks compare: without its number."""
+    """Return a line or bookmark in normalized form, without its number, for comparison."""
     return _NUMBER.sub("", " ".join(text.split()), count=1).casefold()
 
 
 def mark_large_lines(pages: Sequence[list[Line]]) -> None:
-    """Mark the lines in larger type than most of the text, but none that stands on many pages."""
+    """Mark lines in larger type than most of the text, except lines that repeat on many pages."""
     weights = _weights(pages)
     if not weights:
         return
@@ -85,19 +88,19 @@ def mark_large_lines(pages: Sequence[list[Line]]) -> None:
 def _is_short(text: str) -> bool:
     line = text.strip()
     is_sentence = line.endswith((".", ",", ";")) and len(line) > MAX_HEADING_LENGTH // 2
-    is_entry = _LEADER.search(line)  # of a table of contents
+    is_entry = _LEADER.search(line)  # An entry in a table of contents.
     is_short = len(line) <= MAX_HEADING_LENGTH and any(map(str.isalpha, line))
     return is_short and not is_sentence and not is_entry
 
 
 def _running(pages: Sequence[list[Line]]) -> set[str]:
-    """Return the lines that stand on every third page or more: running titles."""
+    """Return the running titles: lines on at least every third page."""
     counts = Counter(text for page in pages for text in {_folded(line.text) for line in page})
     return {text for text, count in counts.items() if count >= max(3, len(pages) / 3)}
 
 
 def _levels(sizes: Iterator[float]) -> dict[float, int]:
-    """Return the level of each size, the largest first; sizes within a point are one."""
+    """Return the level of each font size, from the largest; sizes within a point share a level."""
     levels: dict[float, int] = {}
     last, level = 0.0, 0
     for size in sorted(set(sizes), reverse=True):
@@ -108,7 +111,7 @@ def _levels(sizes: Iterator[float]) -> dict[float, int]:
 
 
 def _weights(pages: Sequence[list[Line]]) -> Counter[float]:
-    """Return the number of letters in each size."""
+    """Return the number of characters in each font size."""
     weights: Counter[float] = Counter()
     for page in pages:
         for line in page:

@@ -1,4 +1,4 @@
-"""Lines that belong together: words that a line end divides, and lines without spaces."""
+"""Join lines: hyphenated words at line ends, and lines of scripts without spaces."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ _START = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?(?:-[^\W\d_]+)*")
 _SAME_SIZE = 0.6
 _FIRST_PARTS = {"far", "half", "self", "well"}
-"""Words that seldom begin another without a hyphen."""
+"""Words that usually keep the hyphen in a compound, such as well-known."""
 
 
 class Vocabulary:
-    """The words of a document, which say whether a hyphen at a line end belongs to the word."""
+    """The words of a document. They decide if a hyphen at a line end is part of the word."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._texts: Iterable[str] = texts
         self._words: set[str] | None = None
 
     def joined(self, first: str, second: str) -> str | None:
-        """Return the word that two lines divide, as it is written elsewhere; None: not divided.
+        """Return the word that is divided between two lines; None if no word is divided.
+
+        The word has a hyphen if that is how it is written elsewhere in the document.
 
         Args:
             first: A line; a hyphen at its end may divide a word.
@@ -39,7 +41,7 @@ class Vocabulary:
         if not end or not start:
             return None
         whole, written = end[1] + start[0], f"{end[1]}-{start[0]}"
-        if self._words is None:  # most documents have no use for them
+        if self._words is None:  # Most documents do not need the words.
             self._words = {word for text in self._texts for word in _WORD.findall(text.lower())}
         if end[2] == "\u00ad" or whole.lower() in self._words:
             return whole
@@ -52,7 +54,7 @@ _NO_WORDS = Vocabulary(())
 
 
 def cell_text(runs: Sequence[Run], words: Vocabulary = _NO_WORDS) -> str:
-    """Return the text of a cell, its lines as one."""
+    """Return the text of a cell, with its lines joined."""
     text = ""
     for row in rows_of(runs):
         line = row_text(row)
@@ -65,9 +67,9 @@ def cell_text(runs: Sequence[Run], words: Vocabulary = _NO_WORDS) -> str:
 
 
 def join_lines(lines: Sequence[Line], words: Vocabulary) -> None:
-    """Join words that line ends divide; a line that goes on without a space becomes one with it.
+    """Join words divided at line ends, and whole lines in scripts without spaces.
 
-    The rest of a divided word moves up to its beginning, so that lines stay lines.
+    The rest of a divided word moves up to the first line; other lines are not merged.
     """
     last: Line | None = None
     for line in lines:
@@ -86,7 +88,7 @@ def join_lines(lines: Sequence[Line], words: Vocabulary) -> None:
 
 
 def _continues(line: Line, following: Line) -> bool:
-    """Return True if two lines may be of one paragraph."""
+    """Return True if two lines may be in the same paragraph."""
     is_open = line.is_full or line.text[-1:] in "-\u2010\u00ad"
     if not is_open or line.level != following.level:
         return False
@@ -98,7 +100,7 @@ def _continues(line: Line, following: Line) -> bool:
 
 
 def _merged(first: str, second: str, word: str, between: str) -> str:
-    """Return two lines with the word that they divide at the end of the first."""
+    """Return two lines with the divided word moved to the end of the first."""
     start, end = _START.match(second), _BROKEN.search(first)
     if not start or not end:
         return f"{first}{between}{second}"

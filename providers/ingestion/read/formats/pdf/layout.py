@@ -1,4 +1,4 @@
-"""The order in which a page is read: its columns, and tables and lines in them."""
+"""Find the reading order of a page: its columns, and the tables and lines in them."""
 
 from __future__ import annotations
 
@@ -25,30 +25,31 @@ from corral.providers.ingestion.read.formats.pdf.ruled import take_tables
 
 _MAX_DEPTH = 12
 _MIN_LINES = 3
-"""Lines that stand beside each other at least, so that they are columns."""
+"""Minimum number of lines side by side for them to be columns."""
 
 _MAX_RANGES = 60
 _MAX_EDGES = 40
 _MIN_GUTTER = 0.9
-"""Least space between two columns, as a share of the size of their letters."""
+"""Minimum space between two columns, as a multiple of the font size."""
 
 _PROSE = 3.0
-"""Words of a line of prose at least; cells of a table have fewer."""
+"""Minimum mean number of words per line of prose; cells of a table have fewer."""
 
 _BLOCK_GAP = 0.7
-"""Paragraphs are further apart than this share of a line's height."""
+"""Minimum space between paragraphs, as a share of a line's height."""
 
 
 def laid_out(page: Page) -> list[Line | Table]:
-    """Return the lines and tables of a page in the order in which a person reads them.
+    """Return the lines and tables of a page in reading order.
 
-    Their places count from the top of the page; `page.height` is set to the height as it is read.
+    Their coordinates count from the top of the page. `page.height` is set to the height of the
+    upright page.
     """
     elements: list[Line | Table] = []
     turns = sorted(page.runs, key=lambda turn: (turn < 0, -len(page.runs[turn])))
     for turn in turns:
         runs = page.runs[turn]
-        if turn < 0:  # a watermark
+        if turn < 0:  # A watermark.
             elements += [replace(_line([run], -1), size=0.0) for run in runs]
             continue
         tables: list[Table] = []
@@ -69,14 +70,14 @@ def laid_out(page: Page) -> list[Line | Table]:
 
 
 def turned(rule: Rule, turn: int) -> Rule:
-    """Return a rule in the coordinates of text that is turned."""
+    """Return a rule in the coordinates of rotated text."""
     if not turn:
         return rule
     return Rule(*box_of(turn, rule.x0, -rule.bottom, rule.x1, -rule.top))
 
 
 class _Layout:
-    """Reads the text of one direction."""
+    """Lays out the text of one rotation."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         self._tables = dict(enumerate(tables))
@@ -84,7 +85,7 @@ class _Layout:
         self._elements: list[Line | Table] = []
 
     def read(self, runs: Sequence[Run]) -> list[Line | Table]:
-        """Return lines and tables in order."""
+        """Return lines and tables in reading order."""
         holders = [
             Run([], table.x0, table.top, table.x1, table.bottom, 0, -1 - number)
             for number, table in self._tables.items()
@@ -109,7 +110,7 @@ class _Layout:
                 self._region(part, depth + 1)
 
     def _flow(self, rows: list[list[Run]]) -> None:
-        """Add rows one below the other, and the tables that they make."""
+        """Add rows of one column as lines, and groups of rows as tables."""
         if any(len(row) > 1 for row in rows):
             rows = unruled.split_at_edges(rows)
         groups = unruled.find_groups(rows) if any(len(row) > 1 for row in rows) else []
@@ -122,7 +123,7 @@ class _Layout:
         self._lines(rows[position:])
 
     def _add_table(self, table: Table) -> None:
-        """Add a table; labels with a colon and their values are lines of text."""
+        """Add a table; a list of labels with a colon and their values becomes lines of text."""
         labels = [row[0] for row in table.rows if row[0]]
         if len(table.edges) == 2 and all(label.endswith((":", "：")) for label in labels):
             for row in table.rows:
@@ -145,7 +146,7 @@ class _Layout:
         self._finished(made)
 
     def _finished(self, lines: list[Line]) -> list[Line]:
-        """Add lines, with what their places say of them, and return none."""
+        """Set `ends_block` and `is_full` of lines by their positions, and add them; return []."""
         if lines:
             blocks = [[lines[0]]]
             for line, below in pairwise(lines):
@@ -177,7 +178,7 @@ _Rows = list[list[Run]]
 
 
 def _columns(rows: _Rows) -> tuple[_Rows, _Rows, _Rows, _Rows] | None:
-    """Return the rows above columns, left, right and below of their gap; None: no columns."""
+    """Split rows at the best gap: above the columns, left, right, below; None for no columns."""
     runs = [run for row in rows for run in row]
     left_edge = min(run.x0 for run in runs)
     sizes = [run.size or run.height / 1.2 for run in runs if run.order >= 0]
@@ -203,7 +204,7 @@ def _columns(rows: _Rows) -> tuple[_Rows, _Rows, _Rows, _Rows] | None:
 
 
 def _edges(runs: Sequence[Run], beyond: float) -> list[float]:
-    """Return the places where most runs begin, from left to right."""
+    """Return the x coordinates at which most runs begin, from left to right."""
     edges: list[tuple[int, float]] = []
     starts = sorted(run.x0 for run in runs if run.x0 > beyond)
     group: list[float] = []
@@ -217,7 +218,7 @@ def _edges(runs: Sequence[Run], beyond: float) -> list[float]:
 
 
 def _ranges(rows: _Rows, edge: float, gutter: float) -> list[tuple[int, int]]:
-    """Return the ranges of rows that no run crosses left of an edge, without rows in excess."""
+    """Return the ranges of rows in which no run crosses the gap left of an edge, trimmed."""
     ranges: list[tuple[int, int]] = []
     start = 0
     for number in range(len(rows) + 1):
@@ -232,7 +233,7 @@ def _ranges(rows: _Rows, edge: float, gutter: float) -> list[tuple[int, int]]:
 
 
 def _halves(rows: _Rows, first: int, last: int, edge: float) -> list[tuple[int, int]]:
-    """Return the parts of a range above and below its widest space from side to side."""
+    """Split a range at its widest horizontal space; return [] if that is too narrow."""
     widest, place = 0.0, first
     bottom = max(run.bottom for run in rows[first])
     for number in range(first + 1, last + 1):
@@ -250,7 +251,7 @@ def _halves(rows: _Rows, first: int, last: int, edge: float) -> list[tuple[int, 
 
 
 def _trimmed(rows: _Rows, first: int, last: int, edge: float) -> tuple[int, int] | None:
-    """Return a range without the rows at its ends that stand apart and only at the left."""
+    """Return a range without rows at its ends that are set apart and have no right side."""
     rights = [n for n in range(first, last + 1) if rows[n][-1].x0 >= edge - 1]
     if not rights:
         return None
@@ -268,7 +269,7 @@ def _stands_apart(above: Sequence[Run], below: Sequence[Run]) -> bool:
 
 
 def _score(rows: _Rows, edge: float) -> float:
-    """Return the amount of text that stands in two columns; 0 if they are none, or a table."""
+    """Return the amount of text in two columns; 0 if it is not in columns, or is a table."""
     left = [run for row in rows for run in row if run.x0 < edge - 1]
     right = [run for row in rows for run in row if run.x0 >= edge - 1]
     if len(left) < _MIN_LINES or len(right) < _MIN_LINES:
@@ -288,7 +289,7 @@ def _height(runs: Sequence[Run]) -> float:
 
 
 def _is_text(rows: _Rows, left: Sequence[Run], right: Sequence[Run]) -> bool:
-    """Return True if two sides are columns of text, False if they are cells of a table."""
+    """Return True if two sides are columns of text; False if they are cells of a table."""
     sides = [[run for run in side if run.order >= 0] for side in (left, right)]
     if not all(sides):
         return False

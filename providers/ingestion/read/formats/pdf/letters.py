@@ -1,4 +1,4 @@
-"""The text of a page with its places, as PDFium gives it: letters, ruled lines, values of forms."""
+"""Read a page with PDFium: text with its coordinates, ruled lines, and values of forms."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from corral.providers.ingestion.read.formats.pdf.elements import Page, Rule, Run, is_marker
 
 WIDE_GAP = 0.8
-"""Words further apart than this share of the size of their letters are in two runs."""
+"""Maximum gap between two words of a run, as a share of the font size."""
 
 MAX_OBJECTS = 50_000
-"""Objects of a page in which ruled lines are looked for."""
+"""Maximum number of objects on a page that are searched for ruled lines."""
 
 MAX_FIELDS = 1000
 _MAX_NESTING = 8
 _PASSWORD = 1 << 13
-"""The flag of a field that hides its value. ISO 32000-1, table 228."""
+"""The flag of a password field (ISO 32000-1, table 228)."""
 _THIN = 3.0
 _HYPHENS = "\ufffe\x02"
-"""What PDFium writes for a hyphen that ends a line; the next line follows at once."""
+"""Characters that PDFium returns for a hyphen at a line end; the next line follows directly."""
 
 _WORD = re.compile(rf"[^\s\x00{_HYPHENS}]+[{_HYPHENS}]?|[{_HYPHENS}]")
 _SPECIAL = re.compile(rf"[\ufb00-\ufb06{_HYPHENS}]")
@@ -36,7 +36,7 @@ _Box = tuple[float, float, float, float]
 
 
 def box_of(turn: int, left: float, bottom: float, right: float, top: float) -> _Box:
-    """Return a box of a PDF, in which y grows upwards, as x0, top, x1, bottom of turned text."""
+    """Convert a box in PDF coordinates (y grows upwards) to x0, top, x1, bottom of rotated text."""
     if turn == 1:
         return -top, -right, -bottom, -left
     if turn == 2:
@@ -47,11 +47,11 @@ def box_of(turn: int, left: float, bottom: float, right: float, top: float) -> _
 
 
 class Letters:
-    """Makes the runs of one page.
+    """Groups the letters of one page into runs.
 
     Args:
-        raw: `pypdfium2.raw`.
-        text: PDFium's text of the page.
+        raw: The module `pypdfium2.raw`.
+        text: PDFium's text page.
     """
 
     def __init__(self, raw: Any, text: Any) -> None:
@@ -70,7 +70,7 @@ class Letters:
         self._count = 0
 
     def read(self) -> dict[int, list[Run]]:
-        """Return the runs by their quarter turns, in the order in which they are drawn."""
+        """Return the runs by rotation in quarter turns, in the order in which they are drawn."""
         position = 0
         for line in self._text.split("\n"):
             self._line(position, line)
@@ -78,7 +78,7 @@ class Letters:
         return self.runs
 
     def _index(self, place: int) -> int:
-        """Return PDFium's number of a letter; it counts units of UTF-16."""
+        """Return PDFium's index of a letter; PDFium counts UTF-16 code units."""
         if self._is_plain:
             return place
         place += bisect_left(self._offsets, place)
@@ -86,9 +86,10 @@ class Letters:
         return max(index, 0)
 
     def _line(self, position: int, line: str) -> None:
-        """Add the words of one of PDFium's lines.
+        """Add the words of one line as PDFium returns it.
 
-        This is where the time goes, so the usual case, a word beside the one before it, is first.
+        Most of the time is spent here, so the most common case comes first: a word next to the
+        previous one.
         """
         turn, run, right, wide = -2, None, 0.0, 0.0
         for match in _WORD.finditer(line):
@@ -122,7 +123,7 @@ class Letters:
                 right = run.words[-1][2]
                 wide = WIDE_GAP * (run.size or (run.bottom - run.top) / 1.2)
             if is_divided:
-                turn, run = -2, None  # the next line follows
+                turn, run = -2, None  # The next line follows directly.
 
     def _turn(self, index: int) -> int:
         angle = self._raw.FPDFText_GetCharAngle(self._page, index)
@@ -140,7 +141,7 @@ class Letters:
     def _pieces(
         self, turn: int, text: str, start: int, first: int, last: int, is_whole: bool
     ) -> Iterator[tuple[str, _Box, int]]:
-        """Yield a word with its box; in parts if it goes on in another line or behind a gap."""
+        """Yield a word with its box; in parts if it continues on another line or after a gap."""
         box = self._box(turn, first)
         if is_whole or first == last:
             yield text, _around(box, self._box(turn, last)), first
@@ -159,7 +160,7 @@ class Letters:
         yield text[begin:], box, index
 
     def _add(self, turn: int, text: str, box: _Box, index: int) -> Run:
-        """Add a word to the run before it, or begin a run; return the run."""
+        """Add a word to the previous run, or begin a new run; return the run."""
         x0, top, x1, bottom = box
         runs = self.runs.setdefault(turn, [])
         size = self._size(index, bottom - top)
@@ -183,7 +184,7 @@ class Letters:
         return runs[-1]
 
     def _size(self, index: int, height: float) -> float:
-        """Return the size of a letter in points; letters of one height have one size."""
+        """Return the font size of a letter in points, cached by the height of the letter."""
         key = round(height, 1)
         if key not in self._sizes:
             matrix = self._raw.FS_MATRIX()
@@ -201,10 +202,10 @@ def _around(first: _Box, second: _Box) -> _Box:
 
 
 def add_drawings(raw: Any, page: Any, made: Page) -> None:
-    """Add the ruled lines of a page and the area of its pictures, before its text is read.
+    """Add the ruled lines of a page and the area of its pictures; call it before reading the text.
 
-    PDFium leaves out text whose box has no width, such as a single letter of a font that is not in
-    the file. Such text is given an outline, which has a width.
+    PDFium skips text with a box of no width, such as a single letter in a font that is not
+    embedded. This function gives such text an outline, which has a width.
     """
     budget = [MAX_OBJECTS]
     count = raw.FPDFPage_CountObjects(page.raw)
@@ -220,7 +221,7 @@ def _widen(raw: Any, text: Any) -> None:
     left, _, right, _ = _bounds(raw, text)
     if right - left < 0.01:
         raw.FPDFTextObj_SetTextRenderMode(text, raw.FPDF_TEXTRENDERMODE_FILL_STROKE)
-        raw.FPDFPageObj_Transform(text, 1, 0, 0, 1, 0, 0)  # so that its box is computed again
+        raw.FPDFPageObj_Transform(text, 1, 0, 0, 1, 0, 0)  # Makes PDFium recompute the box.
 
 
 def _add_object(
@@ -248,7 +249,7 @@ def _add_object(
 
 
 def _bounds(raw: Any, thing: Any) -> _Box:
-    """Return left, bottom, right and top of an object."""
+    """Return the left, bottom, right and top edges of an object."""
     edges = [ctypes.c_float() for _ in range(4)]
     raw.FPDFPageObj_GetBounds(thing, *map(ctypes.byref, edges))
     left, bottom, right, top = (edge.value for edge in edges)
@@ -271,7 +272,7 @@ def _product(inner: _Matrix, outer: _Matrix) -> _Matrix:
 
 
 def _add_path(raw: Any, path: Any, outer: _Matrix, made: Page) -> None:
-    """Add the straight lines of a path; a thin rectangle is one line, a wide one four."""
+    """Add the straight lines of a path; a thin rectangle counts as one line, a wide one as four."""
     count = raw.FPDFPath_CountSegments(path)
     if not 0 < count <= 2000:
         return
@@ -293,7 +294,7 @@ def _add_path(raw: Any, path: Any, outer: _Matrix, made: Page) -> None:
         elif kind == raw.FPDF_SEGMENT_LINETO:
             lines += _straight(last, point)
         else:
-            return  # a curve: a drawing
+            return  # A curve, so the path is a drawing.
         if raw.FPDFPathSegment_GetClose(segment):
             lines += _straight(point, start)
         last = point
@@ -308,7 +309,7 @@ def _straight(first: tuple[float, float], second: tuple[float, float]) -> list[R
 
 
 def _collapsed(lines: list[Rule]) -> list[Rule]:
-    """Return the lines of a filled shape: its longer middle if it is thin."""
+    """Return the edges of a filled shape, or its center line if the shape is thin."""
     if not lines:
         return []
     x0, x1 = min(line.x0 for line in lines), max(line.x1 for line in lines)
@@ -321,7 +322,7 @@ def _collapsed(lines: list[Rule]) -> list[Rule]:
 
 
 def add_values(raw: Any, document: Any, page: Any, made: Page) -> None:
-    """Add the values of a form's fields where they stand."""
+    """Add the values of form fields at their positions."""
     form = document.formenv
     if form is None:
         return
@@ -359,7 +360,7 @@ def _value(raw: Any, form: Any, annotation: Any) -> str:
 
 
 def _string(call: Any) -> str:
-    """Return a string that PDFium writes into a buffer, in UTF-16 with a zero at its end."""
+    """Return a string that PDFium writes into a buffer as zero-terminated UTF-16."""
     size = call(None, 0)
     if size <= 2 or size > 1 << 22:
         return ""
@@ -369,7 +370,7 @@ def _string(call: Any) -> str:
 
 
 def _field_runs(text: str, rect: Any, labels: list[Run]) -> Iterator[Run]:
-    """Yield the lines of a value, as if they were drawn after the label at its left."""
+    """Yield the lines of a value, ordered as if they were drawn after the label to the left."""
     lines = [line for line in text.replace("\r", "\n").split("\n") if line.strip()]
     x0, top, x1, bottom = box_of(0, rect.left, rect.bottom, rect.right, rect.top)
     height = (bottom - top) / max(len(lines), 1)

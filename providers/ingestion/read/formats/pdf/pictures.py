@@ -1,4 +1,4 @@
-"""Pictures as documents: each is a page, or a TIFF's pages are."""
+"""Read pictures as documents of one page, or several for a TIFF."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from corral.providers.ingestion.read.formats.pdf.rendering import readable
 from corral.providers.ingestion.read.ocr import INSTALL, MAX_SIDE
 
 PictureText = Callable[[bytes], str]
-"""Returns the text in a picture."""
+"""A function that returns the text in a picture."""
 
 _FORMATS = ("PNG", "JPEG", "TIFF", "WEBP")
 _MIN_SIDE = 16
 _PAGE_INCHES = 8.0
-"""Width of the page that a picture is taken for: its resolution is not known."""
+"""Assumed width of the page that a picture shows, since its resolution is not known."""
 
 
 def read(data: bytes, limits: DocumentLimits, ocr: OcrSettings) -> Readable:
-    """Return the text that is recognized in a picture.
+    """Return the text in a picture by text recognition.
 
     Raises:
-        MissingDependency: No engine that recognizes text is installed.
-        InvalidRequest: Text recognition is switched off; the file is broken, or has too many
+        MissingDependency: No recognition engine is installed.
+        InvalidRequest: Text recognition is switched off, the file is broken, or it has too many
             pixels or pages.
     """
     return reading("picture", lambda: _read(data, limits, ocr))
 
 
 def office_pictures(limits: DocumentLimits, ocr: OcrSettings) -> PictureText | None:
-    """Return a function that recognizes the text in pictures of an Office file; None if it is off.
+    """Return a function that reads the text in pictures of Office files; None if that is off.
 
-    Its answer for a picture that cannot be read is "".
+    The function returns "" for a picture that cannot be read.
 
     Raises:
         MissingDependency: No engine is installed.
@@ -85,7 +85,7 @@ def _read(data: bytes, limits: DocumentLimits, ocr: OcrSettings) -> Readable:
 
 
 def _pictures(data: bytes, settings: OcrSettings, limits: DocumentLimits) -> Iterator[Any]:
-    """Yield the pictures of a file of PNG, JPEG, TIFF or WebP: the pages of a TIFF, else one.
+    """Yield the pictures in a PNG, JPEG, TIFF or WebP file: all pages of a TIFF, else one.
 
     Raises:
         MissingDependency: Pillow is not installed.
@@ -115,18 +115,18 @@ def _pictures(data: bytes, settings: OcrSettings, limits: DocumentLimits) -> Ite
 
 
 def _on_white(image: Any, picture: Any) -> Any:
-    """Return a picture in RGB; what is transparent becomes white."""
+    """Convert a picture to RGB; transparent parts become white."""
     if picture.mode in {"RGBA", "LA", "PA"} or "transparency" in picture.info:
         alpha = picture.convert("RGBA")
         ground = image.new("RGBA", alpha.size, "white")
         ground.alpha_composite(alpha)
         picture = ground
-    if picture.mode.startswith(("I", "F")):  # more than eight bits
+    if picture.mode.startswith(("I", "F")):  # More than eight bits per pixel.
         low, high = picture.getextrema()
         picture = picture.point(lambda value: (value - low) * 255 / max(high - low, 1)).convert("L")
     return picture.convert("RGB")
 
 
 def _dpi_of(picture: Any) -> float:
-    """Return the pixels per inch that make a picture as wide as a page."""
+    """Return the resolution, in pixels per inch, at which a picture is as wide as a page."""
     return float(max(min(picture.size), _MIN_SIDE)) / _PAGE_INCHES

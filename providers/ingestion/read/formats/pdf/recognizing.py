@@ -1,4 +1,4 @@
-"""Pictures of pages to pages of text: upright, within bounds, with the confidence of each."""
+"""Recognize the text on pictures of pages, upright and within limits of time and number."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from corral.providers.ingestion.read.formats.pdf.elements import Page, Run
 from corral.providers.ingestion.read.ocr import MAX_SIDE, Piece, engine
 
 _DOUBTFUL = 0.75
-"""A page that is recognized with less is tried in other directions."""
+"""Confidence below which a page is also tried in other orientations."""
 
 
 class PageRecognizer:
-    """Recognizes pages of one document, in the time and the number that the settings allow.
+    """Recognizes pages of one document, up to the time and number that the settings allow.
 
     Args:
-        settings: The engine and its bounds.
+        settings: The engine and its limits.
 
     Raises:
-        MissingDependency: The engine that the settings name is not installed.
+        MissingDependency: The configured engine is not installed.
     """
 
     def __init__(self, settings: OcrSettings) -> None:
@@ -43,11 +43,11 @@ class PageRecognizer:
         return self._engine is not None
 
     def page(self, picture: Any, dpi: float) -> Page | None:
-        """Return the text of a page, its places in points; None if the bounds are reached.
+        """Return a page with text in points; None if a limit has been reached.
 
         Args:
-            picture: Of Pillow.
-            dpi: Pixels per inch.
+            picture: A Pillow image.
+            dpi: Resolution in pixels per inch.
         """
         seconds = self._seconds()
         if self._engine is None or not seconds:
@@ -67,7 +67,7 @@ class PageRecognizer:
                 break
         pieces, picture = best
         if not any(map(str.isalnum, "".join(piece.text for piece in pieces))):
-            pieces = []  # a drawing, in which engines see boxes and strokes
+            pieces = []  # A drawing: engines take its boxes and strokes for text.
         points = 72 / dpi * scale
         width, height = picture.width * points, picture.height * points
         return Page(
@@ -77,7 +77,7 @@ class PageRecognizer:
         )  # fmt: skip
 
     def _seconds(self) -> float:
-        """Return the time that is left for a page, and count it; 0 if it cannot be read."""
+        """Count a page, and return the seconds left for it; 0 if a limit has been reached."""
         if self._ends is None:
             self._ends = time.monotonic() + self.settings.max_seconds
             deadline.extend(self.settings.max_seconds)
@@ -91,7 +91,7 @@ class PageRecognizer:
 
 
 def _fitted(picture: Any) -> tuple[Any, float]:
-    """Return a picture that is not too large, and how many of its pixels one of it takes."""
+    """Return a picture scaled down to the maximum size, and the factor."""
     longer = max(picture.size)
     if longer <= MAX_SIDE:
         return picture, 1.0
@@ -106,14 +106,14 @@ def _confidence(pieces: Sequence[Piece]) -> float:
 
 
 def _turns(pieces: Sequence[Piece]) -> tuple[int, ...]:
-    """Return the turns to try on a page that does not seem upright, in degrees."""
+    """Return the rotations, in degrees, to try on a page that does not seem upright."""
     if not pieces or (_confidence(pieces) >= _DOUBTFUL and not _is_tall(pieces)):
         return ()
     return (90, 270, 180) if _is_tall(pieces) else (180,)
 
 
 def _rank(reading: tuple[Sequence[Piece], Any]) -> tuple[bool, float]:
-    """Return the rank of one reading of a page; the best has the highest."""
+    """Return the sort key of one reading of a page; the best reading has the highest."""
     pieces, _ = reading
     return bool(pieces) and not _is_tall(pieces), _confidence(pieces)
 
@@ -126,20 +126,20 @@ def _is_tall(pieces: Sequence[Piece]) -> bool:
 
 
 def _runs(pieces: Sequence[Piece], points: float) -> list[Run]:
-    """Return pieces as runs, their places in points."""
+    """Return pieces as runs, with coordinates in points."""
     runs = []
     for order, piece in enumerate(pieces):
         x0, x1 = piece.left[0] * points, piece.right[0] * points
         middle = (piece.left[1] + piece.right[1]) / 2
         top, bottom = (middle - piece.height / 2) * points, (middle + piece.height / 2) * points
         words = list(_words(piece.text, x0, x1))
-        # The heights of lines differ with their letters: they say nothing of headings.
+        # The height of a line depends on its letters, so it does not indicate a heading.
         runs.append(Run(words, x0, top, x1, bottom, 0, order))
     return runs
 
 
 def _words(text: str, x0: float, x1: float) -> Iterator[tuple[str, float, float]]:
-    """Yield the words of a line; their edges are guessed by their letters."""
+    """Yield the words of a line; their edges are estimated from the number of letters."""
     wide = (x1 - x0) / max(len(text), 1)
     place = 0
     for word in text.split():
@@ -151,9 +151,9 @@ def _words(text: str, x0: float, x1: float) -> Iterator[tuple[str, float, float]
 def recognition_of(
     read: Readable, pages: Sequence[Page], settings: OcrSettings, unread: Sequence[str] = ()
 ) -> Readable:
-    """Return a document with its metadata on recognition, and with the pages that were read badly.
+    """Return a document with metadata about recognition, and with notes on badly read pages.
 
-    The metadata are the pages that were recognized, such as "1-3, 7", and the mean confidence.
+    The metadata has the recognized pages, such as "1-3, 7", and their mean confidence.
     """
     sure = {n: page.confidence for n, page in enumerate(pages, 1) if page.confidence is not None}
     badly = [number for number, value in sure.items() if value < settings.min_confidence]
@@ -166,7 +166,7 @@ def recognition_of(
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return numbers in order as ranges: "1-3, 7"."""
+    """Return ascending numbers as ranges, such as "1-3, 7"."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][-1] + 1:

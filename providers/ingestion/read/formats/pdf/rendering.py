@@ -1,4 +1,4 @@
-"""Pages that are laid out, as text: whole words, headings and tables, and no running lines."""
+"""Convert laid-out pages to text: whole words, headings and tables, without running lines."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from corral.providers.ingestion.read.formats.pdf.joining import Vocabulary, join
 from corral.providers.ingestion.read.formats.pdf.running import drop_running
 
 _SAME_EDGE = 6.0
-"""Columns of a table that goes on begin at most this far from those before, in points."""
+"""Maximum distance, in points, of column edges if a table continues on the next page."""
 
 
 def readable(
     pages: Sequence[Page], laid: list[list[Line | Table]], title: str | None = None
 ) -> Readable:
-    """Return the texts of pages that are laid out."""
+    """Return the text of laid-out pages."""
     lines = [[each for each in page if isinstance(each, Line)] for page in laid]
     drop_running(pages, laid, body_size(lines))
     left = [[each for each in page if isinstance(each, Line)] for page in laid]
@@ -32,7 +32,7 @@ def readable(
 
 
 def _repeat_headers(laid: Sequence[Sequence[Line | Table]]) -> None:
-    """Give a table that goes on from the page before the header that it has there."""
+    """Copy the header of a table to its continuation on the next page."""
     last: Table | None = None
     for page in laid:
         shown = [each for each in page if isinstance(each, Table) or each.text.strip()]
@@ -43,7 +43,7 @@ def _repeat_headers(laid: Sequence[Sequence[Line | Table]]) -> None:
 
 
 def _lacks_header(table: Table, following: Table) -> bool:
-    """Return True if a table continues another one and does not repeat its header."""
+    """Return True if a table continues another table without repeating its header."""
     if table.rows[0] == following.rows[0]:
         return False
     return len(table.edges) == len(following.edges) and all(

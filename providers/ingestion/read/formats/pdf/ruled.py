@@ -1,4 +1,4 @@
-"""Tables that ruled lines draw: a grid of lines, and the words that stand in its cells."""
+"""Find tables with ruled lines: a grid of lines, and the words in its cells."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from corral.providers.ingestion.read.formats.pdf.elements import Rule, Run, Tabl
 from corral.providers.ingestion.read.formats.pdf.joining import cell_text
 
 _NEAR = 3.0
-"""Lines that are at most this far apart meet, in points."""
+"""Maximum distance, in points, of lines that count as touching."""
 
 MAX_RULES = 6000
 MAX_CELLS = 20_000
 _MAX_LINES_A_CELL = 10
-"""A cell of more lines on average is a column or a box of text."""
+"""Maximum mean number of lines per cell; with more, the cells are boxes or columns of text."""
 
 _MIN_FILLED = 0.25
 
 
 def take_tables(rules: Sequence[Rule], runs: list[Run]) -> tuple[list[Table], list[Run]]:
-    """Return the tables of a page, and the runs that stand in none of them."""
+    """Return the tables of a page, and the runs that are not in a table."""
     tables: list[Table] = []
     for grid in _grids(rules):
         table, rest = _filled(grid, runs)
@@ -32,11 +32,11 @@ def take_tables(rules: Sequence[Rule], runs: list[Run]) -> tuple[list[Table], li
 
 
 class _Grid:
-    """Lines that meet, by where they are.
+    """A grid of touching lines.
 
     Attributes:
-        xs: Places of the vertical lines.
-        ys: Places of the horizontal lines.
+        xs: Coordinates of the vertical lines, ascending.
+        ys: Coordinates of the horizontal lines, ascending.
     """
 
     def __init__(self, across: list[Rule], down: list[Rule]) -> None:
@@ -48,18 +48,18 @@ class _Grid:
         self._across = _by_place(self.ys, [(rule.top, rule) for rule in across])
 
     def has_line_left_of(self, row: int, column: int) -> bool:
-        """Return True if a line divides a cell from the one at its left."""
+        """Return True if a line separates a cell from the cell to its left."""
         middle = (self.ys[row] + self.ys[row + 1]) / 2
         return any(rule.top <= middle <= rule.bottom for rule in self._down.get(column, ()))
 
     def has_line_above(self, row: int, column: int) -> bool:
-        """Return True if a line divides a cell from the one above it."""
+        """Return True if a line separates a cell from the cell above it."""
         middle = (self.xs[column] + self.xs[column + 1]) / 2
         return any(rule.x0 <= middle <= rule.x1 for rule in self._across.get(row, ()))
 
 
 def _by_place(places: list[float], rules: list[tuple[float, Rule]]) -> dict[int, list[Rule]]:
-    """Return lines by the number of the place that they stand at."""
+    """Group lines by the index of their coordinate in `places`."""
     grouped: dict[int, list[Rule]] = {}
     for value, rule in rules:
         number = bisect_right(places, value + _NEAR) - 1
@@ -69,7 +69,7 @@ def _by_place(places: list[float], rules: list[tuple[float, Rule]]) -> dict[int,
 
 
 def _places(values: list[float]) -> list[float]:
-    """Return values in order, those that are near each other as one."""
+    """Return values in ascending order, with values near each other merged."""
     places: list[float] = []
     for value in sorted(values):
         if not places or value - places[-1] > _NEAR:
@@ -78,7 +78,7 @@ def _places(values: list[float]) -> list[float]:
 
 
 def _widened(places: list[float], spans: list[tuple[float, float]]) -> list[float]:
-    """Return places with an outer one where most lines reach beyond the outermost."""
+    """Add an outer coordinate on each side on which most lines extend beyond the outermost."""
     if not places or not spans:
         return places
     starts, ends = sorted(span[0] for span in spans), sorted(span[1] for span in spans)
@@ -89,7 +89,7 @@ def _widened(places: list[float], spans: list[tuple[float, float]]) -> list[floa
 
 
 def _grids(rules: Sequence[Rule]) -> Iterator[_Grid]:
-    """Yield the grids of lines that meet, the upper first."""
+    """Yield the grids of touching lines, from top to bottom."""
     if not 4 <= len(rules) <= MAX_RULES:
         return
     across = _merged([rule for rule in rules if rule.x1 - rule.x0 >= rule.bottom - rule.top], True)
@@ -113,7 +113,7 @@ def _grids(rules: Sequence[Rule]) -> Iterator[_Grid]:
 
 
 def _owners(across: list[Rule], down: list[Rule]) -> list[int]:
-    """Return for each line the number of its group; lines that meet are in one."""
+    """Return the number of each line's group; touching lines are in the same group."""
     owner = list(range(len(across) + len(down)))
 
     def root(number: int) -> int:
@@ -132,7 +132,7 @@ def _owners(across: list[Rule], down: list[Rule]) -> list[int]:
 
 
 def _merged(rules: list[Rule], across: bool) -> list[Rule]:
-    """Return lines with those that continue each other as one, in their order."""
+    """Merge lines that continue each other; return the lines in order."""
 
     def key(rule: Rule) -> tuple[float, float]:
         return (rule.top, rule.x0) if across else (rule.x0, rule.top)
@@ -160,7 +160,7 @@ def _merged(rules: list[Rule], across: bool) -> list[Rule]:
 
 
 def _filled(grid: _Grid, runs: list[Run]) -> tuple[Table | None, list[Run]]:
-    """Return the table that words make in a grid, or None, and the runs outside of it."""
+    """Return the table in a grid, or None, and the runs outside of it."""
     xs, ys = grid.xs, grid.ys
     cells: dict[tuple[int, int], list[Run]] = {}
     rest: list[Run] = []
@@ -200,7 +200,7 @@ def _filled(grid: _Grid, runs: list[Run]) -> tuple[Table | None, list[Run]]:
 def _with_one_header(
     rows: list[list[str]], heads: dict[tuple[int, int], tuple[int, int]]
 ) -> list[list[str]]:
-    """Return rows with one header: a title over several columns is in each of them."""
+    """Merge the header rows into one; a title over several columns is repeated in each."""
     width = len(rows[0])
     spans = any(heads[0, column][1] != column for column in range(width))
     depth = sum(1 for row in range(len(rows)) if heads[row, 0] == (0, 0))
@@ -214,7 +214,7 @@ def _with_one_header(
 
 
 def _by_column(run: Run, xs: list[float]) -> dict[int, Run]:
-    """Return the parts of a run by the column that their words stand in."""
+    """Split a run by the columns of its words."""
     column = bisect_right(xs, run.x0 + 1) - 1
     if column == bisect_right(xs, run.x1 - 1) - 1:
         return {column: run}
@@ -231,7 +231,7 @@ def _by_column(run: Run, xs: list[float]) -> dict[int, Run]:
 
 
 def _heads(grid: _Grid) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return for each cell the first one of those that no line divides from it."""
+    """Return, for each cell, the first of the cells that it is merged with."""
     heads: dict[tuple[int, int], tuple[int, int]] = {}
     for row, _ in enumerate(pairwise(grid.ys)):
         for column, _ in enumerate(pairwise(grid.xs)):

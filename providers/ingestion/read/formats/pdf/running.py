@@ -1,4 +1,4 @@
-"""Headers, footers and page numbers, which repeat on the pages of a document."""
+"""Remove running headers, footers and page numbers, which repeat on the pages of a document."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from corral.providers.ingestion.read.formats.pdf.elements import Line, Page, Table
 
 _ZONE = 0.12
-"""Share of a page's height at its top and bottom in which running lines stand."""
+"""Share of a page's height, at the top and at the bottom, that may contain running lines."""
 
 _OUTERMOST = 3
-"""Lines at the top and at the bottom of a page that may be running lines."""
+"""Maximum number of running lines at the top, and at the bottom, of a page."""
 
 _MIN_PAGES = 3
-"""Running lines stand on so many pages, or on both of two."""
+"""Minimum number of pages with a running line, unless the document has only two pages."""
 
 _NEAR = 4.0
 _APART = 0.6
-"""Lines of one paragraph are nearer to each other than this share of their height."""
+"""Maximum space between lines of one paragraph, as a share of their height."""
 
 _MAX_OFFSET = 50
-"""A number in a line is the page's if it differs from its place by at most this much."""
+"""Maximum difference between a page's number and its position in the document."""
 
 _NUMBER = re.compile(r"\d+")
 _PAGE_WORDS = re.compile(
@@ -35,12 +35,12 @@ _Elements = list[Line | Table]
 
 
 def drop_running(pages: Sequence[Page], laid: list[_Elements], body: float) -> None:
-    """Take headers, footers and page numbers out of pages; the first of a header's lines stays.
+    """Remove headers, footers and page numbers; the first occurrence of a header stays.
 
     Args:
-        pages: Where the lines stand.
-        laid: The lines and tables of each page, which are changed.
-        body: Size of most of the text.
+        pages: The pages, for their heights.
+        laid: The lines and tables of each page; modified.
+        body: Font size of most of the text.
     """
     if len(pages) < 2:
         return
@@ -57,7 +57,7 @@ def drop_running(pages: Sequence[Page], laid: list[_Elements], body: float) -> N
 
 
 def _outer(page: Page, elements: _Elements) -> list[Line]:
-    """Return the lines that stand at the top and at the bottom of a page."""
+    """Return the lines at the top and at the bottom of a page."""
     lines = sorted(
         (
             each
@@ -73,7 +73,7 @@ def _outer(page: Page, elements: _Elements) -> list[Line]:
 
 
 def _stands_apart(line: Line, elements: _Elements) -> bool:
-    """Return True if a line is further from the others than lines of a paragraph are."""
+    """Return True if a line is further from other lines than the lines of a paragraph are."""
     space = _APART * (line.bottom - line.top)
     return not any(
         other.top < line.bottom + space
@@ -94,7 +94,7 @@ def _at_one_height(group: list[tuple[int, Line]]) -> list[list[tuple[int, Line]]
 
 
 def _repeats(alike: list[tuple[int, Line]], laid: Sequence[_Elements], body: float) -> list[int]:
-    """Return the ids of the lines to drop of those that are alike but for their numbers."""
+    """Return the ids of the lines to drop, among lines that differ only by numbers."""
     count = len(laid)
     numbers = sorted({number for number, _ in alike})
     is_large = bool(body) and alike[0][1].size >= 1.15 * body
@@ -115,7 +115,7 @@ def _repeats(alike: list[tuple[int, Line]], laid: Sequence[_Elements], body: flo
 
 
 def _names_page(number: int, text: str) -> bool:
-    """Return True if a number in a text may be its page's."""
+    """Return True if a number in a text may be the number of its page."""
     return any(
         abs(int(digits) - number - 1) <= _MAX_OFFSET
         for digits in _NUMBER.findall(text)

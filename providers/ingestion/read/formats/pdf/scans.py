@@ -1,4 +1,4 @@
-"""Pictures of pages: how far they are askew, and the ruled lines on them."""
+"""Straighten pictures of pages, and find the ruled lines on them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy.typing as npt
 from corral.providers.ingestion.read.formats.pdf.elements import Rule
 
 _SMALL = 700
-"""Pixels of the longer side of the picture by which the angle of a scan is measured."""
+"""Longer side, in pixels, of the thumbnail that the angle of a scan is measured on."""
 
 _MAX_ANGLE = 6.0
 _MIN_ANGLE = 0.2
 _DARK = 140
 _LINE_POINTS = 30.0
-"""A ruled line is at least this long; strokes of letters are shorter."""
+"""Minimum length of a ruled line; strokes of letters are shorter."""
 
 _THICK_POINTS = 3.5
 _MAX_LINES = 600
@@ -26,7 +26,7 @@ _Ink = npt.NDArray[np.bool_]
 
 
 def leveled(picture: Any) -> Any:
-    """Return a picture of Pillow turned so that its lines are level."""
+    """Return a Pillow image, rotated so that its lines are level."""
     gray = picture.convert("L")
     gray.thumbnail((_SMALL, _SMALL))
     best, score = 0.0, _levelness(gray, 0.0)
@@ -52,8 +52,8 @@ def ruled_lines(picture: Any, points: float) -> list[Rule]:
     """Return the ruled lines of a level picture, in points.
 
     Args:
-        picture: Of Pillow.
-        points: Points a pixel.
+        picture: A Pillow image.
+        points: Points per pixel.
     """
     dark = np.asarray(picture.convert("L")) < _DARK
     length = max(round(_LINE_POINTS / points), 8)
@@ -69,10 +69,10 @@ def ruled_lines(picture: Any, points: float) -> list[Rule]:
 
 
 def _lines(dark: _Ink, length: int, points: float) -> Iterator[tuple[int, int, float]]:
-    """Yield start, end and place of lines along the rows of a picture.
+    """Yield the start, end and position of lines along the rows of a picture.
 
-    A pixel is in a line if nine tenths of the pixels around it are dark; a line that is not quite
-    level goes on in the rows beside it.
+    A pixel is in a line if nine tenths of the pixels around it in the row are dark. A line that is
+    not quite level continues in adjacent rows.
     """
     if dark.shape[1] <= length:
         return
@@ -82,7 +82,7 @@ def _lines(dark: _Ink, length: int, points: float) -> Iterator[tuple[int, int, f
     counts = sums[:, length:] - sums[:, :-length]
     full = counts >= 0.9 * length
     thick = max(round(_THICK_POINTS / points), 3)
-    open_lines: list[list[int]] = []  # start, end, first row, last row
+    open_lines: list[list[int]] = []  # Start, end, first row and last row of each line.
     for row in np.flatnonzero(full.any(axis=1)):
         edges = np.flatnonzero(np.diff(np.concatenate(([0], full[row].astype(np.int8), [0]))))
         for start, end in zip(edges[::2], edges[1::2], strict=True):

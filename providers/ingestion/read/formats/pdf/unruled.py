@@ -1,4 +1,4 @@
-"""Tables that no lines draw: rows of short texts with the same gaps between them."""
+"""Find tables without ruled lines: rows of short texts that share the same gaps."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from corral.providers.ingestion.read.formats.pdf.elements import (
 from corral.providers.ingestion.read.formats.pdf.joining import cell_text
 
 MIN_GAP = 0.55
-"""Least width of the gap between two columns, as a share of the size of the letters."""
+"""Minimum width of the gap between two columns, as a share of the font size."""
 
 _NARROW_GAP = 0.2
-"""Least width of that gap in a row in which a cell fills its column."""
+"""Minimum width of that gap in a row with a cell that fills its column."""
 
 _SAME_EDGE = 1.2
-"""Cells of one column begin at most this far apart, in points."""
+"""Maximum distance, in points, between the left edges of the cells of one column."""
 
 _OVERLAP = 0.8
-"""Lines nearer to each other than this share of their height stand beside each other."""
+"""Lines less than this share of their height apart are side by side."""
 
 MAX_PITCH = 2.6
-"""Rows of one table are at most this far apart, in heights of a line."""
+"""Maximum distance between rows of one table, in multiples of the line height."""
 
 _MAX_RETRIED = 200
-"""Rows of a group that is no table: in a longer one, no table is looked for."""
+"""Maximum number of rows of a group that is searched again if it is not a table."""
 
 _LONG = 9
-"""Words of a cell that is prose."""
+"""Maximum mean number of words per cell; cells with more are prose."""
 
 _Row = list[Run]
 _Gap = tuple[float, float]
@@ -44,7 +44,7 @@ _Gap = tuple[float, float]
 
 @dataclass(slots=True)
 class Group:
-    """Rows that may be a table, by their numbers, and the gaps that all of them share."""
+    """A range of rows that may be a table, and the gaps that all of them share."""
 
     first: int
     last: int
@@ -52,7 +52,7 @@ class Group:
 
 
 def find_groups(rows: Sequence[_Row]) -> list[Group]:
-    """Return the groups of rows that are tables, top down."""
+    """Return the groups of rows that are tables, from top to bottom."""
     groups: list[Group] = []
     number = 0
     while number < len(rows):
@@ -66,9 +66,9 @@ def find_groups(rows: Sequence[_Row]) -> list[Group]:
 
 
 def split_at_edges(rows: Sequence[_Row]) -> list[_Row]:
-    """Return rows in which runs are divided where cells of other rows begin.
+    """Split runs at the coordinates where cells of other rows begin.
 
-    A cell may fill its column, so that it is as near to the next cell as words are to each other.
+    A cell may fill its column, so that it is as close to the next cell as two words are.
     """
     many = [number for number, row in enumerate(rows) if len(row) > 1]
     starts = sorted(run.x0 for number in many for run in rows[number][1:])
@@ -84,7 +84,7 @@ def split_at_edges(rows: Sequence[_Row]) -> list[_Row]:
 
 
 def _parts(run: Run, edges: Sequence[float]) -> list[Run]:
-    """Return the parts of a run that begin at an edge."""
+    """Split a run at the words that begin at an edge."""
     places = [
         number
         for number, (_, x0, _) in enumerate(run.words)
@@ -106,7 +106,7 @@ def _is_edge(x0: float, edges: Sequence[float]) -> bool:
 
 
 def _group(rows: Sequence[_Row], first: int) -> Group:
-    """Return the longest group that begins with a row."""
+    """Return the longest group that begins with row number `first`."""
     gaps, last, count = _gaps(rows[first]), first, len(rows[first])
     number = first + 1
     full = first
@@ -139,7 +139,7 @@ def _gaps(row: _Row) -> list[_Gap]:
 
 
 def _shared(gaps: Sequence[_Gap], row: _Row) -> list[_Gap]:
-    """Return gaps without the parts in which a row has words."""
+    """Return the gaps, reduced to the parts in which a row has no words."""
     size = _size(row[0])
     shared = []
     for start, end in gaps:
@@ -159,17 +159,17 @@ def _shared(gaps: Sequence[_Gap], row: _Row) -> list[_Gap]:
 
 
 def _fits(gaps: Sequence[_Gap], run: Run) -> bool:
-    """Return True if a run crosses no gap by more than a little."""
+    """Return True if a run does not cross a gap, apart from a small tolerance."""
     return all(run.x1 <= end - 1 or run.x0 >= start + 1 for start, end in gaps)
 
 
 def _cell(gaps: Sequence[_Gap], run: Run) -> int:
-    """Return the number of the column that a run stands in."""
+    """Return the number of the column that contains a run."""
     return sum(1 for start, end in gaps if run.middle > (start + end) / 2)
 
 
 def _is_tight(rows: Sequence[_Row], number: int) -> bool:
-    """Return True if a row follows the one above as lines of a paragraph do."""
+    """Return True if a row is as close to the one above as the lines of a paragraph are."""
     return _top(rows[number]) - _top(rows[number - 1]) < 1.35 * _height(rows[number])
 
 
@@ -193,7 +193,7 @@ def _is_table(rows: Sequence[_Row], gaps: Sequence[_Gap]) -> bool:
     full = [row for row in rows if len(row) > 1]
     if not gaps or len(full) * 4 < len(rows):
         return False
-    if len(full) == 1:  # a single row is one if a cell of it goes on in the next line
+    if len(full) == 1:  # A single row is a table if one of its cells continues on the next line.
         return any(
             len(row) == 1 and _cell(gaps, row[0]) and _goes_on(full[0], row[0]) for row in rows
         )
@@ -217,7 +217,7 @@ def _goes_on(row: _Row, below: Run) -> bool:
 
 
 def made(rows: Sequence[_Row], gaps: Sequence[_Gap]) -> Table:
-    """Return the table of rows that share gaps; lines of one cell are one."""
+    """Return the table made of rows that share gaps; the lines of a cell are joined."""
     count = len(gaps) + 1
     cells: list[list[list[Run]]] = []
     pitches = _pitches(rows)
@@ -245,7 +245,7 @@ def made(rows: Sequence[_Row], gaps: Sequence[_Gap]) -> Table:
 
 
 def _pitches(rows: Sequence[_Row]) -> tuple[float, float]:
-    """Return the least and the greatest distance of two rows."""
+    """Return the smallest and the largest distance between adjacent rows."""
     tops = [_top(row) for row in rows]
     between = [below - above for above, below in pairwise(tops)]
     return (min(between), max(between)) if between else (0.0, 0.0)
@@ -262,6 +262,6 @@ def _continues(
     if not all(above[number] for number in filled):
         return False
     least, greatest = pitches
-    if least < 0.8 * greatest:  # rows are further apart than the lines of a cell
+    if least < 0.8 * greatest:  # Rows are further apart than the lines of a cell.
         return pitch < (least + greatest) / 2
     return not places[0] and len(filled) < max(len(places) - 1, 2)
