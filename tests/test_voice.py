@@ -69,9 +69,9 @@ LIMITS = re.compile(r"_?(?:MOST|FEW|LEAST)_\w+|\w+_AT_ONCE")
 CEILINGS = {
     "api": (0, 2),
     "providers/base": (1, 10),
-    "providers/copying": (1, 15),
-    "providers/embedding": (5, 25),
-    "providers/ingestion": (35, 59),
+    "providers/copying": (0, 15),
+    "providers/embedding": (5, 24),
+    "providers/ingestion": (0, 59),
     "providers/rag": (0, 0),
     "providers/rerank": (0, 0),
     "providers/stack": (0, 46),

@@ -1,4 +1,4 @@
-"""Rows of tables as documents."""
+"""Convert rows of tables to documents."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MAX_NAMED_ROWS = 5
 def row_documents(
     rows: Sequence[tuple[str, Record | str]], filename: str = ""
 ) -> list[RAGDocument]:
-    """Return the documents of rows; `source` in their metadata is the file's name.
+    """Return the documents of rows, with the file's name as `source` in their metadata.
 
     Raises:
-        InvalidRequest: A row makes no document; the message names the first of them.
+        InvalidRequest: Rows cannot be converted; the message names the first ones.
     """
     bad = [f"{place}: {reason}" for place, reason in rows if isinstance(reason, str)]
     made = []
@@ -30,7 +30,7 @@ def row_documents(
             try:
                 document = RAGDocument(
                     document_id=record.document_id,
-                    content=TextItem(type="text", text=record.text),  # even if it is an address
+                    content=TextItem(type="text", text=record.text),  # Never read as an address.
                     mime_type="text/plain",
                     metadata=source | record.metadata,
                 )

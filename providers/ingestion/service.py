@@ -1,4 +1,4 @@
-"""Durable ingestion: submits documents as jobs, and lists and changes the jobs."""
+"""Durable ingestion: submit documents as jobs, and list and change the jobs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from corral.providers.ingestion.split.chunking import Sizes
 MAX_PAGE = 1000
 
 WAIT_SECONDS = 60.0
-"""Maximum time that a change waits for a document that is being stored."""
+"""Maximum time, in seconds, that a change waits for a document that is being stored."""
 
 _ATTRIBUTES = TypeAdapter(Metadata)
 
@@ -51,7 +51,7 @@ class Prepared:
     Attributes:
         changed: The documents to ingest.
         unchanged: Ids of the documents that are stored in the form they would get now.
-        chunking: The requested sizes; None: the registration's.
+        chunking: The requested sizes; None for the registration's.
     """
 
     changed: list[RAGDocument]
@@ -70,8 +70,8 @@ class Ingestion:
     submitted, or that ingest documents it may read; other jobs do not exist for it.
 
     Args:
-        library: A principal's view of vector DBs, models and files; a `Stack`.
-        workers: Run the jobs, and have the ingester.
+        library: A principal's view of vector DBs, models and files; usually a `Stack`.
+        workers: The workers that run the jobs.
     """
 
     def __init__(self, library: FileLibrary, workers: Workers) -> None:
@@ -80,11 +80,11 @@ class Ingestion:
         self._workers = workers
 
     def on(self, library: FileLibrary) -> Ingestion:
-        """Return the ingestion of another principal, which shares the workers."""
+        """Return the ingestion for another principal; it shares the workers."""
         return Ingestion(library, self._workers)
 
     async def start(self) -> None:
-        """Start the workers of this process, if they do not run."""
+        """Start the workers of this process, unless they are running."""
         await self._workers.start()
 
     async def close(self) -> None:
@@ -96,14 +96,15 @@ class Ingestion:
         return await self._workers.sweep()
 
     async def text_of(self, source: str | StoredFile) -> str:
-        """Return the text of a document, as ingestion would read it, and of those in it.
+        """Return the text of a document and of the documents in it, as ingestion would read them.
 
         Args:
-            source: Its address, which may be a `data:` URI, or an uploaded file.
+            source: The address of the document, possibly a `data:` URI, or an uploaded file.
 
         Raises:
-            InvalidRequest: It is unreadable, of an unsupported type, or its address is not allowed.
-            MissingDependency: The package that reads it is not installed.
+            InvalidRequest: The document is unreadable, has an unsupported type, or has an address
+                that is not allowed.
+            MissingDependency: The package that reads this type is not installed.
         """
         ingester = self._workers.ingester
         if isinstance(source, str):
@@ -119,12 +120,12 @@ class Ingestion:
     async def rows(
         self, source: StoredFile | Sequence[Mapping[str, Any]], columns: Columns
     ) -> list[RAGDocument]:
-        """Return the rows of an uploaded file, or rows themselves, as documents.
+        """Convert the rows of an uploaded file, or the given rows, to documents.
 
         Raises:
-            InvalidRequest: The file is unreadable or no table, it lacks a column, has too many
-                rows, or a row has no text, no id, or the id of another.
-            MissingDependency: The package that reads it is not installed.
+            InvalidRequest: The file is unreadable, is not a table, lacks a column or has too many
+                rows; or a row has no text or no id, or repeats an id.
+            MissingDependency: The package that reads this type is not installed.
         """
         if not isinstance(source, StoredFile):
             return row_documents([*records(table_of_objects(enumerate(source, 1)), columns)])
@@ -163,8 +164,8 @@ class Ingestion:
 
         Args:
             requests: The documents or files to ingest.
-            batch: True creates a batch; the id of a batch adds the jobs to it.
-            same_origin_only: True to reject a document that an unfinished job ingests from another
+            batch: True to create a batch; the id of a batch to add the jobs to it.
+            same_origin_only: True to reject a document if an unfinished job ingests it from another
                 origin.
 
         Raises:
@@ -199,7 +200,7 @@ class Ingestion:
             NotFound: There is no such vector DB.
             InvalidRequest: A document is repeated, or a size is out of range.
             Conflict: `same_origin_only` is True and a stored document has another origin; or the
-                model is not the one that made the stored embeddings.
+                stored embeddings were made with another model.
         """
         twice = [i for i, n in Counter(d.document_id for d in documents).items() if n > 1]
         if twice:
@@ -216,7 +217,7 @@ class Ingestion:
         left = sorted(same) if skip_unchanged else []
         changed = [each for each in documents if each.document_id not in left]
         if changed:
-            await self._library.embedder_of(index.vector_db)  # refuses another model; loads it
+            await self._library.embedder_of(index.vector_db)  # Loads the model and checks it.
         chosen = (size, overlap, split_on) != (None, None, None)
         return Prepared(changed, left, sizes.chunking if chosen else None)
 
@@ -234,7 +235,8 @@ class Ingestion:
         """Return a file's name; "" for a missing file, unless `must_exist`."""
         try:
             file = await self._library.files.get(file_id)
-            if file.tenant == self._library.principal.tenant:  # else it does not exist for this one
+            # A file of another tenant does not exist for this principal.
+            if file.tenant == self._library.principal.tenant:
                 return file.filename
         except NotFound:
             pass
@@ -245,7 +247,7 @@ class Ingestion:
     # --- looking -----------------------------------------------------------------------------
 
     async def job(self, job_id: str) -> Job:
-        """Return a job, or raise NotFound."""
+        """Return a job by id, or raise NotFound."""
         return await self._reader.get(self._all(job_id=job_id), f"job {job_id!r}")
 
     async def newest(self, vector_db_id: str, file_id: str) -> Job:
@@ -274,7 +276,7 @@ class Ingestion:
             vector_db_id: Only jobs of this vector DB.
             batch_id: Only jobs of this batch.
             status: Only jobs in this state, or in one of these states.
-            after: Only jobs after this job's id, or after the newest job of this file's id.
+            after: Only jobs after the job with this id, or after the newest job of this file id.
             before: Only jobs before this one; if `after` is None, the jobs nearest to it.
             limit: Maximum number of jobs, 1 to 1000.
             order: "desc" for newest first, "asc" for oldest first.
@@ -305,23 +307,26 @@ class Ingestion:
         batch_id: str | None = None,
         files_only: bool = False,
     ) -> Counter[JobStatus]:
-        """Count jobs by state; without a batch, only the newest job of each document."""
+        """Return the number of jobs in each state.
+
+        Without `batch_id`, only the newest job of each document counts.
+        """
         which = {"batch_id": batch_id, "newest_only": batch_id is None, "files_only": files_only}
         return await self._reader.counts(await self._scope(vector_db_id, **which))
 
     async def backlog(self) -> Counter[JobStatus]:
-        """Count the jobs of all tenants by state."""
+        """Return the number of jobs of all tenants in each state."""
         return await self._reader.counts(Scope())
 
     async def usage_bytes(self, vector_db_id: str) -> int:
-        """Return the bytes of texts and embeddings that the jobs of a vector DB have stored."""
+        """Return the size of the texts and embeddings that the jobs of a vector DB have stored."""
         which = {"statuses": {JobStatus.COMPLETED}, "newest_only": True}
         return await self._reader.usage(await self._scope(vector_db_id, **which))
 
     async def changes(
         self, *, job_id: str | None = None, batch_id: str | None = None
     ) -> AsyncIterator[list[Job]]:
-        """Yield changed jobs, first all, every `LOOK_EVERY_SECONDS` until all are final."""
+        """Yield all jobs, then the changed ones every `LOOK_EVERY_SECONDS`, until all are final."""
         version, done = -1, False
         while not done:
             scope = self._all(batch_id=batch_id, job_id=job_id)
@@ -333,14 +338,14 @@ class Ingestion:
                 await asyncio.sleep(LOOK_EVERY_SECONDS)
 
     async def wait(self, jobs: Sequence[Job], seconds: float) -> None:
-        """Return once jobs are final, or after a timeout; the jobs continue in either case.
+        """Wait until jobs are final, or until a timeout; jobs continue after the timeout.
 
-        It detects the end of this process's jobs at once, of other jobs within
-        `LOOK_EVERY_SECONDS`.
+        The end of a job of this process is detected at once; the end of another process's job is
+        detected within `LOOK_EVERY_SECONDS`.
 
         Args:
             jobs: One job, or all jobs of a batch.
-            seconds: Timeout; 0 returns at once.
+            seconds: Timeout; 0 to return at once.
         """
         if not jobs or not seconds:
             return
@@ -363,7 +368,7 @@ class Ingestion:
         vector_db_id: str | None = None,
         batch_id: str | None = None,
     ) -> int:
-        """Cancel unfinished jobs and return their number, except documents being stored."""
+        """Cancel unfinished jobs and return their number; documents being stored are skipped."""
         scope = await self._scope(vector_db_id, batch_id=batch_id, job_id=job_id)
         return await self._queue.cancel(scope)
 
@@ -393,7 +398,7 @@ class Ingestion:
         vector_db = await self._library.vector_db(vector_db_id)
         scope = self._all(vector_db=vector_db, file_id=file_id)
         removed = False
-        while not removed:  # repeat if the file was ingested again in between
+        while not removed:  # Repeat if the file was ingested again in between.
             await self._queue.cancel(scope)
             await self._settled(scope)
             version = max((each.version for each in await self._reader.find(scope)), default=0)
@@ -403,7 +408,7 @@ class Ingestion:
     async def set_attributes(
         self, vector_db_id: str, file_id: str, attributes: Mapping[str, Any]
     ) -> Job:
-        """Give a file other attributes and return its job; nothing is embedded again.
+        """Change the attributes of a file and return its job; nothing is embedded again.
 
         Raises:
             NotFound: The file was never ingested there.
@@ -418,7 +423,7 @@ class Ingestion:
         while True:
             await self._settled(self._all(vector_db=vector_db, file_id=file_id))
             job = await self._changeable(vector_db_id, file_id)
-            with suppress(NoLongerOurs):  # another change came first: wait for that one, too
+            with suppress(NoLongerOurs):  # Another change came first: wait for that one as well.
                 if await self._queue.change_attributes(job, self._workers.owner, attributes):
                     await asyncio.shield(self._relabel(index, job, attributes))
                 return await self.newest(vector_db_id, file_id)
@@ -433,7 +438,7 @@ class Ingestion:
     async def _relabel(
         self, index: EmbeddingIndex, job: Job, attributes: Mapping[str, Any]
     ) -> None:
-        """Give a stored document other attributes; on failure, its job keeps the old ones."""
+        """Change the attributes of a stored document; if that fails, its job keeps the old ones."""
         recorded: Mapping[str, Any] = job.attributes
         try:
             await change_attributes(index, job.document_id, job.attributes, attributes)
@@ -442,7 +447,7 @@ class Ingestion:
             await self._workers.relabeled(job, recorded)
 
     async def follow(self, write: Write) -> None:
-        """Record the acls of a write's documents; see `follow_write`."""
+        """Record the ACLs of a write's documents; see `follow_write`."""
         await follow_write(self._library, self._workers, write)
 
     # --- inside ------------------------------------------------------------------------------

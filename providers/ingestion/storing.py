@@ -23,8 +23,9 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.ingestion.cache import EmbeddingCache, made_by
 
 EMBED_BATCH = 512
-"""Maximum texts per call of an embedder, which batches for its model itself; the limit only lets
-other requests run in between."""
+"""Maximum number of texts per call of an embedder.
+
+Embedders make their own batches; this limit only lets other requests run in between."""
 
 
 async def store(
@@ -34,21 +35,21 @@ async def store(
     *,
     replace_documents: Collection[str] = (),
 ) -> None:
-    """Store chunks, all or none; those without an embedding get one first.
+    """Store chunks, all or none; chunks without an embedding are embedded first.
 
     Args:
-        vector_db_id: Where to.
-        chunks: Their texts are stored without invisible characters. Not mutated.
-        replace_documents: Documents whose other chunks are removed in the same step.
+        vector_db_id: The target.
+        chunks: The chunks; not mutated. Invisible characters are removed from the stored texts.
+        replace_documents: Documents to remove all other chunks of, in the same step.
 
     Raises:
         NotFound: There is no such vector DB.
-        InvalidRequest: A text has nothing visible in it.
+        InvalidRequest: A text has no visible character.
         InvalidEmbedding: An embedding has the wrong dimension, or is refused by the index.
-        Conflict: The model is not the one that made the embeddings that are stored.
+        Conflict: The stored embeddings were made with another model.
         ProviderError: The embedder or the backend failed; nothing was stored.
     """
-    index = await library.index(vector_db_id)  # first, because it determines the model
+    index = await library.index(vector_db_id)  # Comes first, because it determines the model.
     vector_db = index.vector_db
     cleaned = await asyncio.to_thread(all_cleaned, chunks, vector_db.embedding_dimension)
     embeddings = await embeddings_of(library, vector_db, cleaned)
@@ -76,10 +77,11 @@ async def embeddings_of(
 
 
 async def preparing(library: Library, vector_db: VectorDB) -> Reranker | None:
-    """Return the re-ranker that reads chunks when they are stored; None if none is to.
+    """Return the re-ranker that prepares chunks when they are stored; None if there is none.
 
     Raises:
-        ProviderError, MissingDependency: It cannot be loaded, and its `on_error` is not `degrade`.
+        ProviderError, MissingDependency: The re-ranker cannot be loaded, and `on_error` is not
+            `degrade`.
     """
     rerank = vector_db.rerank
     if not isinstance(rerank, ModelRerank) or not rerank.prepare:
@@ -93,10 +95,12 @@ async def preparing(library: Library, vector_db: VectorDB) -> Reranker | None:
 
 
 async def prepare(reranker: Reranker, vector_db: VectorDB, chunks: Sequence[Chunk]) -> None:
-    """Let the re-ranker of `preparing` read chunks.
+    """Let the re-ranker from `preparing` prepare chunks.
+
+    If it fails and `on_error` is `degrade`, the chunks are prepared with the first question.
 
     Raises:
-        ProviderError: It failed, and its `on_error` is not `degrade`: then a question reads them.
+        ProviderError: The re-ranker failed, and `on_error` is not `degrade`.
     """
     try:
         await reranker.prepare([chunk.content for chunk in chunks], vector_db.tenant)
@@ -112,7 +116,7 @@ async def embed(
 
     Raises:
         ContractViolation: The embedder returned another shape.
-        ProviderError: It failed.
+        ProviderError: The embedder failed.
     """
     batches = [np.empty((0, embedder.info.dimension), dtype=np.float32)]
     for start in range(0, len(texts), EMBED_BATCH):
@@ -123,7 +127,7 @@ async def embed(
 
 
 def all_cleaned(chunks: Sequence[Chunk], dimension: int) -> list[Chunk]:
-    """Return the chunks with cleaned texts, their embeddings checked; not on the event loop."""
+    """Check embeddings and return the chunks with cleaned texts. Blocking."""
     cleaned = [_cleaned(number, chunk) for number, chunk in enumerate(chunks)]
     _check_dimensions(cleaned, dimension)
     return cleaned

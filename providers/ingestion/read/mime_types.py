@@ -1,4 +1,4 @@
-"""MIME types, charsets and `data:` URIs: what a sender says of a document."""
+"""MIME types, charsets and `data:` URIs, as senders of documents declare them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TEXT_TYPES = frozenset(
     f"application/{name}" for name in ("json", "jsonl", "xml", "yaml", "x-yaml", "toml", "sql")
 )
 _VAGUE = frozenset({"", TEXT, "application/octet-stream", *compression.MIME_TYPES})
-# Those in use; Python knows others that do not decode text, or decode it very slowly.
+# Charsets in use. Python has others that do not decode text, or decode it very slowly.
 _CHARSETS = frozenset(
     codecs.lookup(name).name
     for name in (
@@ -51,7 +51,7 @@ _CHARSETS = frozenset(
 
 
 def split_mime_type(mime_type: str | None) -> tuple[str, str | None]:
-    """Return a MIME type in its one form, "" for None, and the charset that it names, or None."""
+    """Return a MIME type in canonical form ("" for None), and its charset, or None."""
     kind, *parameters = (mime_type or "").lower().split(";")
     kind = kind.strip()
     named = (parameter.partition("=") for parameter in parameters)
@@ -60,20 +60,20 @@ def split_mime_type(mime_type: str | None) -> tuple[str, str | None]:
 
 
 def is_plain_text(mime_type: str | None) -> bool:
-    """Return True if a type is taken as it is: what holds it needs no package to be read."""
+    """Return True if files of a type are stored unchanged, so no package is needed to read them."""
     kind = split_mime_type(mime_type)[0] or "text/plain"
     return is_textual(kind) and kind not in {HTML, *code.LANGUAGES}
 
 
 def is_textual(kind: str) -> bool:
-    """Return True if a type, in its one form, is decoded and needs no reader of bytes."""
+    """Return True if a type, in canonical form, is text that can be decoded."""
     return kind.startswith("text/") or kind in _TEXT_TYPES or kind.endswith(("+json", "+xml"))
 
 
 def served_type(url: str, content_type: str | None) -> str:
-    """Return the MIME type of what a URL answered: by its header, or its suffix if that is vague.
+    """Return the MIME type of a response, by its header, or by the URL's suffix if that is vague.
 
-    Many servers send Markdown as `text/plain` and anything as `application/octet-stream`.
+    Many servers send Markdown as `text/plain`, and other files as `application/octet-stream`.
     """
     kind, charset = split_mime_type(content_type)
     by_suffix = type_of(urlsplit(url).path)
@@ -83,9 +83,9 @@ def served_type(url: str, content_type: str | None) -> str:
 
 
 def chosen_type(given: str | None, found: str | None) -> str | None:
-    """Return the MIME type that a document's sender gives, else the one found with its bytes.
+    """Return the MIME type that the sender declares, or else the one that came with the bytes.
 
-    The charset is the sender's, too, or else the one that was found.
+    The same holds for the charset.
     """
     _, charset = split_mime_type(found)
     if not given or not charset or split_mime_type(given)[1]:
@@ -98,10 +98,11 @@ def decode(data: bytes, charset: str | None = None) -> str:
 
     Args:
         data: Encoded text.
-        charset: Its name; where absent, UTF-16 behind its byte order mark and else UTF-8.
+        charset: Name of the charset; None for UTF-16 if there is its byte order mark, or else
+            UTF-8.
 
     Raises:
-        InvalidRequest: The charset is unknown, or the bytes are not in it.
+        InvalidRequest: The charset is unknown, or the bytes are not valid in it.
     """
     try:
         wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -121,7 +122,7 @@ def decode_data_uri(uri: str) -> tuple[bytes, str]:
     """Return the bytes of a `data:` URI and its MIME type, `text/plain` by default (RFC 2397).
 
     Raises:
-        InvalidRequest: It is malformed.
+        InvalidRequest: The URI is malformed.
     """
     head, comma, body = uri.partition(",")
     kind, *parameters = head[len("data:") :].split(";")

@@ -1,4 +1,4 @@
-"""The engines that recognize text: RapidOCR in this process, Tesseract by its program."""
+"""Text recognition engines: RapidOCR in this process, and the program Tesseract."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from corral.providers.base.ocr_settings import OcrSettings
 INSTALL = "pip install 'corral-rag[ocr]'"
 
 MAX_SIDE = 3000
-"""Pixels of the longer side of what is recognized; a larger picture is made smaller."""
+"""Maximum length, in pixels, of the longer side of a picture; larger ones are scaled down."""
 
 _DETECTED_SIDE = 1600
-"""Pixels of the longer side in which lines are looked for: more takes time and finds no more."""
+"""Length of the longer side at which lines are detected; more takes longer and finds no more."""
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A line of a picture, or a word of one.
+    """A recognized line or word.
 
     Attributes:
-        text: Its text.
-        confidence: How sure the engine is, from 0 to 1.
-        left: The middle of its left edge, in pixels from the upper left corner.
-        right: The middle of its right edge.
-        height: In pixels.
+        text: The text.
+        confidence: Confidence of the engine, from 0 to 1.
+        left: The middle of the left edge, in pixels from the upper left corner of the picture.
+        right: The middle of the right edge.
+        height: Height in pixels.
     """
 
     text: str
@@ -50,16 +50,18 @@ class Engine(Protocol):
     """Recognizes the text of a picture."""
 
     def recognize(self, picture: Any, seconds: float) -> list[Piece]:
-        """Return the lines of a picture of Pillow, in RGB; in `seconds` at most if it can.
+        """Return the lines or words of a Pillow image in RGB.
+
+        Engines that can be interrupted stop after `seconds`.
 
         Raises:
-            InvalidRequest: The engine cannot do it.
+            InvalidRequest: The engine failed or took too long.
         """
 
 
 @lru_cache(maxsize=1)
 def engine(settings: OcrSettings) -> Engine | None:
-    """Return the engine of the settings, None if no pages are to be recognized.
+    """Return the configured engine; None if recognition is off or no engine is installed.
 
     Raises:
         MissingDependency: The engine that the settings name is not installed.
@@ -82,7 +84,7 @@ def engine(settings: OcrSettings) -> Engine | None:
 
 
 class RapidOcr:
-    """PaddleOCR's models on onnxruntime; the wheel of `rapidocr` carries them."""
+    """PaddleOCR's models on onnxruntime; the wheel of `rapidocr` contains the models."""
 
     def __init__(self, settings: OcrSettings) -> None:
         _allow_memory()
@@ -99,13 +101,13 @@ class RapidOcr:
                 "Global.use_cls": False,
                 "Det.limit_type": "max",
                 "Det.limit_side_len": _DETECTED_SIDE,
-                "Rec.rec_batch_num": 1,  # several lines at once take memory, and no less time
+                "Rec.rec_batch_num": 1,  # Larger batches take more memory and the same time.
             }
         )
 
     def recognize(self, picture: Any, seconds: float) -> list[Piece]:
         """Return the lines of a picture."""
-        result = self._engine(self._numpy.asarray(picture)[:, :, ::-1])  # OpenCV has BGR
+        result = self._engine(self._numpy.asarray(picture)[:, :, ::-1])  # OpenCV uses BGR.
         if not result.txts:
             return []
         return [
@@ -116,9 +118,9 @@ class RapidOcr:
 
 
 def _allow_memory() -> None:
-    """Raise the bound of this process's memory to the one for text recognition."""
+    """Raise the memory limit of this process to that for text recognition."""
     try:
-        import resource  # noqa: PLC0415 - not on every system
+        import resource  # noqa: PLC0415 - not available on every system
     except ImportError:
         return
     _, most = resource.getrlimit(resource.RLIMIT_AS)
@@ -126,7 +128,7 @@ def _allow_memory() -> None:
 
 
 def _piece(text: str, confidence: float, corners: Sequence[Point]) -> Piece:
-    """Return a line by its corners, clockwise from the upper left of its text."""
+    """Return a line with the given corners, clockwise from the upper left corner."""
     (ax, ay), (bx, by), (cx, cy), (dx, dy) = corners
     height = (abs(ax - dx) + abs(ay - dy) + abs(bx - cx) + abs(by - cy)) / 2
     left, right = ((ax + dx) / 2, (ay + dy) / 2), ((bx + cx) / 2, (by + cy) / 2)
@@ -161,7 +163,7 @@ class Tesseract:
             ) from None
         table = io.StringIO(done.stdout.decode("utf-8", "replace"))
         rows = csv.DictReader(table, delimiter="\t", quoting=csv.QUOTE_NONE)
-        words = (row for row in rows if row.get("level") == "5")  # others are lines and blocks
+        words = (row for row in rows if row.get("level") == "5")  # Others are lines and blocks.
         return [_word(row) for row in words if (row["text"] or "").strip()]
 
 

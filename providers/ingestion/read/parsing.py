@@ -1,8 +1,8 @@
-"""Documents to text: by what they are, and nothing is fetched here.
+"""Convert documents to text. This module fetches nothing.
 
-A string is text, even one that looks like a URL: `RAGDocument` has told addresses from texts. Bytes
-come from an uploaded file, a `data:` URI or an allowed URL (`fetching.py`), and say themselves what
-they are (`detecting.py`). All text is UTF-8, or in the charset that its sender names.
+A string is always text, even if it looks like a URL: `RAGDocument` has already separated addresses
+from texts. Bytes come from an uploaded file, a `data:` URI or an allowed URL (`fetching.py`), and
+their type is detected (`detecting.py`). Text is UTF-8 unless its sender names another charset.
 """
 
 from __future__ import annotations
@@ -98,16 +98,15 @@ class ParsedDocument:
     """A document's text.
 
     Attributes:
-        text: Without invisible characters and white space at line ends; never blank. Where its
-            lines are not the document's, at most one blank line in a row.
-        markdown: True if it is Markdown (HTML is converted to Markdown, too).
-        title: Its first heading of level 1, where it is Markdown and has one; else what an HTML
-            page says that its title is.
-        page_starts: Where each page begins in the text, in characters, never decreasing; empty
-            where pages are not known. A page without text begins where the next one does.
+        text: The text, without invisible characters and trailing white space; never blank. Unless
+            `has_lines` is True, it has at most one blank line in a row.
+        markdown: True if the text is Markdown, which includes converted HTML.
+        title: The title that the document declares, or else its first heading of level 1.
+        page_starts: Start of each page in the text, in characters, ascending; empty if pages are
+            not known. A page without text starts where the next page does.
         unread: Parts that were not read, such as "2 pictures" or "comments".
-        has_lines: True if the lines of the text are the document's lines.
-        metadata: Values of its front matter, and which of its pages were recognized.
+        has_lines: True if the lines of the text are the lines of the document.
+        metadata: Values from the front matter, and the numbers of recognized pages.
         parts: Names of the documents in a container, such as the attachments of a mail; None for
             other documents.
     """
@@ -123,7 +122,7 @@ class ParsedDocument:
     parts: tuple[str, ...] | None = None
 
     def page(self, position: int) -> int | None:
-        """Return the page, from 1, that a character is on; None where pages are not known."""
+        """Return the page of a character, from 1; None if pages are not known."""
         return bisect_right(self.page_starts, position) or None
 
 
@@ -135,21 +134,22 @@ def parse(
 ) -> ParsedDocument:
     """Return the text of a document.
 
-    Not bounded in time, and not safe for several threads: `reading.py` runs it in processes.
+    It has no time limit and is not thread-safe, so `reading.py` runs it in other processes.
 
     Args:
         content: Text, or the bytes of a file.
-        mime_type: What it is, perhaps with a charset; None means text, or what the bytes say. Bytes
-            that say what they are win. A compressed file (gzip, bzip2, xz, Zstandard) is unpacked,
-            once, and the type is its content's. `text/*`, XML, YAML and the like are taken as they
-            are; HTML, mail, tables, source code, PDF, EPUB and Office files are read.
-        limits: Limits on pages, paragraphs and characters.
-        ocr: How text in scanned pages and pictures is recognized.
+        mime_type: The declared type, possibly with a charset; None for text, or for a type to be
+            detected. A type detected from the bytes wins. A compressed file (gzip, bzip2, xz,
+            Zstandard) is unpacked once, and the type is its content's. `text/*`, XML, YAML and
+            similar types are taken unchanged; HTML, mail, tables, source code, PDF, EPUB and Office
+            files are converted.
+        limits: Limits of pages, paragraphs and characters.
+        ocr: Settings for recognizing text in scanned pages and pictures.
 
     Raises:
         InvalidRequest: The type is unsupported (`field` is then "mime_type"), a binary file came as
-            text, the bytes are not in their charset, the file is broken, goes beyond a limit, or
-            holds no text.
+            text, the bytes are not valid in their charset, or the file is broken, exceeds a limit,
+            or has no text.
         MissingDependency: The package that reads this type is not installed.
     """
     named, charset = split_mime_type(mime_type)
@@ -180,10 +180,10 @@ def parse_data_uri(
     """Return the text of the document in a `data:` URI, as `parse` does.
 
     Args:
-        uri: It.
-        mime_type: What its sender says that it is; this and not the URI decides.
-        limits: As `parse` has them.
-        ocr: As `parse` has it.
+        uri: The `data:` URI.
+        mime_type: The type that the sender declares; it wins over the type in the URI.
+        limits: As for `parse`.
+        ocr: As for `parse`.
 
     Raises:
         InvalidRequest: The URI is malformed, or as `parse` says.
@@ -196,10 +196,10 @@ def parse_data_uri(
 def parse_file(
     path: str, mime_type: str | None, limits: DocumentLimits, ocr: OcrSettings = _DEFAULT_OCR
 ) -> ParsedDocument:
-    """Return the text of a file on disk, as `parse` does; its name is not looked at.
+    """Return the text of a file on disk, as `parse` does; its name is ignored.
 
     Raises:
-        InvalidRequest: The file is gone, or as `parse` says.
+        InvalidRequest: The file cannot be read from disk, or as `parse` says.
         MissingDependency: The package that reads this type is not installed.
     """
     try:
@@ -224,7 +224,7 @@ def _textual(text: str, kind: str, limits: DocumentLimits) -> ParsedDocument:
 
 
 def _lined(text: str, kind: str) -> ParsedDocument:
-    """Return a text that keeps its lines, with its headings."""
+    """Return a document with its text unchanged, and with its headings."""
     if kind in code.LANGUAGES:
         return ParsedDocument(text, headings=code.symbols(text, kind), has_lines=True)
     if kind != MARKDOWN:
@@ -236,10 +236,10 @@ def _lined(text: str, kind: str) -> ParsedDocument:
 
 
 def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
-    """Return the document of a reader's answer.
+    """Return the document for the result of a format's reader.
 
     Raises:
-        InvalidRequest: It has more characters than the limits allow, or no text.
+        InvalidRequest: The document has too many characters, or no text.
     """
     text, starts = _paged(read.pages)
     _checked(text, limits)
@@ -259,7 +259,7 @@ def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
 
 
 def _title(said: str | None, headings: Sequence[Heading]) -> str | None:
-    """Return what a document says that its title is, else its first heading of level 1."""
+    """Return the declared title of a document, or else its first heading of level 1."""
     first = next((heading.text for heading in headings if heading.level == 1), None)
     return clean_text(said)[:MAX_TITLE_LENGTH] if said else first
 
@@ -285,7 +285,7 @@ def _text_for(kind: str) -> InvalidRequest:
 
 
 def _paged(pages: Sequence[str]) -> tuple[str, list[int]]:
-    """Return the text of pages, a blank line between them, and where each of them begins."""
+    """Return the text of pages, joined by blank lines, and the start of each page."""
     parts: list[str] = []
     starts: list[int] = []
     length = 0
@@ -302,5 +302,5 @@ def _tidy(text: str) -> str:
 
 
 def _trimmed(text: str) -> str:
-    """Return the same lines without invisible characters and white space at their ends."""
+    """Return the same lines without invisible characters and trailing white space."""
     return "\n".join(line.rstrip() for line in clean_text(text).split("\n")).rstrip("\n")

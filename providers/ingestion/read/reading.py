@@ -1,13 +1,13 @@
-"""Read documents in processes of their own, which end when one takes too long.
+"""Read documents in child processes with a time limit.
 
-A PDF of 2 KB can keep PDFium busy for hours, in one call that no thread can interrupt; other
-readers hold the interpreter's lock, and a broken file can crash any of them. So each document that
-is not a short text is read in a child process. A watchdog in it ends it when a document's time is
-over (also when this process is gone), and the system bounds its memory. A child reads one document
-at a time, as PDFium demands, and is started when the first one comes.
+A PDF of 2 KB can keep PDFium busy for hours, in one call that no thread can interrupt. Other
+readers hold the global interpreter lock, and a broken file can crash any of them. So each document
+that is not a short text is read in a child process. A watchdog in the child ends it when the time
+of a document is over, even if this process has ended, and the system limits its memory. A child
+reads one document at a time, as PDFium requires. Children are started on demand.
 
-What goes through the pipes is a line of JSON and then the document or its text: nothing that a
-document could make of a reader can run code in this process.
+Messages through the pipes are a line of JSON, and then the document or its text. A child that a
+document has taken over can therefore not run code in this process.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from corral.providers.ingestion.read.records import Columns, Record
 from corral.providers.ingestion.split.headings import Heading
 
 SHORT_TEXT = 1 << 18
-"""Characters of plain text, or bytes of a file of it, that this process reads itself.
+"""Maximum size of plain text that is read in this process, in characters or in bytes of a file.
 
-It takes a few milliseconds, where a process takes 0.1 s to start.
+This takes a few milliseconds, while a process takes 0.1 s to start.
 """
 
 PARTS_TIME = 20
-"""The documents of one container may take this many times the time of one document."""
+"""Time limit for the documents of one container, as a multiple of that for one document."""
 
 _PROCESS = "corral.providers.ingestion.read.reading_process"
 
@@ -73,11 +73,11 @@ T = TypeVar("T")
 
 
 class Reader:
-    """Reads documents, so many at a time, in threads and processes that do nothing else.
+    """Reads documents in its own threads and child processes.
 
     Args:
-        settings: How many at a time, and the limits of each.
-        external: Readers of `providers.reader`, for the types that they are configured for.
+        settings: Maximum number of concurrent readings, and the limits of each.
+        external: Configured readers (`providers.reader`), each for certain types.
     """
 
     def __init__(self, settings: RagSettings, external: Sequence[ExternalReader] = ()) -> None:
@@ -87,14 +87,14 @@ class Reader:
         self._idle: deque[_Child] = deque()
 
     async def run(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Call `work` in one of the threads and return what it returns."""
+        """Call `work` in one of the threads and return its result."""
         return await self._threads.run(work, *arguments)
 
     async def read(self, content: str | bytes, mime_type: str | None) -> ParsedDocument:
         """Return the text of a document.
 
         Raises:
-            InvalidRequest: As `parse`, or it takes more time or memory than the limits allow.
+            InvalidRequest: As `parse` says, or the document takes too much time or memory.
             MissingDependency: The package that reads this type is not installed.
             ProviderError: A configured reader failed.
         """
@@ -116,12 +116,14 @@ class Reader:
         return await self.run(self._in_child, uri, mime_type, "data_uri")
 
     async def read_file(self, path: Path, filename: str, charset: str = "") -> ParsedDocument:
-        """Return the text of a file on disk, as `read` does; this process never holds a large one.
+        """Return the text of a file on disk, as `read` does.
+
+        Large files are not loaded into this process unless a configured reader takes them.
 
         Args:
-            path: Where it is.
-            filename: Its name: a hint for what its bytes leave open.
-            charset: Of its text; "" for what its bytes say.
+            path: Path of the file.
+            filename: Name of the file; it decides if the bytes leave the type open.
+            charset: Charset of its text; "" to detect it.
         """
         if self._external:
             choice = await self.run(self._chosen_for_file, path, named_type(filename))
@@ -135,10 +137,10 @@ class Reader:
     async def read_rows(
         self, path: Path, filename: str, charset: str, columns: Columns
     ) -> list[tuple[str, Record | str]]:
-        """Return the rows of a file on disk as `records` does.
+        """Return the rows of a file on disk, as `records` does.
 
         Raises:
-            InvalidRequest: It is no table, broken, or has too many rows.
+            InvalidRequest: The file is not a table, is broken, or has too many rows.
             MissingDependency: The package that reads this type is not installed.
         """
         named = f"{type_of(filename) or ''};charset={charset}" if charset else type_of(filename)
@@ -152,16 +154,16 @@ class Reader:
     async def parts(
         self, content: str | bytes | Path | URL, mime_type: str | None
     ) -> AsyncIterator[tuple[str, ParsedDocument | CorralError]]:
-        """Yield the documents in a mail or an archive: each path below it, and the text or error.
+        """Yield the documents in a mail or an archive: the path of each, and its text or error.
 
-        All documents in one container have `PARTS_TIME` times the time of one document.
+        Together the documents have `PARTS_TIME` times the time limit of one document.
 
         Args:
             content: A text, the bytes of a file, a `data:` URI or a file on disk.
-            mime_type: Its type, as for `read`.
+            mime_type: The type of the container, as for `read`.
 
         Raises:
-            InvalidRequest: The container is broken, or holds more documents or bytes than allowed.
+            InvalidRequest: The container is broken, or has too many documents or bytes.
         """
         form, source = "content", content
         if isinstance(source, Path):
@@ -203,10 +205,11 @@ class Reader:
         return await self.run(document_of, answer, self._limits)
 
     def _chosen_for_file(self, path: Path, named: str) -> Chosen | None:
-        """Return the reader of a file; a file too large for every reader is not loaded.
+        """Return the reader for a file, without loading a file that is too large for all readers.
 
         Raises:
-            TooLarge: Its name has a type that only a reader takes, which refuses its size.
+            TooLarge: The name of the file has a type with a configured reader, and the file is too
+                large for it.
         """
         if path.stat().st_size > max(each.config.max_mib for each in self._external) * MIB:
             if reader := reader_for(self._external, named):
@@ -223,7 +226,7 @@ class Reader:
     def _call(
         self, content: str | bytes, request: dict[str, Any]
     ) -> tuple[dict[str, Any], str | bytes]:
-        """Return the answer of a process.
+        """Send a request to a child process and return the answer.
 
         Raises:
             InvalidRequest, MissingDependency: The document cannot be read.
@@ -239,7 +242,7 @@ class Reader:
         return head, text
 
     def _child(self) -> _Child:
-        """Return a process that has nothing to do."""
+        """Return an idle child process, or start one."""
         with contextlib.suppress(IndexError):
             while True:
                 child = self._idle.pop()
@@ -254,26 +257,26 @@ class _Child:
     def __init__(self, limits: DocumentLimits, ocr: OcrSettings) -> None:
         self._limits, self._ocr = limits, ocr
         self._started = 0.0
-        # -P: a folder named corral where the server happens to be started is not imported.
+        # -P prevents importing a folder named corral in the server's working directory.
         command = [sys.executable, "-P", "-m", _PROCESS]
-        quiet = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread takes memory
+        quiet = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # Each thread takes memory.
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # it may quote the document
+            stderr=subprocess.DEVNULL,  # Its messages may quote the document.
             env={**os.environ, **quiet},
         )
         self._end = weakref.finalize(self, _end, self._process)
 
     def lives(self) -> bool:
-        """Return True if the process has not ended."""
+        """Return True if the process is running."""
         return self._process.poll() is None
 
     def call(
         self, content: str | bytes, request: dict[str, Any]
     ) -> tuple[dict[str, Any], str | bytes]:
-        """Return the answer of the process: its head, and the text.
+        """Send a request to the process and return the answer: a head, and the text.
 
         Raises:
             EOFError, OSError, ValueError: The process ended.
@@ -285,7 +288,7 @@ class _Child:
         return receive(answers)
 
     def cause_of_death(self) -> InvalidRequest:
-        """Return why the process ended, after its end."""
+        """Clean up after the process has ended, and return the reason as an error."""
         took = time.monotonic() - self._started
         self._end()
         if took >= self._limits.max_seconds:
@@ -318,7 +321,7 @@ def _document(said: dict[str, Any], text: str) -> ParsedDocument:
 
 
 def _error(kind: str, state: dict[str, Any]) -> CorralError:
-    """Return an error of the other process, whatever its class is made from."""
+    """Rebuild an error of the child process without calling the constructor of its class."""
     error = _ERRORS[kind].__new__(_ERRORS[kind])
     error.args = (state["message"],)
     error.__dict__.update(state)

@@ -1,6 +1,6 @@
-"""The process that reads documents for `reading.py`, and what goes through the pipes to it.
+"""The child process that reads documents for `reading.py`, and the messages between the two.
 
-Startup dominates the first document, so this module imports only the parsers.
+Startup takes most of the time of the first document, so this module imports only the parsers.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _FORMS: dict[str, Callable[..., ParsedDocument]] = {
     "data_uri": parse_data_uri,
     "file": parse_file,
 }
-"""How a document is handed over."""
+"""Functions that read a document, by the form in which it is sent."""
 
 
 def send(pipe: IO[bytes], head: dict[str, Any], body: str | bytes) -> None:
-    """Send a line of JSON, and then a document or its text."""
+    """Send a line of JSON, followed by a document or its text."""
     is_text = isinstance(body, str)
     data = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
     pipe.write(json.dumps({**head, "size": len(data), "is_text": is_text}).encode() + b"\n")
@@ -73,10 +73,10 @@ def receive(pipe: IO[bytes]) -> tuple[dict[str, Any], str | bytes]:
 
 
 def serve() -> None:
-    """Read documents from standard input and write their texts to standard output until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    """Answer requests from standard input on standard output until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent process handles Ctrl-C.
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a package prints is no answer
+    os.dup2(2, 1)  # Output that packages print must not mix with the answers.
     bounded = False
     with contextlib.suppress(EOFError):
         while True:
@@ -92,7 +92,7 @@ def serve() -> None:
 def _answer(
     content: str | bytes, asked: dict[str, Any], limits: DocumentLimits, ocr: OcrSettings
 ) -> tuple[dict[str, Any], str]:
-    """Return the answer's head and the document's text; or the documents in it, or its rows."""
+    """Return the head of the answer and the text of the document, or its parts or rows."""
     try:
         if asked.get("folder"):
             parts = _unpacked(content, asked, limits)
@@ -121,7 +121,7 @@ def _unpacked(content: str | bytes, request: dict[str, Any], limits: DocumentLim
 
 
 def _rows(path: str, request: dict[str, Any], limits: DocumentLimits) -> list[tuple[str, Any]]:
-    """Return the rows of a table: the place of each, and its record or why it makes none."""
+    """Return the rows of a table: the place of each, and its record or the reason for an error."""
     kind, charset = split_mime_type(request["mime_type"])
     data = compression.unpacked(Path(path).read_bytes())
     kind = type_of_table(data, kind)
@@ -134,13 +134,13 @@ def _rows(path: str, request: dict[str, Any], limits: DocumentLimits) -> list[tu
 
 
 def _bound_memory(limits: DocumentLimits, ocr: OcrSettings) -> bool:
-    """Bound the memory of this process; text recognition may raise the bound to its own."""
+    """Limit the memory of this process; text recognition may raise the limit later."""
     try:
-        import resource  # noqa: PLC0415 - not on every system
+        import resource  # noqa: PLC0415 - not available on every system
     except ImportError:
         return True
     most = limits.max_memory_mib * MIB
-    with contextlib.suppress(ValueError, OSError):  # a lower bound holds already
+    with contextlib.suppress(ValueError, OSError):  # There is a lower limit already.
         resource.setrlimit(resource.RLIMIT_AS, (most, max(most, ocr.max_memory_mib * MIB)))
     return True
 

@@ -1,4 +1,4 @@
-"""Rows of tables as documents, with typed metadata for filters."""
+"""Convert rows of tables to documents, with typed metadata for filters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from corral.providers.ingestion.read.formats.sheets import first_sheet
 _JSON_LINES = "application/jsonl"
 _OF_BYTES = {XLSX, XLS, ODS, PARQUET}
 TABLES = frozenset({CSV, TSV, JSON, _JSON_LINES, *_OF_BYTES})
-"""Types of files with rows."""
+"""MIME types of files with rows."""
 
 _DELIMITERS = ",;\t|"
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,14})(?:\.\d+)?(?:[eE][+-]?\d{1,3})?")
@@ -35,12 +35,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that make a document of a row.
+    """The columns that a row's document is made from.
 
     Attributes:
-        text: The column of the document's text.
-        document_id: The column of its id.
-        metadata: The columns of its metadata; None: all others.
+        text: Column with the document's text.
+        document_id: Column with its id.
+        metadata: Columns with its metadata; None for all other columns.
     """
 
     text: str
@@ -48,7 +48,7 @@ class Columns:
     metadata: tuple[str, ...] | None = None
 
     def check(self, names: Sequence[str]) -> None:
-        """Raise InvalidRequest if a table lacks one of these columns."""
+        """Raise InvalidRequest unless a table has all of these columns."""
         for name in (self.text, self.document_id, *(self.metadata or ())):
             if name not in names:
                 raise _bad(f"The table has no column {name!r}", f"Its columns: {', '.join(names)}.")
@@ -65,7 +65,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The rows of a file, by number; a string is the reason why a row is bad."""
+    """The numbered rows of a file. For a bad row, a string gives the reason."""
 
     columns: Sequence[str]
     rows: Iterable[tuple[int, Row | str]]
@@ -74,13 +74,15 @@ class Table:
 def records(
     table: Table, columns: Columns, source: str = "", taken: dict[str, str] | None = None
 ) -> Iterator[tuple[str, Record | str]]:
-    """Yield the place of each row and its document, or the reason why it makes none.
+    """Yield the place of each row, and its document or the reason why there is none.
 
-    The first row of an id wins. A date is ISO text, and `KEY_timestamp` has its Unix seconds.
+    If an id is repeated, the first row wins. Dates are ISO text, and `KEY_timestamp` has the Unix
+    seconds of the date in `KEY`.
 
     Args:
         source: Name of the table, for places such as "sales.csv row 4".
-        taken: Place of each id so far, which grows; pass one for several tables.
+        taken: The place of each id so far; this function adds to it. Pass the same dictionary for
+            several tables.
 
     Raises:
         InvalidRequest: The table lacks a column.
@@ -102,10 +104,10 @@ def table_of(content: str | bytes, kind: str) -> Table:
 
     Args:
         content: Text, or the bytes of a workbook or a Parquet file.
-        kind: One of `TABLES`.
+        kind: A MIME type in `TABLES`.
 
     Raises:
-        InvalidRequest: It is empty, broken or of another kind.
+        InvalidRequest: The file is empty or broken, or is not a table.
         MissingDependency: The package that reads this type is not installed.
     """
     if not content.strip():
@@ -155,7 +157,7 @@ def _record(row: Row, columns: Columns) -> Record | str:
 
 
 def _plain(row: Row, key: str) -> str:
-    """Return a text or number of a row as text; raise ValueError if it is neither."""
+    """Return a cell as text; raise ValueError unless it is a text or a number."""
     value = row.get(key)
     value = value.raw if isinstance(value, _Cell) else _as_json(value)
     if value is None or (isinstance(value, str) and not value.strip()):
@@ -178,7 +180,8 @@ def _parquet(data: bytes) -> Table:
     table = parquet.read_table(io.BytesIO(data), use_threads=False, memory_map=False)
     names = _distinct(table.column_names)
     for number, each in enumerate(table.schema):
-        if arrow.types.is_timestamp(each.type) and each.type.unit == "ns":  # not Python's
+        # Python's datetime has no nanoseconds.
+        if arrow.types.is_timestamp(each.type) and each.type.unit == "ns":
             short = arrow.timestamp("us", each.type.tz)
             table = table.set_column(number, each.name, table[number].cast(short, safe=False))
     rows = (row for batch in table.to_batches(max_chunksize=1000) for row in batch.to_pylist())
@@ -186,7 +189,7 @@ def _parquet(data: bytes) -> Table:
 
 
 def _csv(text: str) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the rows, from 1, as a spreadsheet counts them."""
+    """Yield the rows with their numbers, from 1, as in a spreadsheet."""
     first = text.lstrip().partition("\n")[0]
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(
@@ -199,14 +202,14 @@ def _csv(text: str) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _with_header(rows: Sequence[tuple[int, Sequence[Any]]]) -> Table:
-    """Return the rows below the first, which names the columns; blank rows are left out."""
+    """Return the rows below the header row, without blank rows."""
     filled = [(number, row) for number, row in rows if any(cell not in ("", None) for cell in row)]
     names = _distinct([str(cell).strip() for cell in filled[0][1]] if filled else [])
     return Table(names, [(number, _by_name(names, row)) for number, row in filled[1:]])
 
 
 def _distinct(names: Sequence[str]) -> Sequence[str]:
-    """Return the names of columns; raise InvalidRequest if two columns have one name."""
+    """Return the names of columns; raise InvalidRequest if two are equal."""
     if len(set(names)) < len(names):
         raise _bad(f"Two columns of the table have one name: {', '.join(names)}")
     return names
@@ -219,7 +222,7 @@ def _by_name(names: Sequence[str], row: Sequence[Any]) -> Row | str:
 
 
 def _days(row: Sequence[Any]) -> list[Any]:
-    """Return the cells of a workbook's row; a moment at midnight is a day there."""
+    """Return the cells of a workbook's row; a time of midnight becomes a date."""
     return [
         cell.date()
         if isinstance(cell, datetime.datetime) and cell.time() == datetime.time()
@@ -248,7 +251,7 @@ def _json_lines(text: str) -> Iterator[tuple[int, Row | str]]:
 
 
 def table_of_objects(rows: Iterable[tuple[int, Row | str]]) -> Table:
-    """Return a table of numbered objects; a column is a key of any of them."""
+    """Return a table of numbered objects; its columns are the keys of all objects."""
     table = [*rows]
     names = dict.fromkeys(key for _, row in table if not isinstance(row, str) for key in row)
     return Table([*names], table)
@@ -263,16 +266,16 @@ def _object(row: Any) -> Row | str:
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A cell of a text file: as it is written, and its value."""
+    """A cell of a text file: its text, and its typed value."""
 
     raw: str
     value: Any
 
 
 def _of_texts(table: Table) -> Table:
-    """Return a table of texts with typed cells.
+    """Convert the cells of a table of texts to typed values.
 
-    All of a column stays text if one of its numbers begins with a zero, as codes do.
+    If a number in a column begins with a zero, the whole column stays text: it holds codes.
     """
     rows = [row for _, row in table.rows if not isinstance(row, str)]
     codes = {name for row in rows for name, cell in row.items() if _CODE.fullmatch(cell.strip())}
@@ -289,7 +292,7 @@ def _of_texts(table: Table) -> Table:
 
 
 def _value(cell: str) -> Any:
-    """Return the number or boolean that a cell says, else the cell."""
+    """Return the number or boolean in a cell, or else its text."""
     if cell.lower() in ("true", "false"):
         return cell.lower() == "true"
     if _NUMBER.fullmatch(cell):
@@ -299,7 +302,7 @@ def _value(cell: str) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """Return a cell's value for metadata, a date as ISO text; None for what JSON lacks."""
+    """Return the value of a cell as JSON, dates as ISO text; None if JSON has no such value."""
     if isinstance(value, _Cell):
         return value.value
     if isinstance(value, datetime.date | datetime.time):
@@ -322,7 +325,7 @@ def _number(value: float | decimal.Decimal) -> float | None:
 
 
 def _seconds(value: Any) -> float | None:
-    """Return the Unix seconds of a date in ISO form, in UTC if it names no zone; else None."""
+    """Return the Unix seconds of an ISO date (UTC unless it has a zone); else None."""
     if not isinstance(value, str) or not _DATE.fullmatch(value):
         return None
     try:

@@ -1,1 +1,1 @@
-"""Splits a document's text into chunks, and says where in the document each one is."""
+"""Split the text of documents into chunks, each with its place in the document."""

@@ -1,4 +1,4 @@
-"""What a chunk may take: a size in tokens, and what its embedding model reads."""
+"""The budget of a chunk: a size in tokens, and the window of its embedding model."""
 
 from __future__ import annotations
 
@@ -10,65 +10,66 @@ from typing import TypeAlias
 from corral.providers.text.tokens import Tokenizer
 
 REMEMBERED = 256
-"""Texts whose sizes are known from a moment ago."""
+"""Number of recently measured texts in the cache of sizes."""
 
 BORDER = 64
-"""Tokens that a part of a text may take more when it is read without what is around it: at most two
-are cut apart at its ends, into their letters."""
+"""Maximum number of tokens that a part takes by itself in excess of its share of the whole text.
+
+At most two tokens, at its ends, are split into their letters."""
 
 Measure: TypeAlias = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What an embedding model reads of a text: so many tokens by its own count.
+    """The window of an embedding model: the number of tokens of a text that it reads.
 
     Attributes:
-        counter: Counts as the model does.
-        size: Tokens, >= 1.
+        counter: Counts tokens as the model does.
+        size: Maximum number of tokens, >= 1.
     """
 
     counter: Tokenizer
     size: int
 
     def holds(self, text: str) -> bool:
-        """Return True if the model reads all of a text."""
+        """Return True if the model reads the whole text."""
         return self.counter.count_within(text, self.size) is not None
 
 
 class Size:
-    """Measures texts by what they take of a chunk; `room` is all of it.
+    """Measures the share of a chunk that a text takes; `room` is the whole chunk.
 
-    The larger of two limits is scaled down to the other: no text has more tokens than bytes, and
-    the splitter relies on that.
+    The larger of the two limits (chunk size and window) is scaled down to the smaller. Thus no text
+    measures more than its number of bytes, which the splitter relies on.
     """
 
     def __init__(self, counter: Tokenizer, chunk_size: int, window: Window | None) -> None:
         self.room = min(chunk_size, window.size) if window else chunk_size
         self.chunk_size = chunk_size
         self.count = lru_cache(REMEMBERED)(counter.count)
-        """Counts as the counter does; a chunk is counted while it is looked for, and once more."""
+        """The counter with a cache, since a chunk is counted during the search and once more."""
         self._window = window
         self._read = window.size if window else chunk_size
 
     def share(self, tokens: int) -> int:
-        """Return the room of so many tokens."""
+        """Convert a number of tokens to the unit of `room`."""
         return tokens * self.room // self.chunk_size
 
     @property
     def surely(self) -> int:
-        """The size, as `nearly` measures it, up to which a part surely fits; below 0: none does."""
+        """Size by `nearly` up to which a part certainly fits; below 0 if none certainly does."""
         return self.room if self._window is None else self.room - BORDER
 
     def exact(self) -> Measure:
-        """Return what measures any text; the walk may measure one again when it turns around."""
+        """Return a function that measures texts exactly. It caches the sizes of recent texts."""
         if self._window is None:
             return self._taken
         own = self._window.counter.count
 
         def size(text: str) -> int:
             taken = self._taken(text)
-            # No tokenizer makes more tokens than there are bytes, but for a mark at the beginning.
+            # No tokenizer returns more tokens than bytes, except for a mark at the beginning.
             if taken > self.room or len(text) * 4 < self._read:
                 return taken
             return max(taken, -(-own(text) * self.room // self._read))
@@ -76,7 +77,7 @@ class Size:
         return lru_cache(REMEMBERED)(size)
 
     def nearly(self, text: str) -> Measure:
-        """Return what measures parts of a text in no time, to look for boundaries."""
+        """Return a fast, nearly exact function to measure parts of a text while searching cuts."""
         if self._window is None:
             return self._taken
         own = self._window.counter.nearly(text)

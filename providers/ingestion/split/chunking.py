@@ -1,4 +1,4 @@
-"""Parsed documents to chunks that know their place: position, span, page, neighbors."""
+"""Split parsed documents into chunks that record their place: position, span, page, neighbors."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What chunks of a vector DB may take; known before its model is loaded.
+    """The chunk sizes for a vector DB; they are known before its model is loaded.
 
     Attributes:
         chunking: The sizes.
-        chosen: Whether somebody has said a size: it is kept, even where the model reads less.
+        chosen: True if the request or the registration sets a size. It then applies even if the
+            model's window is smaller.
     """
 
     chunking: ChunkingConfig
@@ -57,9 +58,9 @@ class Sizes:
         overlap: int | None = None,
         split_on: str | None = None,
     ) -> Self:
-        """Return the sizes of a request, else those of the registration, overlap in scale.
+        """Return the sizes of a request, or else of the registration, with a proportional overlap.
 
-        The size is set in `chunking` only if it is chosen: so a job's record tells it, too.
+        The size is set in `chunking` only if it was chosen, so the record of a job shows that too.
 
         Raises:
             InvalidRequest: A size is out of range.
@@ -85,14 +86,14 @@ class Sizes:
         return cls(chunking, chosen)
 
     def hash(self, document: RAGDocument) -> str | None:
-        """Return a hash of all that decides on a document's chunks; see `document_hash`."""
+        """Return a hash of all inputs that affect a document's chunks; see `document_hash`."""
         return document_hash(document, self.chunking, chosen=self.chosen)
 
 
 def window_of(embedder: Embedder) -> Window | None:
-    """Return what a model reads of a text; None where that is not known.
+    """Return the window of a model; None if it is unknown.
 
-    A model whose tokenizer is not here is taken to count as cl100k does.
+    If the model's tokenizer is not available, tokens are counted as cl100k does.
     """
     if embedder.window is None:
         return None
@@ -101,7 +102,7 @@ def window_of(embedder: Embedder) -> Window | None:
 
 
 def unread(chunks: Sequence[Chunk], window: Window, model: str) -> list[str]:
-    """Return a note where a model does not read all of some chunks, else nothing."""
+    """Return a note if some chunks are longer than a model's window, else an empty list."""
     count = sum(not window.holds(embedded_text(chunk)) for chunk in chunks)
     if not count:
         return []
@@ -127,14 +128,21 @@ def each_chunk(
     most: int | None = None,
     hashed: str | None = None,
 ) -> Iterator[Chunk]:
-    """Split a document and yield its chunks in order, as they are made; equal input, equal ids.
+    """Split a document and yield its chunks lazily, in order. Equal input gives equal ids.
 
-    The metadata of each is the document's, else its front matter's, with `document_id`,
-    `token_count` and `metadata_token_count`, and the document's title where it has one. Its record
-    (`chunk_metadata`) says where it is from and what its place in the document is. A chunk fits
-    into the `window` with its headings, if one is given. If there are more than `most`, splitting
-    ends there and one more is yielded. `metadata_cost` returns the tokens of metadata as a context
-    prints it. `hashed` is kept with each chunk; see `document_hash`.
+    A chunk has the metadata of the document and of its front matter (the document wins), plus
+    `document_id`, `token_count`, `metadata_token_count`, and the title if there is one. Its record
+    (`chunk_metadata`) has its origin and its place in the document.
+
+    Args:
+        document: The document, for its id and metadata.
+        parsed: The text of the document.
+        chunking: The sizes.
+        vector_db: The target, for its model.
+        metadata_cost: Returns the number of tokens of metadata as a context prints it.
+        window: If given, each chunk fits into it together with its headings.
+        most: If there are more chunks, splitting ends after one more; None for all chunks.
+        hashed: The hash to store with each chunk; see `document_hash`.
     """
     if chunking.split_on:
         parsed = _without_marks(parsed, chunking.split_on)
@@ -154,7 +162,7 @@ def each_chunk(
     metadata["document_id"] = document.document_id
     cost = metadata_cost(metadata)
     origin = _origin(document, vector_db, cost).model_copy(update={"document_hash": hashed})
-    said = set(origin.model_fields_set)  # one for all: pydantic's own takes 2 KB of each record
+    said = set(origin.model_fields_set)  # Shared by all: one set per record would take 2 KB each.
     for piece, place in _places(document.document_id, parsed, pieces):
         said |= place.keys()
         yield Chunk(
@@ -167,9 +175,9 @@ def each_chunk(
 
 
 def _without_marks(parsed: ParsedDocument, split_on: str) -> ParsedDocument:
-    """Return a document without the headings that are some only because `split_on` follows.
+    """Return a document without headings that only exist because `split_on` underlines them.
 
-    A line of `======` makes a heading of the line above it in Markdown.
+    In Markdown, a line of `======` makes the line above it a heading.
     """
     headings, text = parsed.headings, parsed.text
     left = [each for each in headings if text.find(split_on, each.start + 1, each.end) < 0]
@@ -180,7 +188,7 @@ def _without_marks(parsed: ParsedDocument, split_on: str) -> ParsedDocument:
 
 
 def _beside_headings(window: Window | None, headings: Sequence[Heading]) -> Window | None:
-    """Return what a model reads of a chunk beside its headings; at least half of the window."""
+    """Return the window that the longest headings leave for text; at least half of it."""
     if window is None or not headings:
         return window
     lines = {" > ".join(path)[-MAX_EMBEDDED_HEADINGS:] for path in Outline(headings).paths}
@@ -208,7 +216,7 @@ def _origin(document: RAGDocument, vector_db: VectorDB, metadata_cost: int) -> C
 def _places(
     document_id: str, parsed: ParsedDocument, pieces: Iterable[Piece]
 ) -> Iterator[tuple[Piece, dict[str, Any]]]:
-    """Yield each piece, and what its record says of its place in the document."""
+    """Yield each piece with the fields of its record that describe its place."""
     outline, lines = Outline(parsed.headings), _Lines(parsed.text)
     numbered = enumerate(pieces)
     named = ((n, each, derive_chunk_id(document_id, each.text, n)) for n, each in numbered)
@@ -226,7 +234,7 @@ def _places(
                 "repeated_characters": piece.repeated or None,
                 **_pages(parsed, piece),
                 **(lines.span(piece) if parsed.has_lines else {}),
-                # What it repeats of the chunk before is under that one's headings.
+                # Text repeated from the previous chunk does not count for the headings.
                 "heading_path": outline.path(max(piece.start, end), piece.end, parsed.text) or None,
                 "previous_chunk_id": before,
                 "next_chunk_id": following and following[2],
@@ -237,7 +245,7 @@ def _places(
 
 
 def _with_following(items: Iterable[T]) -> Iterator[tuple[T, T | None]]:
-    """Yield each item with the one that follows it, None with the last."""
+    """Yield each item with the next one; None after the last."""
     held: list[T] = []
     for item in items:
         if held:
@@ -248,18 +256,18 @@ def _with_following(items: Iterable[T]) -> Iterator[tuple[T, T | None]]:
 
 
 class Outline:
-    """The headings of a document, ready to be asked."""
+    """Looks up the headings above a part of a document."""
 
     def __init__(self, headings: Sequence[Heading]) -> None:
         self._headings = headings
         self._starts = [heading.start for heading in headings]
         self.paths = list(_paths(headings))
-        """Of each heading, those that it is under and itself."""
+        """For each heading, the headings above it and itself, outermost first."""
 
     def path(self, start: int, end: int, text: str) -> list[str]:
-        """Return the headings that a part of a text is under, the outermost first.
+        """Return the headings above a part of a text, outermost first.
 
-        Of headings that the part begins with, they are those above its first other line.
+        If the part begins with headings, they count down to its first line of other text.
         """
         number = bisect_right(self._starts, start) - 1
         position = start
@@ -272,32 +280,32 @@ class Outline:
 
 
 class _Lines:
-    """Counts the lines of a text on the way through it."""
+    """Converts characters of a text to line numbers."""
 
     def __init__(self, text: str) -> None:
         self._breaks = [match.start() for match in re.finditer("\n", text)]
 
     def span(self, piece: Piece) -> dict[str, int]:
-        """Return the lines of a piece, from 1."""
+        """Return the first and last line of a piece, from 1."""
         first, last = (bisect_left(self._breaks, at) + 1 for at in (piece.start, piece.end - 1))
         return {"line_start": first, "line_end": last}
 
 
 def _pages(parsed: ParsedDocument, piece: Piece) -> dict[str, int | None]:
-    """Return the page on which a piece begins, and the one on which it ends if that is another."""
+    """Return the first page of a piece, and the last page if it differs."""
     first, last = parsed.page(piece.start), parsed.page(piece.end - 1)
     return {"page": first, "page_end": None if last == first else last}
 
 
 def _gap(text: str) -> str | None:
-    """Return the text between two chunks for the record; None where there is none."""
+    """Return the text between two chunks for the record; None if it is empty or too long."""
     return text if 0 < len(text) <= MAX_GAP else None
 
 
 def _source(document: RAGDocument) -> str | None:
     """Return the source of a document, without folders of the sender's machine.
 
-    A `data:` URI is content, not a source.
+    A `data:` URI is content and not a source.
     """
     if isinstance(document.content, URL) and document.content.uri[:5].lower() != "data:":
         return document.content.uri

@@ -1,4 +1,4 @@
-"""Headings of a document: where they are, and what they say."""
+"""Find the headings of Markdown texts: their positions, levels and texts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 MAX_HEADING_LENGTH = 200
 
-# None of these goes back over what it has read: a line may be as long as its document.
+# None of these patterns backtracks, because a single line may be as long as a whole document.
 _ATX = re.compile(r" {0,3}(#{1,6})([ \t].*)?")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
@@ -23,10 +23,10 @@ class Heading(NamedTuple):
     """A heading.
 
     Attributes:
-        start: Where its line begins in the text, in characters.
-        end: Where its line ends, the underline included.
-        level: 1 or more; a higher level is below a lower one.
-        text: Without markup, 1 to 200 characters.
+        start: Start of its line in the text, in characters.
+        end: End of its line, including an underline.
+        level: 1 or more; 1 is the outermost level.
+        text: Its text without markup, 1 to 200 characters.
     """
 
     start: int
@@ -36,9 +36,9 @@ class Heading(NamedTuple):
 
 
 def markdown_headings(text: str) -> list[Heading]:
-    """Return the headings of a Markdown text in their order; none in code or front matter."""
+    """Return the headings of a Markdown text in order, except in code and front matter."""
     found: list[Heading] = []
-    fence, before = "", (0, "")  # what closes an open block of code; the line before
+    fence, before = "", (0, "")  # The fence of an open code block, and the previous line.
     for start, line in _lines(text):
         opened = _FENCE.match(line)
         if fence:
@@ -60,7 +60,7 @@ def markdown_headings(text: str) -> list[Heading]:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line behind the front matter with its begin."""
+    """Yield each line after the front matter, with its start."""
     front = _FRONT_MATTER.match(text)
     start = front.end() if front else 0
     for line in text[start:].split("\n"):
@@ -74,13 +74,13 @@ def _heading(start: int, end: int, level: int, marked: str) -> list[Heading]:
 
 
 def _unclosed(marked: str) -> str:
-    """Return the text of an ATX heading without the number signs that close it."""
+    """Return the text of an ATX heading without the closing number signs."""
     text = marked.rstrip(" \t")
     unclosed = text.rstrip("#")
     return unclosed if unclosed.endswith((" ", "\t")) else text
 
 
 def plain(marked: str) -> str:
-    """Return a line without Markdown's marks and links, shortened."""
+    """Return a line without Markdown markup and link targets, shortened."""
     text = _MARK.sub("", _TAG.sub("", _LINK.sub(r"\1", marked)))
     return " ".join(text.split())[:MAX_HEADING_LENGTH]

@@ -1,4 +1,4 @@
-"""Cut source code between its classes and functions: none of them inside, where it fits whole."""
+"""Cut source code between classes and functions, and within them only if they do not fit."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Sections:
     """A text with sections, to be cut into parts that fit.
 
     Args:
-        text: It.
-        headings: Where its sections begin, in their order.
-        fits: Returns True if a part may be a chunk.
+        text: The text.
+        headings: The headings of its sections, in order.
+        fits: Returns True if a part fits into a chunk.
         plain: Cuts a part that has no sections.
     """
 
@@ -33,9 +33,9 @@ class Sections:
         self._fits_text, self._plain = fits, plain
 
     def spans(self, begin: int, end: int) -> Iterator[Span]:
-        """Yield begin and end of each chunk of a part, cut between its outermost sections.
+        """Yield the start and end of each chunk of a part, cut between its outermost sections.
 
-        Adjacent sections share a chunk if they fit into it.
+        Adjacent sections share a chunk if they fit into it together.
         """
         if self._fits(begin, end):
             yield begin, end

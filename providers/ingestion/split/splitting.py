@@ -1,14 +1,14 @@
-"""Split a text into chunks of bounded cost, on the best boundaries there are.
+"""Split a text into chunks of limited size, at the best boundaries.
 
 `semantic-text-splitter` looks for the highest boundary that still fits (headings and blocks in
-Markdown; paragraphs, lines, sentences, words, characters). Its cost grows with the square of a text
-that has no sentence in it, and it holds the interpreter lock while it works. So it is given a
-window of the text at a time: the chunk that touches a window's end is dropped, and the next window
-starts where that chunk did, overlap included.
+Markdown; paragraphs, lines, sentences, words, characters). Its time is quadratic in the length of a
+text without sentences, and it holds the global interpreter lock. So it gets one window of the text
+at a time: the chunk that touches the end of a window is dropped, and the next window starts where
+that chunk started, including its overlap.
 
-It asks for the sizes of some forty texts for each chunk, and the tokenizer of an embedding model is
-slow. So it works with sizes that are nearly right, from one reading of the text. Each chunk is then
-measured for itself, and one that is too large is cut again; that happens with exact sizes as well.
+It measures about forty texts per chunk, and the tokenizers of embedding models are slow. So it uses
+nearly exact sizes, computed from one tokenization of the text. Then each chunk is measured exactly,
+and a chunk that is too large is cut again. (The splitter returns such chunks with exact sizes too.)
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ from corral.providers.ingestion.split.tables import FENCE, Table, bars, cell_end
 from corral.providers.text.tokens import Tokenizer, tokenizer
 
 WINDOW_CHARACTERS_PER_TOKEN = 16
-"""Characters in a window for each token of the chunk size. English has 4 a token, so a window holds
-4 chunks or more. 1 MB of prose takes 0.3 s, English or Chinese, and 3.5 s where Chinese characters
-follow each other without any punctuation (measured on one core)."""
+"""Number of characters in a window for each token of the chunk size.
+
+English has 4 characters per token, so a window has 4 chunks or more. 1 MB of prose takes 0.3 s,
+English or Chinese, and Chinese without punctuation takes 3.5 s (measured on one core)."""
 
 MIN_WINDOW_CHARACTERS = 1024
 
 READ_AHEAD = 3
-"""Windows behind one whose tokens are counted with it, since windows overlap."""
+"""Number of further windows that are tokenized together with a window, since windows overlap."""
 
 LEAST_BODY = 4
-"""A heading that takes more than 1 / 4 of a chunk stays alone: little of the rest would fit."""
+"""A heading that takes more than 1 / 4 of a chunk stays alone, since little else would fit."""
 
 _HEAD = re.compile(r"\s*(?:#{1,6}(?:\s|$)|`{3,}[^`]*$|~{3,}|<!--.*-->\s*$)")
-"""A line that says nothing by itself: a heading, the fence of a code block, a comment."""
+"""Matches a line without content of its own: a heading, the fence of a code block, a comment."""
 
 _BLOCK = re.compile(
     r"""
@@ -53,7 +54,7 @@ _BLOCK = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""A block that stays whole where it fits."""
+"""Matches a block that stays whole if it fits."""
 
 _INK = re.compile(r"\S")
 _BLANK = re.compile(rf"(?<!\s)\s{{{MIN_WINDOW_CHARACTERS},}}\n")
@@ -64,11 +65,11 @@ class Piece:
     """A chunk of a text, never blank.
 
     Attributes:
-        text: `document[start:end]`, below the header of the table that it continues.
+        text: `document[start:end]`, preceded by the table header if it continues a table.
         start, end: Its span in the document, in characters.
-        tokens: What `text` costs.
+        tokens: Number of tokens of `text`.
         first_token, end_token: Its span in the document, in tokens.
-        repeated: Characters at the beginning of `text` that repeat the header of a table.
+        repeated: Number of characters at the beginning of `text` that repeat a table header.
     """
 
     text: str
@@ -97,29 +98,28 @@ def pieces_of(
     sections: Sequence[Heading] = (),
     split_on: str | None = None,
 ) -> Iterator[Piece]:
-    """Yield the chunks of a text, in its order; none for a blank text.
+    """Yield the chunks of a text in order; none for a blank text.
 
-    Everything but `split_on` and white space between chunks is in some chunk. A Markdown table that
-    does not fit into one is cut between rows, and each further chunk repeats its header; a row that
-    does not fit is cut between cells, and only a cell that does not fit between words.
+    Chunks cover the whole text except `split_on` and white space between chunks. A Markdown table
+    that does not fit into a chunk is cut between rows, and each further chunk repeats its header. A
+    row that does not fit is cut between cells, and a cell that does not fit is cut between words.
 
     Args:
         text: Any text.
-        chunk_size: Most tokens of a chunk, >= 1. Only a single character that costs more exceeds
-            it: splitting inside a character would destroy it.
-        overlap: Most tokens that a chunk repeats of the one before it, at most half of chunk_size.
-            Whole sentences or words are repeated, so it is often less.
-        markdown: Whether headings, lists, code blocks and tables are boundaries. A heading, or the
-            fence of a code block, leads what follows it. Before a block that fits only without
-            it, a heading ends the chunk before; it is a chunk alone where that has no room.
-        counter: Counts the tokens; cl100k where absent.
-        window: What a chunk has to fit into, too; None: nothing more.
-        most: How many chunks are wanted: the work ends with the first one beyond, which is
-            yielded too. None: all.
-        sections: Of source code, where its classes and functions begin. A chunk is cut between
-            them, without overlap; the lines of one are chunks of text where it does not fit.
-        split_on: A text that no chunk crosses, overlaps included. A part between two of them that
-            fits is one chunk. None or "": no such text.
+        chunk_size: Maximum number of tokens per chunk, >= 1. A single character with more tokens
+            exceeds it, because splitting a character would destroy it.
+        overlap: Maximum number of tokens that a chunk repeats from the previous one, at most half
+            of `chunk_size`. Only whole sentences or words are repeated, so it is often less.
+        markdown: True to split at headings, lists, code blocks and tables. A heading, or the fence
+            of a code block, stays with the text after it. If a block fits only without its heading,
+            the heading ends the previous chunk, or is a chunk by itself if that has no room.
+        counter: Counts the tokens; None for cl100k.
+        window: A window that each chunk must fit as well; None for no such limit.
+        most: Number of chunks wanted; splitting ends after one more is yielded. None for all.
+        sections: Headings for the classes and functions of source code. Chunks are cut between
+            them, without overlap; a section that does not fit is split like text.
+        split_on: A text that no chunk crosses, not even by its overlap. A part between two of them
+            is one chunk if it fits. None or "" for no such text.
     """
     size = Size(counter or tokenizer(), chunk_size, window)
     kind = MarkdownSplitter if markdown else TextSplitter
@@ -134,19 +134,19 @@ def pieces_of(
 
 
 Cut: TypeAlias = tuple[int, int, str]
-"""Begin and end of a chunk in its text, and the header of a table that is repeated before it."""
+"""Start and end of a chunk in its text, and the table header to repeat before it."""
 
 
 def _pieces(text: str, spans: Iterator[Cut], count: Measure) -> Iterator[Piece]:
-    """Yield the chunks at these spans, with their tokens; none that is blank or there already."""
+    """Yield the chunks at the spans with their token counts; skip blank and repeated ones."""
     reached = first_token = covered = 0
     for start, end, header in spans:
         part = text[start:end]
-        if not part.strip() or end <= covered:  # a window can begin within the overlap
+        if not part.strip() or end <= covered:  # A window can begin within the overlap.
             continue
         first_token += count(text[reached:start])
         reached, covered = start, end
-        # Not stripped: without its first space a text can cost one token more.
+        # Do not strip: without its first space, a text can have one token more.
         tokens, end_token = count(header + part), first_token + count(part)
         yield Piece(header + part, start, end, tokens, first_token, end_token, len(header))
 
@@ -154,7 +154,7 @@ def _pieces(text: str, spans: Iterator[Cut], count: Measure) -> Iterator[Piece]:
 def _parts(
     text: str, split_on: str, size: Size, cuts: Callable[[int, int], Iterator[Cut]]
 ) -> Iterator[Cut]:
-    """Yield the chunks of each part between two `split_on`: one if it fits, else its cuts."""
+    """Yield the chunks of each part between two `split_on`: a single one if the part fits."""
     measure, begin = size.exact(), 0
     while begin <= len(text):
         position = text.find(split_on, begin)
@@ -171,9 +171,9 @@ def _parts(
 def _stretches(
     text: str, begin: int, end: int, kind: Any, size: Size, overlap: int
 ) -> Iterator[Cut]:
-    """Yield the chunks of what lies between long runs of blank lines.
+    """Yield the chunks of the text between long runs of blank lines.
 
-    No chunk reaches over one: the splitter's time grows with its square.
+    No chunk crosses such a run, since the splitter's time is quadratic in its length.
     """
     start = begin
     for stop, following in [*(run.span() for run in _BLANK.finditer(text, begin, end)), (end, end)]:
@@ -201,7 +201,7 @@ def _sections(
 
 
 class _Walk:
-    """A way through a text, a window of it at a time."""
+    """Splits a text, one window at a time."""
 
     def __init__(self, text: str, kind: Any, size: Size, overlap: int) -> None:
         self._text = text
@@ -219,7 +219,7 @@ class _Walk:
         self._row: tuple[int, list[int]] = -1, []
 
     def spans(self) -> Iterator[Cut]:
-        """Yield the chunks; a heading that leads nothing ends the chunk before if it fits there."""
+        """Yield the chunks; a heading with no text after it ends the previous chunk if it fits."""
         held: Cut | None = None
         for start, end, header in self._cuts():
             if held and self._is_head(self._text[start:end]) and self._fits(held[2], held[0], end):
@@ -232,13 +232,13 @@ class _Walk:
             yield held
 
     def _cuts(self) -> Iterator[Cut]:
-        """Yield the chunks of one window after the other."""
+        """Yield the chunks, window by window."""
         text = self._text
         start, length = 0, self._window
         while start < len(text):
             found = list(self._found(start, start + length))
             is_last = start + length >= len(text)
-            if len(found) < 2 and not is_last:  # one chunk fills it: it must see where that ends
+            if len(found) < 2 and not is_last:  # The window must be larger than one chunk.
                 length *= 2
                 continue
             reached = yield from self._joined(found if is_last else found[:-1], is_last=is_last)
@@ -249,10 +249,10 @@ class _Walk:
             start = begin
 
     def _found(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield begin and end of each chunk of a window as the splitter makes it.
+        """Yield the start and end of each chunk of a window, as the splitter returns them.
 
-        A window that begins in a block of code is read below the fence that opens the block: its
-        end would be taken for the beginning of one.
+        If a window begins in a code block, the opening fence is put before it. Otherwise the
+        splitter would take the closing fence for the beginning of a code block.
         """
         number = bisect_left(self._fences, start, key=lambda fence: fence.start())
         fence = self._fences[number - 1] if number % 2 else None
@@ -264,9 +264,9 @@ class _Walk:
                 yield max(begin, start), end
 
     def _window_of(self, start: int, stop: int) -> str:
-        """Return a part of the text for the splitter: what begins within a line is no heading.
+        """Return a window of the text, changed if it begins with `#` in the middle of a line.
 
-        It would be one for each number sign in the line, and a chunk each.
+        The splitter would take each number sign in that line for a heading, and make it a chunk.
         """
         part = self._text[start:stop]
         before = self._text[max(0, start - 4) : start].rstrip(" ")
@@ -274,7 +274,7 @@ class _Walk:
         return f"x{part[1:]}" if is_inside else part
 
     def _nearly(self, start: int, stop: int) -> Measure:
-        """Return what measures the parts of a window, nearly right."""
+        """Return the nearly exact measure for the parts of a window."""
         stop = min(stop, len(self._text))
         known, nearly = self._near
         if start not in known or stop > known.stop:
@@ -284,10 +284,10 @@ class _Walk:
         return nearly
 
     def _parts(self, text: str, size: Measure, room: int, overlap: int) -> list[tuple[int, str]]:
-        """Return begin and text of each chunk of a text as the splitter makes it.
+        """Return the start and text of each chunk, as the splitter returns them.
 
-        It panics, which is no `Exception`, where an overlap begins before the chunk that it is of
-        (0.33). The text is cut without overlaps then.
+        Version 0.33 of the splitter panics if an overlap would begin before its chunk; the panic is
+        not an `Exception`. The text is then split without overlaps.
         """
         for most in (overlap, 0):
             try:
@@ -304,11 +304,13 @@ class _Walk:
     def _joined(
         self, ends: Sequence[tuple[int, int]], *, is_last: bool
     ) -> Generator[Cut, None, int | None]:
-        """Yield chunks, each heading with what follows it; return where to go on, if not behind.
+        """Yield chunks, joining each heading with the text after it.
+
+        Return the position to continue from, or None to continue after the last chunk.
 
         Args:
-            ends: Begin and end of each chunk that the splitter made.
-            is_last: Whether the text ends with them.
+            ends: Start and end of each chunk from the splitter.
+            is_last: True if the text ends with these chunks.
         """
         text = self._text
         head: int | None = None
@@ -333,25 +335,25 @@ class _Walk:
         return head
 
     def _holds(self, part: str) -> bool:
-        """Return True if a part fits: measured exactly where it is nearly too large."""
+        """Return True if a part fits; it is measured exactly only if it is nearly too large."""
         return self._near[1](part) <= self._sizes.surely or self._size(part) <= self._room
 
     def _tears(self, begin: int, stop: int, end: int) -> bool:
-        """Return True if a part fits that begins with a whole block, and `stop` is within that."""
+        """Return True if `stop` tears a block at the beginning of a part that fits as a whole."""
         block = _BLOCK.match(self._text, begin, end + MIN_WINDOW_CHARACTERS)
         if block is None or block.end() <= stop or self._text[end : block.end()].strip():
             return False
         return self._holds(self._text[begin:end])
 
     def _is_head(self, part: str) -> bool:
-        """Return True if a chunk says nothing by itself, and is small enough to lead another."""
+        """Return True if a chunk has no content but headings, and is small enough to be joined."""
         bare = self._joins and all(map(_HEAD.match, filter(str.strip, part.split("\n"))))
         return bare and self._size(part) * LEAST_BODY <= self._room
 
     def _cut(self, head: str, begin: int, end: int) -> tuple[int, int] | None:
-        """Return where a chunk ends that has `head` before `begin`, and where the next begins.
+        """Return the end of a chunk that puts `head` before `begin`, and the start of the next.
 
-        The body is split once more, by what the head leaves of the size.
+        The body is split again, into the room that the head leaves.
         """
         length = self._window
         room = self._room - self._size(head)
@@ -372,10 +374,10 @@ class _Walk:
     # --- tables ------------------------------------------------------------------------------
 
     def _whole_rows(self, first: int, end: int) -> tuple[int, int, str]:
-        """Return where a chunk ends that cuts no row, where the next begins, and its header.
+        """Return the end of a chunk that cuts no row, the start of the next, and its header.
 
         Args:
-            first, end: The chunk as the splitter made it.
+            first, end: The chunk as the splitter returned it.
         """
         begun, cut = self._table_at(first), self._table_at(end)
         begun = begun if begun and begun.body <= first else None
@@ -401,14 +403,14 @@ class _Walk:
             return first + len(self._text[first:stop].rstrip()), stop, header
         if not begun and cut:
             row, row_end = cut.row(max(cut.body, first))
-            if row - first > self._window:  # the chunk ends in the header
+            if row - first > self._window:  # The chunk ends in the header.
                 return end, end, ""
         return self._part_of_row(header, first, max(row, first), row_end) or (end, end, "")
 
     def _part_of_row(
         self, header: str, first: int, begin: int, row_end: int
     ) -> tuple[int, int, str] | None:
-        """Return the same of a chunk that ends in the row at `begin`: behind a cell, or in one."""
+        """Return the same for a chunk that ends within the row at `begin`: after or in a cell."""
         text = self._text
         stop = self._last_fitting(header, first, cell_ends(text, begin, row_end))
         if stop is not None:
@@ -418,9 +420,9 @@ class _Walk:
         return (*cut, header) if cut else None
 
     def _last_fitting(self, header: str, first: int, places: Iterable[int]) -> int | None:
-        """Return the last of some places where a chunk that begins at `first` may end.
+        """Return the last of the places where a chunk that begins at `first` still fits.
 
-        Of many places it reads up to twice as many as fit.
+        At most twice as many places are read as fit.
         """
         stops: list[int] = []
         for stop in places:
@@ -434,7 +436,7 @@ class _Walk:
         return self._size(header + self._text[first:end]) <= self._room
 
     def _header(self, table: Table, position: int) -> str:
-        """Return the header of the columns at and behind a position; "" where it is too long."""
+        """Return the header of the columns from a position on; "" if it is too long."""
         row, row_end = table.row(position)
         if self._row[0] != row:
             self._row = row, bars(self._text, row, row_end)
@@ -446,7 +448,7 @@ class _Walk:
         return header if self._size(header) * 2 <= self._room else ""
 
     def _table_at(self, position: int) -> Table | None:
-        """Return the table that a position is in, its end included."""
+        """Return the table that contains a position, including its end; None if there is none."""
         number = bisect_left(self._table_ends, position)
         found = self._tables[number] if number < len(self._tables) else None
         return found if found and found.start <= position else None

@@ -1,4 +1,4 @@
-"""Tables in Markdown: where they are, and where one may end in a chunk and go on in the next."""
+"""Find the tables in Markdown, and the places where they may be cut."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from itertools import pairwise
 
 _SEPARATOR = re.compile(r"^ {0,3}[|:-][|:\- \t]*+$", re.MULTILINE)
 FENCE = re.compile(r"^ {0,3}(?:`{3,}|~{3,})", re.MULTILINE)
-"""Where a block of code begins or ends."""
+"""Matches the begin or end of a code block."""
 _BAR = re.compile(r"(?<!\\)\|")
 _FILLED = re.compile(r"[^\s|]")
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of GitHub's Markdown, by its characters.
+    """A table in GitHub-flavored Markdown; positions are in characters.
 
     Attributes:
-        start: Where the header row begins.
-        rows: Where each row ends, its line break not included. The first one is the separator.
+        start: Start of the header row.
+        rows: End of each row, without its line break; the first one is the separator.
         header: The header row and the separator, each with its line break.
-        columns: The cells of both.
+        columns: The cells of these two rows.
     """
 
     start: int
@@ -33,28 +33,28 @@ class Table:
 
     @property
     def body(self) -> int:
-        """Where the first row behind the separator begins."""
+        """Start of the first row after the separator."""
         return self.rows[0] + 1
 
     @property
     def end(self) -> int:
-        """Where the last row ends."""
+        """End of the last row."""
         return self.rows[-1]
 
     def row(self, position: int) -> tuple[int, int]:
-        """Return where the row of a position in the body begins and ends."""
+        """Return the start and end of the row that contains a position in the body."""
         number = bisect_right(self.rows, position - 1)
         return self.rows[number - 1] + 1, self.rows[number]
 
     def rows_in(self, start: int, end: int) -> tuple[int, ...]:
-        """Return where the rows of the body end that do so behind `start`, up to `end`."""
+        """Return the row ends in the body that are after `start` and at most `end`."""
         first = max(1, bisect_right(self.rows, start))
         return self.rows[first : bisect_right(self.rows, end)]
 
     def header_from(self, column: int, most: int) -> str:
-        """Return the header of the columns from one on.
+        """Return the header of the columns from number `column` on.
 
-        "" where there are none, or it takes more than `most` characters.
+        Return "" if there are none, or if the header has more than `most` characters.
         """
         if not column:
             return self.header if len(self.header) <= most else ""
@@ -65,7 +65,7 @@ class Table:
 
 
 def find_tables(text: str) -> list[Table]:
-    """Return the tables of a Markdown text that have rows, in their order; none in code blocks."""
+    """Return the tables with rows in a Markdown text, in order, except in code blocks."""
     separators = list(_SEPARATOR.finditer(text))
     if not separators:
         return []
@@ -80,12 +80,12 @@ def find_tables(text: str) -> list[Table]:
 
 
 def bars(text: str, start: int, end: int) -> list[int]:
-    """Return where the bars between two places are that divide cells."""
+    """Return the positions of the cell separators between two positions."""
     return [match.start() for match in _BAR.finditer(text, start, end)]
 
 
 def cell_ends(text: str, start: int, end: int) -> Iterator[int]:
-    """Yield the bars between two places that have a filled cell on both sides."""
+    """Yield the positions of cell separators with a filled cell on both sides."""
     filled = _FILLED.search(text, start, end)
     if filled is None:
         return

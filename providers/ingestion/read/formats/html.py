@@ -53,7 +53,7 @@ def read(html: str) -> Readable:
     """Return the main content of a page as Markdown, or all its text if there is no main content.
 
     Navigation, scripts, styles, comments and hidden elements are dropped. Preformatted text becomes
-    a code block. If there is no heading of level 1, the title is that of the page.
+    a code block. If there is no heading of level 1, the title is the page's.
 
     Raises:
         MissingDependency: lxml is not installed, or trafilatura is needed and not installed.

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from corral.providers.ingestion.split.headings import Heading
 
 SECONDS_PER_PARAGRAPH = 60
-"""A paragraph ends at the first sentence that ends after so many seconds, or after twice as many.
+"""A paragraph ends with the first sentence that ends after this time, or after twice the time.
 
-A minute of speech is about 150 words, which is a chunk of the default size."""
+A minute of speech is about 150 words, which make a chunk of the default size."""
 
 _TIMES = re.compile(r"(?:(\d{1,4}):)?(\d{1,2}):(\d{1,2})[.,]\d{1,3}[ \t]+-->")
 _VOICE = re.compile(r"<v(?:\.[^\s<>]*+)?[ \t]++([^<>]*+)>")

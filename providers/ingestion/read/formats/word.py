@@ -1,8 +1,8 @@
-"""A Word file as Markdown, as it reads when every tracked change is accepted.
+"""Convert Word files (ECMA-376, part 1, section 17) to Markdown, with all tracked changes accepted.
 
-Its XML is read as a stream and nothing is kept but the text. Whatever holds text is read (content
-controls, hyperlinks, insertions, results of fields, text boxes, tables in cells); deletions and the
-code of fields are not. What it holds that is no text is counted. ECMA-376, part 1, section 17.
+The XML is read as a stream, and only the text is kept in memory. All elements with text are read:
+content controls, hyperlinks, insertions, results of fields, text boxes, tables in cells. Deletions
+and the code of fields are skipped. Elements that are not text, such as pictures, are counted.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _PARTS = {"headers": r"header\d*\.xml", "footers": r"footer\d*\.xml", "comments"
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """How paragraphs of a style are read; a style has what it does not say from another.
+    """A paragraph style. It inherits what it does not define from another style.
 
     Attributes:
-        level: Of a heading, from 1; 0: the document's title; None: no heading.
-        is_item: Whether they are items of a list.
-        based_on: The id of that other style.
+        level: Level of a heading, from 1; 0 for the document's title, None for other paragraphs.
+        is_item: True if the paragraphs are list items.
+        based_on: Id of the style that it inherits from; "" for none.
     """
 
     level: int | None = None
@@ -67,25 +67,25 @@ class _Style:
 
 @dataclass(slots=True)
 class _Open:
-    """An open element that holds text: what is in it so far."""
+    """An open element that contains text, with its content so far."""
 
     kind: str
     parts: list[str] = field(default_factory=list)
-    cells: list[list[str]] = field(default_factory=list)  # of a table, by row
+    cells: list[list[str]] = field(default_factory=list)  # The cells of a table, by row.
     style: _Style = _Style()
-    deleted: bool = False  # a row; of a paragraph only its mark, so that the next one goes on
-    carried: str = ""  # the paragraph before, whose mark is deleted
+    deleted: bool = False  # The row or the paragraph mark is deleted; the paragraph's text stays.
+    carried: str = ""  # Text of the previous paragraph, if its mark is deleted.
 
 
 def read(data: bytes, limits: DocumentLimits, ocr: OcrSettings) -> Readable:
-    """Return the text of a Word file, and what it holds that was not read.
+    """Return the text of a Word file, and a list of its unread parts.
 
-    Paragraphs and tables are in their order, footnotes and endnotes at the end.
+    Paragraphs and tables are in order; footnotes and endnotes are at the end.
 
     Raises:
-        MissingDependency: Text in pictures is to be recognized, and no engine is installed.
-        InvalidRequest: The file is broken or asks for a password, is larger than 256 MiB once
-            unpacked, or has too many paragraphs or characters.
+        MissingDependency: Text recognition in pictures is on, and no engine is installed.
+        InvalidRequest: The file is broken, needs a password, is larger than 256 MiB once unpacked,
+            or has too many paragraphs or characters.
     """
     if data.startswith(COMPOUND_FILE):
         raise locked("Word", "Or it comes from Word 2003 or earlier: save it as .docx.")
@@ -112,7 +112,7 @@ def _read(data: bytes, limits: DocumentLimits, picture_text: PictureText | None)
 
 
 def _styles(archive: zipfile.ZipFile, part: str) -> dict[str, _Style]:
-    """Return the styles of paragraphs by their id."""
+    """Return the paragraph styles by id."""
     styles: dict[str, _Style] = {}
     names: list[str] = []
 
@@ -140,7 +140,7 @@ def _styles(archive: zipfile.ZipFile, part: str) -> dict[str, _Style]:
 
 
 def _inherited(styles: dict[str, _Style], name: str) -> _Style:
-    """Return a style with what it has from those that it is based on."""
+    """Return a style with the values that it inherits."""
     found, seen = styles[name], {name}
     while found.based_on in styles and found.based_on not in seen:
         seen.add(found.based_on)
@@ -151,12 +151,12 @@ def _inherited(styles: dict[str, _Style], name: str) -> _Style:
 
 
 def _outline_level(value: str) -> int | None:
-    """Return the level of a heading, from 1; 9 and more in the file is ordinary text."""
+    """Return the level of a heading, from 1; None for ordinary text, which has 9 in the file."""
     return int(value) + 1 if value.isdigit() and int(value) < 9 else None
 
 
 class _Text:
-    """Takes the elements of parts as they come and makes blocks of text of them."""
+    """Builds blocks of text from the elements of parts as they are parsed."""
 
     def __init__(self, limits: DocumentLimits, styles: dict[str, _Style] | None = None) -> None:
         self.blocks: list[str] = []
@@ -168,9 +168,9 @@ class _Text:
         self._limits = limits
         self._paragraphs = self._characters = 0
         self._path: list[str] = []
-        self._skipped = 0  # how deep in an element that is left out
+        self._skipped = 0  # Depth within a skipped element.
         self._stack: list[_Open] = []
-        self._codes: list[bool] = []  # of open fields: whether this is their code, not their result
+        self._codes: list[bool] = []  # For each open field: True in its code, False in its result.
 
     def read(self, archive: zipfile.ZipFile, part: str) -> _Text:
         """Add the blocks of one part and return self."""
@@ -200,7 +200,7 @@ class _Text:
             self._set_style(self._stack[-1], local, attributes.get("val", ""))
 
     def _no_text(self, local: str, relation: str) -> None:
-        """Count what is no text; add the text in a picture if it is to be recognized."""
+        """Count an element that is not text; if it is a picture with recognized text, add that."""
         text = ""
         if self.picture_text and relation in self._pictures:
             text = self.picture_text(self._pictures[relation])
@@ -233,7 +233,7 @@ class _Text:
             outer.parts.append(text if inside else self._marked(text, closed.style))
 
     def _marked(self, text: str, style: _Style) -> str:
-        """Return a paragraph as Markdown; headings are one level lower below a title."""
+        """Return a paragraph as Markdown; below a title, headings are one level deeper."""
         if style.level is not None and text.strip():
             line = " ".join(text.split())
             level = min(style.level + bool(self.title), 6) or 1
@@ -261,13 +261,13 @@ class _Text:
             self._stack[-1].parts.append(text)
 
     def _count(self, local: str) -> None:
-        """Count paragraphs, and cells and rows with them: an empty one costs as much."""
+        """Count paragraphs, rows and cells, including empty ones, which cost as much memory."""
         self._paragraphs += local in {"p", "tc", "tr", "tbl"}
         if self._paragraphs > self._limits.max_paragraphs:
             raise self._limits.exceeded("paragraphs and cells", "max_paragraphs")
 
     def _mark_deleted(self, local: str) -> None:
-        """Note a tracked deletion of a row, or of a paragraph's mark."""
+        """Record a tracked deletion of a row or of a paragraph mark."""
         kind = {"trPr": "tr", "rPr": "p"}.get(self._path[-2] if len(self._path) > 1 else "")
         mark = kind == "tr" or self._path[-3:-1] == ["pPr", "rPr"]
         if mark and local in {"del", "moveFrom"} and self._stack[-1].kind == kind:
@@ -297,6 +297,6 @@ _FOLDS: dict[str, Callable[[_Open, bool], str]] = {
     "tc": lambda cell, nested: " ".join(" ".join(_closed(cell)).split()),
     "tbl": _table,
 }
-"""Elements that hold text, and how what is in them becomes one."""
+"""Functions that convert the content of an element to one text, by element."""
 
 _HOLDERS = {"p", "tr", *_FOLDS}

@@ -1,4 +1,4 @@
-"""A ZIP archive of documents: the names of its files, and their content within bounds."""
+"""Read ZIP archives of documents: the names of the files, and their contents up to a limit."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from corral.providers.ingestion.read.formats.common import Readable, reading
 
 MAX_NAME_LENGTH = 200
 MAX_RATIO = 200
-"""A file of more than 1 MiB that unpacks to more than so many times its size is not read: tables
-reach a tenth of it, bombs five times as much."""
+"""Maximum ratio of unpacked to packed size, for files of more than 1 MiB.
+
+Tables reach a tenth of it, ZIP bombs five times as much."""
 _SMALL = 1 << 20
 _ENCRYPTED = 1
 
@@ -31,10 +32,10 @@ def read(data: bytes, limits: DocumentLimits) -> Readable:
 
 
 def files(data: bytes, limits: DocumentLimits) -> Iterator[tuple[str, bytes | str]]:
-    """Yield the files of an archive: each name, and the content or why it cannot be read.
+    """Yield the files of an archive: each name, with the content or the reason for skipping it.
 
     Raises:
-        InvalidRequest: As `read`.
+        InvalidRequest: As `read` says.
     """
     with reading("ZIP", lambda: zipfile.ZipFile(io.BytesIO(data))) as archive:
         for name, entry in reading("ZIP", lambda: _entries(data, limits)):
@@ -42,7 +43,7 @@ def files(data: bytes, limits: DocumentLimits) -> Iterator[tuple[str, bytes | st
 
 
 def _entries(data: bytes, limits: DocumentLimits) -> list[tuple[str, zipfile.ZipInfo]]:
-    """Return the files of an archive under names that are unique and stay below it."""
+    """Return the files of an archive under unique, relative names."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         entries = [each for each in archive.infolist() if each.file_size and not _is_hidden(each)]
     if len(entries) > limits.max_parts:
@@ -64,7 +65,7 @@ def _is_hidden(entry: zipfile.ZipInfo) -> bool:
 
 
 def _safe(name: str) -> str:
-    """Return a relative path without steps up, of at most `MAX_NAME_LENGTH` characters."""
+    """Return a relative path without "..", of at most `MAX_NAME_LENGTH` characters."""
     steps = " ".join(clean_text(name).split()).replace("\\", "/").split("/")
     path = "/".join(step for step in steps if step.strip(". ") and not step.endswith(":"))
     return path[-MAX_NAME_LENGTH:].lstrip("/")

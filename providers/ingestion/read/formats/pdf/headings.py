@@ -1,7 +1,7 @@
 """Find the headings of a PDF: the lines that its bookmarks name, or else lines in larger type.
 
 A PDF does not record the purpose of a line. Its bookmarks name headings, if it has any. Otherwise a
-line is a heading if its font is clearly larger than that of most of the text.
+line is a heading if its font is clearly larger than the font of most of the text.
 """
 
 from __future__ import annotations
