@@ -22,7 +22,7 @@ def _header_values(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
 
 
 class GraphConfig(ProviderConfig):
-    """Settings of a collection's graph, fixed at its creation.
+    """Settings of a collection's graph, fixed when the collection is created.
 
     The defaults reach a recall above 0.99 for the ten nearest of 20,000 embeddings (README).
     """

@@ -1,4 +1,4 @@
-"""Requests of bounded size: items cut into batches by their number and their bytes."""
+"""Split items into batches of limited number and size, for requests."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Proposals:
 
 
 Propose = Callable[[int], Awaitable[Proposals]]
-"""Ask an engine for this many proposals."""
+"""Requests a number of proposals from an engine."""
 
 
 async def best_candidates(
@@ -53,12 +53,12 @@ async def best_candidates(
             Parts of an index with tighter bounds of their own should be separate sources.
         margin: Proposals to request beyond k at first, to include the ties with the k-th chunk.
         most: Maximum number of proposals that the engine returns; the best of them are then the
-            answer. None: no limit.
+            answer. None for no limit.
     """
     limit = k + margin if most is None else min(k + margin, most)
     candidates: dict[str, Candidate] = {}
     while True:
-        if len(sources) == 1:  # a separate task would cost as much as a fast engine's answer
+        if len(sources) == 1:  # A separate task would cost as much as a fast engine's answer.
             answers = [await sources[0](limit)]
         else:
             answers = await asyncio.gather(*(propose(limit) for propose in sources))
@@ -106,7 +106,7 @@ def open_order(candidates: Sequence[Candidate], k: int) -> list[str]:
     """Return the ids of the proposals that `settled` needs exact scores for.
 
     Args:
-        candidates: With the engine's scores, best first; their error is at most
+        candidates: Candidates with the engine's scores, best first; their error is at most
             `SINGLE_PRECISION_SLACK`.
         k: Number of hits, >= 1.
     """
@@ -154,13 +154,13 @@ def score_vectors(
     """Return proposals by vector with their exact scores.
 
     Args:
-        chunk_ids: Best first; None for a row that cannot be in the answer.
+        chunk_ids: Ids of the chunks, best first; None for a row that cannot be in the answer.
         matrix: The embeddings of these chunks, shape (n, dimension).
         query: As for `exact_scores`.
         metric: As for `exact_scores`.
         limit: Number of requested proposals; an engine that returns fewer has proposed all.
-        squares: True for an engine that computes the L2 distance from products: their rounding
-            errors affect short distances most.
+        squares: True for an engine that computes the L2 distance from products, with rounding
+            errors that affect short distances most.
     """
     if not chunk_ids:
         return Proposals([], None)
@@ -201,7 +201,8 @@ def _slack(
     longest = float(np.linalg.norm(matrix.astype(np.float64), axis=1).max())
     length = float(np.linalg.norm(query.astype(np.float64)))
     if metric is Metric.DOT:
-        return SINGLE_PRECISION_SLACK * max(longest * length, 1.0)  # an engine may take 1 - product
+        # An engine may compute 1 - product.
+        return SINGLE_PRECISION_SLACK * max(longest * length, 1.0)
     slack = SINGLE_PRECISION_SLACK**0.5 if squares else SINGLE_PRECISION_SLACK
     return slack * (longest + length)
 
@@ -222,16 +223,17 @@ class Neighbor(NamedTuple):
 
 
 class VectorScorer:
-    """Computes the scores of an engine's proposals by vector as far as its own leave them open.
+    """Computes exact scores of an engine's proposals by vector, unless the engine's own suffice.
 
-    The engine's cosines decide unless they are close to each other. Under other metrics, a score of
-    embeddings of any length may be off by any rounding error, so all are computed again.
+    The engine's cosines decide unless they are close to each other. Under other metrics, embeddings
+    may have any length and rounding errors any size, so all scores are computed again.
 
     Args:
         vector_db: The registration.
-        query: Shape (dimension,), in the form in which the engine stores embeddings.
+        query: The query's embedding, shape (dimension,), in the form in which the engine stores
+            them.
         k: Number of hits, >= 1.
-        metric: The metric of what is stored; None for the metric of the embeddings.
+        metric: The metric of the stored vectors; None for the metric of the embeddings.
         squares: As for `score_vectors`.
 
     Attributes:

@@ -28,7 +28,7 @@ class _Counts:
         """Count a call.
 
         Raises:
-            Unavailable: All users have left; a late call must not open the client again.
+            Unavailable: All users have left, so a late call must not open the client again.
         """
         if not self.users:
             raise Unavailable(f"{self._provider_id}: the vector DB is closed.")

@@ -8,7 +8,7 @@ residual. For a query q of length 1, quantized in the same way as q' with the re
 and by the Cauchy-Schwarz inequality the first term, an integer product times two scales, has an
 error of at most  |p| (|x| + |residual|) + |residual|.  The k rows with the greatest first terms are
 scored exactly; at least k rows reach the lowest of these scores. A row is not among the k best if
-its first term plus the bound is below that score. All other rows are scored exactly, too (a
+its first term plus the bound is below that score. All other rows are scored exactly as well (a
 filter-and-refine search with a lower-bounding distance: Seidl and Kriegel: "Optimal multi-step
 k-nearest neighbor search", SIGMOD 1998). RFC 0008 has the figures.
 """
@@ -32,18 +32,18 @@ from corral.api.scoring import Metric
 from corral.providers.vector_io.kit.exact import exact_scores, rounding_slack
 from corral.providers.vector_io.kit.rows import greatest_places
 
-numkong: Any = importlib.import_module("numkong")  # its type stubs do not accept numpy arrays
+numkong: Any = importlib.import_module("numkong")  # Its type stubs do not accept numpy arrays.
 
 BYTES_BESIDES = 8
-"""Bytes of a row's scale and residual."""
+"""Number of bytes of a row's scale and residual."""
 MIN_USABLE_SHARE = 0.05
 """Below this share of usable rows, they are copied out instead of masked."""
 
 _MOST = 127
-_BLOCK_ROWS = 4096  # products and scores of so many rows fit the processor's cache
-_BLOCK_ROWS_ALONE = 131_072  # for one query: each block may wait for the other leg's thread
+_BLOCK_ROWS = 4096  # Products and scores of this many rows fit the processor's cache.
+_BLOCK_ROWS_ALONE = 131_072  # For a single query: each block may wait for the other leg's thread.
 _TOGETHER = 16
-_TOGETHER_BYTES = 2**27  # maximum size of the scores of one pass
+_TOGETHER_BYTES = 2**27  # Maximum size of the scores of one pass.
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +189,9 @@ class Scan:
     and waits for at most one pass before its own.
 
     Args:
-        stored: Of all rows.
+        stored: The codes of all rows.
         max_queries: Maximum number of queries of a pass.
-        rows_alone: Rows that a thread multiplies at once with a single query.
+        rows_alone: Number of rows per block if a pass has a single query.
     """
 
     def __init__(

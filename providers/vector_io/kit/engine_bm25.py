@@ -1,10 +1,10 @@
-"""Keyword search on engines that have a BM25 of their own.
+"""Keyword search on engines with their own BM25.
 
-Such an engine ranks the same words with the same k1, b and idf, but rounds lengths, keeps its own
-average, counts deleted chunks, or knows no field weights. So its scores only propose: each proposal
-is scored again from the exact frequencies stored with it, and with the statistics of the moment,
-which the engine counts. The ratio of the two scores, as seen so far, tells how good a chunk can be
-that was not proposed yet.
+Such an engine ranks the same words with the same k1, b and idf, but it rounds lengths, keeps its
+own average, counts deleted chunks, or has no field weights. So it only proposes chunks. Each
+proposal is scored again from the exact frequencies stored with it and the current statistics, which
+the engine counts. The ratios of the two scores seen so far bound the score of a chunk that has not
+been proposed yet.
 """
 
 from __future__ import annotations
@@ -29,21 +29,23 @@ from corral.providers.vector_io.kit.sparse import Proposal, SparseQuery, scored
 from corral.providers.vector_io.kit.statistics import KeptStatistics
 
 MARGIN = 5
-"""Proposals beyond 5/2 k at first: the engine's order only resembles ours. Fewer would do for
-k = 10; the 100 of a hybrid query need these, or four times as many are requested."""
+"""Proposals requested beyond 5/2 k at first, because the engine's order only resembles ours. Fewer
+would suffice for k = 10. With fewer, the 100 of a hybrid query would need a second request for four
+times as many."""
 
 MAX_REPEATS = 8
-"""Maximum repetitions of a word; BM25 at k1 1.2 gives a ninth next to nothing."""
+"""Maximum number of repetitions of a word; at k1 = 1.2, a ninth adds almost nothing to BM25."""
 
 _SLACK = 1.05
-"""The largest ratio there is to the largest one seen, if all field weights are whole numbers."""
+"""Maximum factor between the largest ratio and the largest one seen, if all field weights are whole
+numbers."""
 
 
 class Matches(NamedTuple):
     """Chunks that an engine proposes for a query.
 
     Attributes:
-        proposals: In any order.
+        proposals: The chunks, in any order.
         unseen: Upper bound for the engine's score of any other chunk; None if there is no other.
     """
 
@@ -52,33 +54,34 @@ class Matches(NamedTuple):
 
     @classmethod
     def best(cls, proposals: Sequence[Proposal], limit: int) -> Matches:
-        """Return the answer of one request for so many chunks, best first."""
+        """Return the answer to one request for `limit` chunks."""
         return cls(proposals, proposals[-1].score if len(proposals) >= limit else None)
 
 
 class WordIndex(Protocol):
-    """The words of one vector DB, as its engine searches and counts them."""
+    """The words of one vector DB, searched and counted by its engine."""
 
     async def statistics(self) -> TermStatistics:
-        """Return the number of chunks, and of all their terms; `holding` stays empty."""
+        """Return the number of chunks and of all their terms; `holding` stays empty."""
 
     async def holding(self, terms: Sequence[str]) -> Sequence[int]:
         """Return the number of chunks that contain each term."""
 
     async def matching(self, query: SparseQuery, limit: int, filters: Filter | None) -> Matches:
-        """Return the chunks that contain a term of the query and have the best engine's scores.
+        """Return the chunks that contain a term of the query and have the engine's best scores.
 
         Args:
-            query: At least one term.
+            query: The query; it has at least one term.
             limit: Number of chunks to request.
-            filters: Applied before the limit, or narrowed down: see `Proposal.passes`.
+            filters: Applied before the limit; the engine may pass too many chunks (see
+                `Proposal.passes`).
         """
 
 
 def engine_terms(terms: ChunkTerms) -> Iterator[str]:
-    """Yield the words to index, each as often as its frequency says.
+    """Yield the words to index, each repeated by its frequency.
 
-    An engine counts whole words, so a word in a field of weight 2 is there twice.
+    An engine counts whole words, so a word in a field of weight 2 is repeated twice.
     """
     for term, frequency in terms.frequencies.items():
         for _ in range(repeats(frequency)):
@@ -86,7 +89,7 @@ def engine_terms(terms: ChunkTerms) -> Iterator[str]:
 
 
 def repeats(frequency: float) -> int:
-    """Return the repetitions of a word of this frequency, 1 to `MAX_REPEATS`."""
+    """Return the number of repetitions of a word with this frequency, 1 to `MAX_REPEATS`."""
     return min(MAX_REPEATS, max(1, round(frequency)))
 
 
@@ -113,7 +116,7 @@ class Keywords:
         )
 
     def forget(self) -> None:
-        """Count again for the next query: a write has ended."""
+        """Count again for the next query; call this after a write."""
         self._kept.forget()
 
     def terms(self, chunk: Chunk) -> ChunkTerms:
@@ -145,7 +148,7 @@ class Keywords:
 
 @dataclass(slots=True)
 class _Search:
-    """One query: the engine's proposals, and the counts that its scores need."""
+    """One query: the engine's proposals, and the counts for their scores."""
 
     index: WordIndex
     counts: KeptStatistics[TermStatistics, str]
@@ -157,7 +160,7 @@ class _Search:
     holding: list[int] = field(default_factory=list)
 
     async def propose(self, limit: int) -> Proposals:
-        """Request so many chunks from the engine, and score them by the definition."""
+        """Request `limit` chunks from the engine, and score them by the definition of BM25."""
         _, (matches, unseen) = await asyncio.gather(
             self._count(), self.index.matching(self.query, limit, self.filters)
         )
@@ -173,7 +176,7 @@ class _Search:
         passing = [exact[one.chunk_id] for one in matches if one.passes and one.chunk_id in exact]
         if unseen is None:
             return Proposals(passing, None)
-        # A chunk that was not proposed has no larger ratio of both scores than these, about.
+        # The ratio of both scores of a chunk that was not proposed is at most about these.
         ratios = [
             exact[one.chunk_id].raw_score / one.score
             for one in matches
@@ -183,7 +186,7 @@ class _Search:
         return Proposals(passing, unseen * most)
 
     def greatest(self) -> float:
-        """Return the score that no chunk can exceed, going by all terms of the query."""
+        """Return the maximum possible score, with all terms of the query."""
         return self.query.greatest(self._frequencies(), self._ranked_by.count)
 
     @property
@@ -191,14 +194,15 @@ class _Search:
         return self.by or self.statistics
 
     def _frequencies(self) -> list[int]:
-        """Return by term the number of chunks that hold it, in all that is ranked together."""
+        """Return the number of chunks with each term, in all vector DBs ranked together."""
         return self.query.frequencies(self._ranked_by, self.holding)
 
     def _spread(self, weights: Mapping[int, float]) -> float:
-        """Return by how much the weights of two terms can differ from the engine's, as a factor.
+        """Return the maximum factor by which a ratio of two terms' weights differs from the
+        engine's.
 
-        Its idf counts its own chunks only: by other statistics a chunk that was not proposed may
-        hold the term that gains most.
+        The engine's idf counts only its own chunks. With other statistics, a chunk that was not
+        proposed may contain the term that gains most.
         """
         if self.by is None:
             return 1.0
@@ -207,12 +211,12 @@ class _Search:
         return max(ratios) / min(ratios) if ratios else 1.0
 
     async def _count(self) -> None:
-        """Count for the whole query, once."""
+        """Count the terms of the whole query, once."""
         if not self.holding:
             self.statistics, self.holding = await self.counts.read(self.query.terms)
 
     async def _count_new(self, matches: Iterable[Proposal]) -> None:
-        """Count the terms without a chunk again: a chunk was added while the engine searched."""
+        """Count the terms without chunks again if a chunk was added during the search."""
         absent = [term for term, n in zip(self.query.terms, self.holding, strict=True) if not n]
         if not absent:
             return
@@ -226,12 +230,12 @@ class _Search:
 
 
 def slack_of(field_weights: Mapping[str, float]) -> float:
-    """Return by how much a ratio of both scores can exceed the largest seen, going by experience.
+    """Return an empirical bound for any ratio of both scores, as a factor of the largest seen.
 
-    A word counts by its field's weight here, and in the engine by how often `engine_terms` repeats
-    it. That is not the same for weights below 1, above `MAX_REPEATS`, or between two whole numbers,
-    and of the chunks seen all may have their words in fields where the ratio is low. The slack for
-    whole weights is measured.
+    Here a word counts by its field's weight; in the engine it counts by its number of repetitions
+    (`engine_terms`). These differ for weights below 1, above `MAX_REPEATS`, or between whole
+    numbers, and all chunks seen may have their words in fields with a low ratio. The slack for
+    whole weights was measured.
     """
     weights = np.array([*field_weights.values()])
     ratios = term_weight(weights, 1, 1.0) / term_weight(np.vectorize(repeats)(weights), 1, 1.0)

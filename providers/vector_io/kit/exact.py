@@ -25,7 +25,7 @@ class Nearest:
     scores: NDArray[np.float64]
 
 
-_BLOCK_BYTES = 2**20  # fits the processor's cache; four times faster than all rows at once
+_BLOCK_BYTES = 2**20  # Fits the processor's cache; four times as fast as all rows at once.
 
 
 def effective_metric(vector_db: VectorDB) -> Metric:

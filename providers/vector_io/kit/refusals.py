@@ -1,4 +1,4 @@
-"""Answers that every engine's provider gives in the same words."""
+"""Errors and health answers with the same wording for all engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retries of requests to an engine: one policy, for threads and for tasks."""
+"""Retry requests to an engine, with the same policy for threads and tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tenacity import (
 T = TypeVar("T")
 
 CHECK_BEFORE_REQUEST: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
-"""Called before each request of a write; raises Unavailable if the write may no longer go on."""
+"""Called before each request of a write; raises Unavailable if the write must not continue."""
 
 Again = Callable[[BaseException], bool]
 """Return True for an error after which another attempt may succeed."""

@@ -41,7 +41,8 @@ class RowSet:
     def mask(self, rows: NDArray[np.integer]) -> NDArray[np.bool_]:
         """Return a mask, shape (n,), of the rows, ascending and distinct, that are in the set.
 
-        Few are searched for; of many each row is looked up in a table, unless it would be long.
+        A few rows are found by binary search. For many rows, each is looked up in a table, unless
+        the table would be long.
         """
         inside: NDArray[np.bool_] = np.zeros(len(rows), dtype=np.bool_)
         last = int(self.rows[-1]) if len(self.rows) else 0

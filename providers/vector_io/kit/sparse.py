@@ -54,7 +54,7 @@ SPARE = 2
 """Proposals beyond k + k/3. On SciFact, written with two references, they suffice for 299 of 300
 questions at k = 10 and 297 at k = 100. Each further proposal takes 10 microseconds."""
 
-_ROUNDING = 1.00001  # engines add in float32; 100 times the measured error
+_ROUNDING = 1.00001  # Engines add in float32; this is 100 times the measured error.
 
 
 @lru_cache(maxsize=1 << 16)
@@ -159,7 +159,7 @@ class Statistics:
         return reference_of(total / (self.count + len(lengths))) if lengths else 0
 
 
-@dataclass(slots=True)  # not frozen: a query makes hundreds, and freezing doubles the cost
+@dataclass(slots=True)  # Not frozen: a query makes hundreds, and freezing doubles the cost.
 class Proposal:
     """A chunk that the engine proposes.
 
@@ -285,7 +285,7 @@ async def keyword_leg(
         k: Maximum number of candidates, >= 1.
         by: The statistics to rank by; None for the vector DB's own.
         count: Returns the statistics, and for each key the number of chunks that contain it.
-        fetch: As `Fetch`, with the weights of the query before its arguments.
+        fetch: Like `Fetch`, but takes the weights of the query as first argument.
     """
     if not query.terms:
         return KeywordLeg([], 0.0)
@@ -334,7 +334,7 @@ async def best_matches(
 
     sources = [partial(propose, band) for band in bands(statistics, mean)]
     best = await best_candidates(k, *sources, margin=k // 3 + SPARE)
-    held = cache(query.held)  # many chunks contain the same terms
+    held = cache(query.held)  # Many chunks contain the same terms.
     for one in best:
         one.matched_terms = held(terms[one.chunk_id])
     return best

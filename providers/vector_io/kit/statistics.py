@@ -33,8 +33,8 @@ MaxAge = Annotated[
 """The setting `statistics_max_age_seconds`."""
 
 DEFAULT_MAX_AGE_SECONDS = 5.0
-"""Short enough that a lag of scores between processes goes unnoticed, long enough that only one
-query in a hundred counts. Only scores can lag: the hits of a word are never cached."""
+"""Short enough for a lag of scores between processes to go unnoticed, and long enough for only one
+query in a hundred to count. Only scores can lag: the hits of a word are never cached."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,7 @@ class _Known(Generic[S, T]):
     Attributes:
         statistics: The vector DB's statistics.
         until: Expiry on the clock of `time.monotonic`, in seconds.
-        holding: Number of chunks that contain each term, for the terms of earlier queries.
+        holding: For the terms of earlier queries, the number of chunks that contain each.
     """
 
     statistics: S

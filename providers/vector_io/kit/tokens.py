@@ -30,7 +30,7 @@ ORDERINGS = ("gt", "gte", "lt", "lte")
 """Comparisons that tokens, or an engine's integer levels, only narrow down."""
 
 _DIGITS = "0123456789abcdef"
-_EXACT = 2.0**53  # below it no two integers share a double
+_EXACT = 2.0**53  # Below it, no two integers share a double.
 _SIGN = 1 << 63
 
 

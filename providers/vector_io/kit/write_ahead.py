@@ -1,12 +1,12 @@
 """A write-ahead log, for engines without transactions over several requests.
 
 The whole write is logged durably before the engine gets the first byte, and the entry is deleted
-after the write has ended. A process that is killed in between leaves the entry, and the next open
-or write of the vector DB repeats it. Writes are idempotent, so a repeated half does no harm, and a
-document never stays half replaced.
+after the write. A process that is killed in between leaves the entry, and the next open or write of
+the vector DB repeats the write. Writes are idempotent, so repeating a part does no harm, and no
+document stays half replaced.
 
-The engine undoes a write that fails, and its entry is deleted. If the engine cannot be reached, the
-outcome is unknown: the entry stays, and the write is finished when the engine is back.
+If a write fails, the engine undoes it, and the entry is deleted. If the engine cannot be reached,
+the outcome is unknown: the entry stays, and the write is finished when the engine is back.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from corral.providers.base.disk import sync_folder
 from corral.providers.vector_io.kit.names import stored_name
 
 FOLDER = "notes"
-"""Folder of the logs on disk, in the data folder."""
+"""Name of the folder with the logs, in the data folder."""
 
 VERSION = 1
 UNREADABLE = ValueError, KeyError
-"""Errors of `Intent.from_bytes` for an entry that is malformed or of another version."""
+"""Errors of `Intent.from_bytes` for an entry that is malformed or has another version."""
 
 WAIT_SECONDS = 60.0
-"""Maximum time that a write waits for another process that writes to the same vector DB."""
+"""Maximum time, in seconds, that a write waits for another process's write to its vector DB."""
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Intent:
 
     @classmethod
     def from_bytes(cls, entry: bytes) -> Intent:
-        """Return the write of an entry.
+        """Return the write in an entry.
 
         Raises:
             ValueError, KeyError: The entry is malformed or has another version.
@@ -105,8 +105,9 @@ class WriteLog(ABC):
         """Exclude all other writers to the vector DB, in any process.
 
         Raises:
-            Unavailable: Another process still writes after `WAIT_SECONDS`, or has taken the lock
-                over, because this process was frozen. The outcome of the write is unknown.
+            Unavailable: Another process is still writing after `WAIT_SECONDS`, or has taken over
+                the lock because this process was frozen. In the latter case, the outcome of the
+                write is unknown.
         """
 
     @abstractmethod
@@ -123,7 +124,7 @@ class WriteLog(ABC):
 
     @abstractmethod
     async def drop(self) -> None:
-        """Delete the entry of a vector DB that is deleted, without the lock."""
+        """Delete the entry of a vector DB that is being deleted. Does not need the lock."""
 
 
 WriteLogs: TypeAlias = Callable[[VectorDB], WriteLog]
@@ -205,10 +206,10 @@ class FileWriteLog(WriteLog):
 
 
 class WriteAheadEngine(Engine):
-    """Logs each write of an engine before the engine carries it out.
+    """Logs each write before the engine carries it out.
 
-    The engine's `add` and `delete` may be repeated with the same arguments, and undo themselves if
-    they fail with an error that is not retryable.
+    The engine's `add` and `delete` must be repeatable with the same arguments, and must undo
+    themselves if they fail with an error that is not retryable.
 
     Args:
         engine: The engine that stores and searches.
@@ -270,7 +271,8 @@ class WriteAheadEngine(Engine):
             try:
                 await self._carry_out(intent)
             except CorralError as error:
-                if not error.retryable:  # the engine has undone it; otherwise it may have happened
+                # The engine has undone the write. After other errors it may have happened.
+                if not error.retryable:
                     await self.log.clear()
                 raise
             await self.log.clear()

@@ -1,4 +1,4 @@
-"""inline::lancedb: LanceDB searches the vectors, one SQLite file a vector DB holds everything."""
+"""inline::lancedb: LanceDB searches vectors; one SQLite file per vector DB stores everything."""
 
 from dataclasses import replace
 

@@ -16,7 +16,7 @@ from corral.providers.vector_io.store.provider import ChunkFileProvider
 
 
 class LanceDBProvider(ChunkFileProvider):
-    """Holds one file per vector DB in one folder, and a LanceDB table beside a large one."""
+    """Keeps one file per vector DB in one folder, and a LanceDB table beside each large one."""
 
     def __init__(self, provider_id: str, config: LanceDBConfig, folder: Path) -> None:
         super().__init__(provider_id, folder)

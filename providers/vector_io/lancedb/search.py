@@ -1,8 +1,9 @@
 """Vector search of inline::lancedb: a LanceDB table over the chunk file.
 
-The chunk file is the truth. The table holds the row, id, text, metadata and embedding of each
-chunk, and can be deleted at any time. A build adds a version to it, which never changes: any number
-of processes search it, each the version that it has opened, while one writes the next.
+The chunk file is the truth. The table contains the row, id, text, metadata and embedding of each
+chunk, and can be deleted at any time. A build adds a version to the table. Versions never change,
+so any number of processes can search the versions that they have opened while one process writes
+the next.
 """
 
 from __future__ import annotations
@@ -40,18 +41,19 @@ from corral.providers.vector_io.store.index_folder import IndexFolder
 from corral.providers.vector_io.store.matrix import BATCH_ROWS, read_embeddings, unit_rows
 
 GROWTH = 0.2
-"""Share of the table's rows that newer rows may reach before they are added to it."""
+"""Once newer rows exceed this share of the table's rows, they are added to it."""
 SPARE = 16
-"""Rows asked for beyond k: a few tie with the last one."""
+"""Rows requested beyond k, because a few may tie with the last one."""
 TIE = 1e-5
-"""Difference of LanceDB's distances of equal embeddings, at most, relative above 1."""
+"""Maximum difference between LanceDB's distances of equal embeddings; relative above 1."""
 MIN_SHARE = 0.1
-"""Below this share of usable rows all of them are compared: few partitions would hold enough."""
+"""Below this share of usable rows, all usable rows are compared: a few partitions would not contain
+enough."""
 DEEPER = 2
-"""If not all rows are usable, so many times more are asked for than would hold enough if usable
-rows lay anywhere."""
+"""If some rows are unusable, this many times more rows are requested than would suffice if the
+usable rows were evenly distributed."""
 RETRY_SECONDS = 10.0
-"""Wait before the next attempt to build, if one failed or another process builds."""
+"""Wait before the next attempt to build if one has failed or another process is building."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +63,8 @@ class LanceDBBase(CoveredRows):
 
     Args:
         snapshot: The version.
-        nprobes: Partitions that a query reads if all rows are usable.
-        rows, squared_norms, alive, deletion: As `CoveredRows` takes them.
+        nprobes: Number of partitions that a query reads if all rows are usable.
+        rows, squared_norms, alive, deletion: As for `CoveredRows`.
     """
 
     def __init__(
@@ -112,14 +114,14 @@ class LanceDBSearch(ApproximateSearcher[LanceDBBase]):
     """Finds the nearest embeddings of one chunk file. Safe to use from many threads.
 
     Args:
-        folder: Where the table is.
+        folder: Folder of the table.
         lend: Lends a connection to the chunk file, outside a transaction.
     """
 
     def __init__(
         self, vector_db: VectorDB, config: LanceDBConfig, folder: Path, lend: Lend
     ) -> None:
-        # An inner product of embeddings of any length is not a distance: partitions miss much.
+        # Inner products of embeddings of varying length are not a distance; partitions miss many.
         is_distance = vector_db.normalize or vector_db.metric is not Metric.DOT
         build_from = config.approximate_from if is_distance else None
         super().__init__(vector_db, lend, "LanceDB", build_from, GROWTH)
@@ -158,7 +160,7 @@ class LanceDBSearch(ApproximateSearcher[LanceDBBase]):
     @override
     def build(self, connection: apsw.Connection, old: LanceDBBase | None) -> LanceDBBase:
         self._not_before = time.monotonic() + RETRY_SECONDS
-        if not self._folder.take():  # another process builds
+        if not self._folder.take():  # Another process is building.
             raise Abandoned
         try:
             extended = old is not None and not old.is_worn and self._is_current(old.snapshot)
@@ -176,16 +178,16 @@ class LanceDBSearch(ApproximateSearcher[LanceDBBase]):
         """Return True if no other process has written a version since.
 
         Raises:
-            Abandoned: One has.
+            Abandoned: Another process has written a version.
         """
         if self._folder.current() != snapshot.place:
             return False
         if Snapshot(snapshot.place) != snapshot:
-            raise Abandoned  # the next search that finds a build due loads it
+            raise Abandoned  # The next search that needs a build loads the new version.
         return True
 
     def _built(self, connection: apsw.Connection, old: LanceDBBase | None) -> LanceDBBase:
-        """Return the rows of the file as a new version, of a new table without an old one."""
+        """Write the rows of the file as a new version; create the table if `old` is None."""
         with transaction(connection, "DEFERRED"):
             count = state(connection, "count")
         if not count:
@@ -206,9 +208,9 @@ class LanceDBSearch(ApproximateSearcher[LanceDBBase]):
         return base
 
     def _above(self, connection: apsw.Connection, row: int) -> Iterator[Slice]:
-        """Yield the rows above one, each slice read in a transaction of its own.
+        """Yield the rows above a row number, each slice from a separate transaction.
 
-        One long transaction would keep SQLite from clearing its log while the table is written.
+        One long transaction would prevent SQLite from truncating its log during the build.
 
         Raises:
             Abandoned: The vector DB is being closed, or has no such rows.
@@ -241,7 +243,7 @@ class LanceDBSearch(ApproximateSearcher[LanceDBBase]):
         self._forget(base.snapshot.place)
 
     def _forget(self, place: Path) -> None:
-        """Delete a table that failed, unless another process builds one."""
+        """Delete a table that failed, unless another process is building one."""
         if self._folder.current() == place and self._folder.take():
             self._folder.forget()
             self._folder.sweep()
@@ -253,6 +255,6 @@ class LanceDBSearch(ApproximateSearcher[LanceDBBase]):
 
 
 def _ties(distances: NDArray[np.float64], k: int) -> bool:
-    """Return True if the last distance equals the k-th: more may tie with it."""
+    """Return True if the last distance equals the k-th, so that more rows may tie with it."""
     kth, last = float(distances[k - 1]), float(distances[-1])
     return abs(kth - last) <= TIE * max(abs(kth), 1.0)

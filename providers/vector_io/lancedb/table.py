@@ -1,4 +1,4 @@
-"""LanceDB's own types: a version of a table that is searched, and the writing of the next one."""
+"""The interface to LanceDB: search a version of a table, and write the next version."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from corral.providers.vector_io.store.matrix import EmbeddingBatch
 
 TABLE = "chunks"
 TAG = "corral"
-"""The tag of the version in use. LanceDB moves it in one step, and never deletes its version."""
+"""The tag of the version in use. LanceDB moves a tag atomically, and never deletes a tagged
+version."""
 OLD_VERSIONS = timedelta(minutes=10)
-"""Age from which untagged versions are deleted. Other processes may still search them; one that
-takes longer to follow compares every embedding until it does."""
+"""Age at which untagged versions are deleted. Other processes may still search them; a process that
+takes longer to follow compares every embedding until it opens the new version."""
 
 ChunkRow = tuple[str, str, str]
 """A chunk's id, text, and metadata as JSON."""
 
 
 class Snapshot:
-    """The tagged version of a table; later versions do not change it. Safe for many threads.
+    """The tagged version of a table, unaffected by later versions. Safe to use from many threads.
 
     Args:
         place: The folder of the table.
 
     Attributes:
         place: As given.
-        version: The version's number.
+        version: Number of the version.
 
     Raises:
-        IndexFailed: It is absent or damaged.
+        IndexFailed: The table is absent or damaged.
     """
 
     def __init__(self, place: Path) -> None:
@@ -76,7 +77,7 @@ class Snapshot:
     def nearest(
         self, query: NDArray[np.float32], limit: int, nprobes: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return about the nearest rows and their squared distances, nearest first.
+        """Return the approximately nearest rows and their squared distances, nearest first.
 
         Args:
             query: Shape (dimension,).
@@ -95,7 +96,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows to write: embeddings as they are compared, and the chunks in the same order."""
+    """Rows to write: embeddings in the form that is compared, and chunks in the same order."""
 
     batch: EmbeddingBatch
     chunks: Sequence[ChunkRow]
@@ -119,12 +120,12 @@ class Slice:
 def write(place: Path, old: Snapshot | None, slices: Iterable[Slice], partitions: int) -> None:
     """Add rows to a table, index all of them, and tag that version.
 
-    Rows that a killed process added after the tagged version are not in the new one.
+    Rows that a killed process has added after the tagged version are not in the new version.
 
     Args:
         place: The folder of the table.
-        old: The version to extend, which is tagged; None makes the table.
-        slices: At least one if `old` is None.
+        old: The version to extend, which is tagged; None to create the table.
+        slices: The rows to add; at least one slice if `old` is None.
         partitions: Number of partitions of the index.
 
     Raises:
@@ -150,16 +151,16 @@ def write(place: Path, old: Snapshot | None, slices: Iterable[Slice], partitions
             table.tags.create(TAG, table.version)
         else:
             table.tags.update(TAG, table.version)
-            # Merge the small files of many builds; that makes versions too.
+            # Merge the small files of many builds. This creates versions as well.
             table.optimize(cleanup_older_than=OLD_VERSIONS)
             table.tags.update(TAG, table.version)
 
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """Translate LanceDB's errors, here and nowhere else. Their texts may quote data: dropped.
+    """Translate LanceDB's errors, only here. Their texts may quote data, so they are dropped.
 
-    A panic of the engine derives from BaseException only.
+    Panics of the engine are caught as well; they derive directly from BaseException.
     """
     try:
         yield

@@ -46,10 +46,10 @@ from corral.providers.vector_io.milvus.records import (
     stored_dimension,
 )
 
-_BATCH = 500  # rows per request, if each may be 64 KiB
+_BATCH = 500  # Rows per request, since each may have 64 KiB.
 # Milvus Lite searches unflushed rows one by one and term by term, about 1.5 us each.
 UNFLUSHED_TERMS = 20_000
-_TERMS_OF_A_ROW = 20  # size of a row without its terms
+_TERMS_OF_A_ROW = 20  # Size of a row without its terms.
 _ABOUT = "about"
 _DEAD = f"kind == {Kind.DEAD:d}"
 
@@ -226,7 +226,7 @@ class Collection:
         missing = indexes(self._vector_db, self.layout, self.vectors)
         for field in self._call("list_indexes"):
             missing.pop(field, None)
-        if self.layout.arrays and missing:  # as always on a server that cannot create any
+        if self.layout.arrays and missing:  # Always the case on a server that cannot create any.
             version = str(self.connection.call("get_server_version"))
             self.is_lite = version.startswith("milvus_lite")
         if self.is_lite:
@@ -393,7 +393,7 @@ class Collection:
 
         Args:
             rows: New rows; they replace rows with the same primary key.
-            gone: Primary keys of the rows to remove.
+            gone: Primary keys of the rows to delete.
 
         Raises:
             InvalidRequest: The write exceeds one request to an embedded Milvus.
@@ -448,7 +448,7 @@ class Collection:
             self._call("delete", ids=list(pks))
 
     def _flush(self, rows: Iterable[Row]) -> None:
-        if not self.is_lite:  # a Milvus server decides itself when to flush
+        if not self.is_lite:  # A Milvus server decides by itself when to flush.
             return
         self._unflushed += sum(_TERMS_OF_A_ROW + len(row["terms"]) for row in rows)
         if self._unflushed >= self._unflushed_terms:

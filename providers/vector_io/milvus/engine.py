@@ -42,8 +42,8 @@ from corral.providers.vector_io.milvus.records import (
     stored_dimension,
 )
 
-_MARGIN = 8  # rows requested beyond k; Milvus Lite takes 0.1 ms to return each
-_REWRITTEN = 500  # chunks per batch when terms are analyzed again
+_MARGIN = 8  # Rows requested beyond k; Milvus Lite takes 0.1 ms to return each.
+_REWRITTEN = 500  # Chunks per batch when terms are analyzed again.
 
 
 class MilvusEngine(Engine):
@@ -154,7 +154,7 @@ class MilvusEngine(Engine):
         """Release the connection; an embedded Milvus closes with its last index."""
         if self._open:
             self._open = False
-            with suppress(CorralError):  # or another process does it later
+            with suppress(CorralError):  # Otherwise another process does it later.
                 await self._threads.run(self._fold)
             await asyncio.to_thread(self.collection.connection.client.leave)
 
@@ -197,13 +197,13 @@ class MilvusEngine(Engine):
     def _ids_after(self, after: str, limit: int) -> list[str]:
         """Return the first ids after an id. Milvus cannot sort, so all ids are read."""
         with self.collection.connection.exclusive():
-            version = None  # an embedded Milvus has one writer
+            version = None  # An embedded Milvus has one writer.
             if not self.collection.connection.embedded:
                 version = frozenset(self.collection.writers.others().items())
             return self._pages.page(after, limit, version, self.collection.chunk_ids)
 
     def _count_chunks(self) -> int:
-        if self._keywords.in_memory:  # Milvus Lite reads all rows even to count a few
+        if self._keywords.in_memory:  # Milvus Lite reads all rows even to count a few.
             return self._keywords.statistics().count
         return self.collection.count(CHUNKS)
 
@@ -229,7 +229,7 @@ class MilvusEngine(Engine):
     def _delete_stored(self, chunk_ids: Sequence[str]) -> None:
         with self.collection.connection.exclusive(), self._writing:
             gone = self.collection.entries_of(list(dict.fromkeys(map(row_key, chunk_ids))))
-            self._keywords.statistics()  # before the deletion
+            self._keywords.statistics()  # Count before the deletion.
             self._replace([], gone, [])
 
     def _replace(self, rows: Sequence[Row], gone: Sequence[Entry], come: Sequence[Entry]) -> None:

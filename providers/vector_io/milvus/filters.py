@@ -22,7 +22,7 @@ PREFIX_BYTES = 60
 
 
 class Kind(IntEnum):
-    """Kinds of rows; filters pass chunks only."""
+    """Kinds of rows; filters only pass chunks."""
 
     CHUNK = 0
     PART = 1  # the rest of a chunk that is too long for one row
@@ -89,7 +89,7 @@ def expression(filter_: Filter | None, *, arrays: bool, resolve: Resolve) -> str
 
     Args:
         filter_: A parsed filter; None passes every chunk.
-        arrays: How attributes are stored, see `Layout`.
+        arrays: True if attributes are stored as arrays; see `Layout`.
         resolve: Finds the chunks that pass a comparison among those that pass an expression, for
             strings too long for their bounds.
     """

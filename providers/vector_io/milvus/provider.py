@@ -39,10 +39,10 @@ class MilvusProvider(VectorIOProvider):
     Args:
         connection: The connection that all its indexes share.
         vectors: The index of new vector DBs.
-        prefix: What collection names begin with.
+        prefix: Prefix of the names of collections.
         max_age_seconds: Maximum age of the statistics of other processes' writes.
         logs: The write-ahead logs of its vector DBs; None for a transactional engine.
-        unflushed_terms: Terms that Milvus Lite may hold unflushed.
+        unflushed_terms: Maximum number of unflushed terms in Milvus Lite.
     """
 
     def __init__(

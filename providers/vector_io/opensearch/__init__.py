@@ -1,4 +1,4 @@
-"""remote::opensearch: an index of an OpenSearch cluster for each vector DB."""
+"""remote::opensearch: one index per vector DB on an OpenSearch cluster."""
 
 from dataclasses import replace
 

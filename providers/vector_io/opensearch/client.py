@@ -1,4 +1,4 @@
-"""An OpenSearch cluster, its errors as Corral's, and one index of it."""
+"""A client for an OpenSearch cluster, error translation, and one index of the cluster."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ _STATUS_ERRORS: dict[object, tuple[type[ProviderError], str]] = {
     504: (ProviderTimeout, "OpenSearch did not answer in time"),
 }
 
-# The client logs bodies of requests, a user's text among them.
+# The client logs request bodies, which contain users' texts.
 logging.getLogger("opensearch").setLevel(logging.CRITICAL + 1)
 
 
 async def _disconnect(client: AsyncOpenSearch) -> None:
-    """Close all connections; the driver leaves those open whose nodes it has seen down."""
+    """Close all connections; the driver leaves open those to nodes that it has marked as down."""
     await client.close()
     transport: Any = client.transport
     for connection in transport.seed_connections:
@@ -83,7 +83,7 @@ async def _disconnect(client: AsyncOpenSearch) -> None:
 
 
 class Cluster:
-    """One client, shared by the indexes of a provider; for many tasks of one event loop.
+    """One client, shared by the indexes of a provider and used by the tasks of one event loop.
 
     Attributes:
         client: The driver's client, open while it has users.
@@ -103,13 +103,13 @@ class Cluster:
         mime_type: str = "application/json",
         **params: str,
     ) -> Any:
-        """Send a request within the timeout, again if the cluster is unreachable or overloaded.
+        """Send a request within the timeout; retry if the cluster is unreachable or overloaded.
 
-        Every request of this provider may be repeated.
+        Repeating is safe: all requests of this provider are idempotent.
 
         Raises:
             Unavailable, ProviderTimeout, ProviderError: See `_translated`.
-            ConfigError: The server is not OpenSearch, or too old.
+            ConfigError: The server is not OpenSearch, or is too old.
         """
 
         async def attempt() -> Any:
@@ -134,7 +134,7 @@ class Cluster:
             raise self._translated(error) from error
 
     async def request_once(self, method: str, path: str, **params: str) -> Any:
-        """Send a request as a user of its own, for when no index may be open."""
+        """Send a request as a temporary user of the client, for when no index may be open."""
         async with self.client.using():
             return await self.request(method, path, None, **params)
 
@@ -155,7 +155,8 @@ class Cluster:
         options: Json = {"ca_certs": str(config.ca_file)} if secure and config.ca_file else {}
         if config.aws_region:
             options["http_auth"] = AWSV4SignerAsyncAuth(self._credentials(), config.aws_region)
-            options["connection_class"] = AsyncHttpConnection  # the other one signs nothing
+            # The default class cannot sign requests.
+            options["connection_class"] = AsyncHttpConnection
         elif config.password:
             options["http_auth"] = (config.user, config.password.get_secret_value())
         return AsyncOpenSearch(
@@ -163,7 +164,7 @@ class Cluster:
             use_ssl=secure,
             timeout=config.timeout_seconds,
             maxsize=config.max_connections,
-            max_retries=len(urls) - 1,  # the other nodes; `request` retries after a pause
+            max_retries=len(urls) - 1,  # One attempt per node; `request` retries after a pause.
             retry_on_status=(502, 503),
             **options,
         )
@@ -197,7 +198,7 @@ class Cluster:
             )
 
     def _translated(self, error: OpenSearchException) -> CorralError:
-        """Return the contract's error; the server's messages may hold data and are left out."""
+        """Return the contract's error; omit the server's messages, which may contain data."""
         if isinstance(error, ConnectionTimeout):
             return self.error(504)
         if isinstance(error, NotConnected):
@@ -205,14 +206,14 @@ class Cluster:
         return self.error(_status(error))
 
     def error(self, status: object) -> ProviderError:
-        """Return the contract's error for an HTTP status, of an answer or of a part of one."""
+        """Return the contract's error for the HTTP status of a response, or of an item in it."""
         other = (ProviderError, f"OpenSearch answered with error {status}")
         kind, message = _STATUS_ERRORS.get(status, other)
         return kind(f"{self.provider_id}: {message}.")
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Return True if a request may succeed when it is sent again."""
+    """Return True if a request may succeed if it is sent again."""
     if isinstance(error, ConnectionTimeout):
         return False
     return isinstance(error, NotConnected) or _status(error) in _OVERLOADED
@@ -226,13 +227,13 @@ def _status(error: BaseException) -> object:
 
 
 class ClusterIndex:
-    """One index by name: created, checked, read and written.
+    """One index by name: creation, checks, reads and writes.
 
-    Writes go through an alias, and require it: OpenSearch creates an index for a write to an
-    unknown name, but no alias.
+    Writes go through an alias and require it. If a write names an unknown index, OpenSearch creates
+    the index, but it never creates an alias.
 
     Args:
-        cluster: The index is one of its users until `leave`.
+        cluster: The cluster; the index is registered as its user until `leave`.
     """
 
     def __init__(
@@ -300,7 +301,8 @@ class ClusterIndex:
     # --- reading -----------------------------------------------------------------------------
 
     async def search(self, body: Json) -> Json:
-        """Return the answer to a search of the whole index, with its scores from all shards.
+        """Search the whole index and return the answer; all shards share their statistics for
+        scores.
 
         Raises:
             Unavailable: A shard is missing.
@@ -322,7 +324,7 @@ class ClusterIndex:
         Args:
             ids: Any number.
             fields: The fields to return; None for all.
-            realtime: True to see what no refresh has shown to searches yet.
+            realtime: True to see writes that no refresh has made visible to searches yet.
         """
         documents: list[Document] = []
         options = {"realtime": str(realtime).lower()}
@@ -338,7 +340,7 @@ class ClusterIndex:
         return documents
 
     async def some(self, query: Json, limit: int) -> list[Document]:
-        """Return some documents that match, at most `limit`."""
+        """Return at most `limit` documents that match."""
         hits = (await self.search({"size": limit, "query": query}))["hits"]["hits"]
         return [Document(one["_id"], one["_source"]) for one in hits]
 
@@ -371,7 +373,7 @@ class ClusterIndex:
                     return
                 body["search_after"] = hits[-1]["sort"]
         finally:
-            with suppress(CorralError):  # it expires by itself
+            with suppress(CorralError):  # It expires by itself.
                 await self._cluster.request("DELETE", "/_search/point_in_time", {"pit_id": [pit]})
 
     # --- writing -----------------------------------------------------------------------------
@@ -392,7 +394,7 @@ class ClusterIndex:
             await self._bulk(bulk_deletion(part))
 
     async def refresh(self) -> None:
-        """Return when searches on all copies see what was written."""
+        """Wait until searches on all copies see the writes so far."""
         self._whole(await self._post("_refresh", None))
 
     async def _bulk(self, body: bytes) -> None:
@@ -435,7 +437,7 @@ class ClusterIndex:
         return await self.request("POST", path, body, **params)
 
     def _whole(self, answer: Any) -> Any:
-        """Return an answer that all shards contributed to."""
+        """Return an answer after checking that all shards contributed to it."""
         if answer.get("timed_out"):
             raise self._cluster.error(504)
         if answer["_shards"]["failed"]:
@@ -443,7 +445,7 @@ class ClusterIndex:
         return answer
 
     def _raise_for(self, kind: str | None, status: int) -> None:
-        """Raise the error of a part of an answer if it says more than that the part failed."""
+        """Raise a specific error for a failed part of an answer, if its status implies one."""
         if kind == "index_not_found_exception":
             raise self._gone()
         if status in _STATUS_ERRORS:
@@ -469,10 +471,10 @@ async def index_names(cluster: Cluster, prefix: str) -> list[str]:
 
 
 def _explained(error: TransportError) -> tuple[str, str]:
-    """Return the type and the text of a refusal, which is about settings alone."""
+    """Return the type and the text of an error that is only about settings."""
     with suppress(ValueError, KeyError, IndexError, TypeError):
         body: Any = error.info
-        if not isinstance(body, dict):  # as `AsyncHttpConnection` leaves it
+        if not isinstance(body, dict):  # `AsyncHttpConnection` does not parse it.
             body = json.loads(error.error)
         cause = body["error"]["root_cause"][0]
         return str(cause["type"]), str(cause["reason"])

@@ -92,7 +92,7 @@ class OpenSearchConfig(ProviderConfig):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> OpenSearchConfig:
-        """Raise ValueError if settings exclude each other."""
+        """Raise ValueError if settings contradict each other."""
         if bool(self.user) != (self.password is not None):
             raise ValueError("user and password must be set together")
         if self.user and self.aws_region:

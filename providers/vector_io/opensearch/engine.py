@@ -1,4 +1,4 @@
-"""The index of one vector DB in one OpenSearch index."""
+"""The engine of one vector DB in one OpenSearch index."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ from corral.providers.vector_io.opensearch.records import (
 )
 
 MARGIN = 10
-"""Chunks to request beyond k at first, to see where the ties with the last one end."""
+"""Chunks requested beyond k at first, to find where the ties with the last one end."""
 
 REINDEX_BATCH = 500
 
 
 class OpenSearchEngine(Engine):
-    """Chunks as documents of one index; every public method is the contract's.
+    """Stores chunks as documents of one index; see `Engine` for the public methods.
 
     Args:
-        index: The index, which exists.
+        index: An existing index.
     """
 
     has_term_statistics = True
@@ -66,10 +66,10 @@ class OpenSearchEngine(Engine):
         self._writing = asyncio.Lock()
 
     async def prepare(self) -> None:
-        """Refuse an index of another layout, and analyze again what another analyzer stored.
+        """Refuse a newer layout or another mapping, and reanalyze terms of other analyzer versions.
 
         Raises:
-            NotFound: The index is gone.
+            NotFound: The index has been deleted.
             ConfigError: A newer Corral wrote it, or its mapping was changed.
         """
         await self._index.check()
@@ -178,7 +178,7 @@ class OpenSearchEngine(Engine):
 
     @override
     async def count_passing(self, filters: Filter) -> int:
-        if has_orderings(filters):  # which tokens only narrow down
+        if has_orderings(filters):  # Filters that OpenSearch only narrows down.
             return await super().count_passing(filters)
         return await self._index.count(native.translate(filters))
 
@@ -204,7 +204,7 @@ class OpenSearchEngine(Engine):
     ) -> list[Json]:
         """Return the nearest hits, at least `limit` if so many chunks match.
 
-        The graph may lead to fewer, if many embeddings are equal: then all are compared.
+        The graph may lead to fewer if many embeddings are equal. All are then compared.
         """
         narrowed = native.translate(filters) if filters else native.EVERYTHING
         hits: list[Json] = []
@@ -260,7 +260,7 @@ class OpenSearchEngine(Engine):
 
     @asynccontextmanager
     async def _refreshed(self) -> AsyncIterator[None]:
-        """Show searches what a block wrote: all at once, and also if a part failed."""
+        """Make the writes of a block visible to searches at once, even if some of them failed."""
         try:
             yield
         except CorralError:

@@ -1,4 +1,4 @@
-"""Queries in OpenSearch's JSON form: a chunk's tokens, and combinations of such conditions.
+"""Filters in OpenSearch's JSON form: conditions on a chunk's tokens, and combinations of these.
 
 eq, ne, in and nin are exact. Orderings are supersets in rare cases (kit/tokens.py); nothing
 negates them, so combinations of them are supersets as well, and `passes` removes the few wrong

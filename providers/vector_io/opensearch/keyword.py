@@ -18,7 +18,7 @@ from corral.providers.vector_io.opensearch.client import ClusterIndex
 from corral.providers.vector_io.opensearch.records import Json, unpacked
 
 MAX_TERMS = 500
-"""Terms in one request; OpenSearch refuses more than 1,024 clauses in a query."""
+"""Maximum number of terms per request; OpenSearch rejects queries with over 1,024 clauses."""
 
 
 class IndexWords:
@@ -28,7 +28,7 @@ class IndexWords:
         self._index = index
 
     async def statistics(self) -> TermStatistics:
-        """Return the number of chunks, and of all their terms."""
+        """Return the number of chunks, and the total number of their terms."""
         answer = await self._index.search(
             {
                 "size": 0,
@@ -52,8 +52,8 @@ class IndexWords:
     async def matching(self, query: SparseQuery, limit: int, filters: Filter | None) -> Matches:
         """Return the best chunks by OpenSearch's BM25.
 
-        A long query takes several searches; the scores of a chunk are then added up, and a chunk
-        that none returned has at most the sum of the last scores.
+        A long query takes several searches, and the scores of a chunk are added up. A chunk that no
+        search returned has at most the sum of their last scores.
         """
         parts = runs([*query.times.items()], MAX_TERMS)
         answers = await asyncio.gather(*(self._best(part, limit, filters) for part in parts))

@@ -23,10 +23,10 @@ from corral.providers.vector_io.opensearch.records import RequestLimits
 
 
 class OpenSearchProvider(VectorIOProvider):
-    """Holds one index a vector DB; its indexes share one client.
+    """Keeps one index per vector DB; its indexes share one client.
 
     Args:
-        config: Where the cluster is.
+        config: The cluster and its settings.
         logs: The write-ahead logs of its vector DBs.
         limits: Maximum sizes of requests.
     """
@@ -48,7 +48,7 @@ class OpenSearchProvider(VectorIOProvider):
         """Return the index of a vector DB; see the contract.
 
         Raises:
-            ConfigError: The server is too old, refuses the settings, a newer Corral wrote the
+            ConfigError: The server is too old or refuses the settings, a newer Corral wrote the
                 vector DB, or its mapping was changed.
         """
         name = stored_name(vector_db, self._prefix)
@@ -63,7 +63,7 @@ class OpenSearchProvider(VectorIOProvider):
         return EngineIndex(await WriteAheadEngine.open(engine, self._logs))
 
     async def orphans(self, registered: Registered) -> list[Orphan]:
-        """Return the indexes that no registration holds; see the contract."""
+        """Return the indexes without a registration; see the contract."""
         names = await index_names(self._cluster, self._prefix)
         name_of = partial(stored_name, prefix=self._prefix)
         drop = partial(drop_index, self._cluster)

@@ -1,10 +1,11 @@
 """The OpenSearch document of a chunk, and the settings and mappings of an index.
 
-A document's id is a UUID made of the chunk_id, since OpenSearch limits ids to 512 bytes. Fields:
+A document's id is a UUID derived from the chunk_id, since OpenSearch limits ids to 512 bytes.
+Fields:
 
     chunk_id     ordered by its UTF-8 bytes, for listing
     content, metadata (JSON text), chunk_metadata (JSON text, if there is one)
-                 the chunk as it came; none is indexed
+                 the chunk as it was added; not indexed
     dense        the vector that searches compare: the embedding or its direction
     embedding    base64 of float32, only if `dense` is the direction (see `stores_direction`)
     attributes   tokens for filters (kit/tokens.py)
@@ -50,7 +51,7 @@ from corral.providers.vector_io.opensearch.config import OpenSearchConfig
 Json = dict[str, Any]
 
 LAYOUT = 1
-"""Raise it when a document's fields change; a newer layout is refused."""
+"""Version of the stored documents; increase it when their fields change. A newer one is refused."""
 
 DENSE = "dense"
 
@@ -58,7 +59,7 @@ WINDOW = 10_000
 """Maximum hits of one answer: OpenSearch's default for `index.max_result_window`, and the maximum
 k of its vector search."""
 
-_MAX_TOKEN = 8_191  # characters; Lucene's terms have at most 32,766 bytes. Default: 255
+_MAX_TOKEN = 8_191  # Characters. Lucene's terms have at most 32,766 bytes; the default is 255.
 _NAMESPACE = uuid.UUID("9c5f7f57-31c4-5b50-8a54-0f5b8f3f0e77")
 
 
@@ -67,8 +68,8 @@ class RequestLimits:
     """Maximum sizes of requests and answers.
 
     Attributes:
-        write_documents, write_bytes: Of a bulk request; one document may be larger.
-        read_documents: Documents to get by id at once.
+        write_documents, write_bytes: Size of a bulk request; a single document may be larger.
+        read_documents: Documents fetched by id per request.
     """
 
     write_documents: int = 500
@@ -78,10 +79,10 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document.
+    """A document to write, or a document that was read.
 
     Attributes:
-        id: Its UUID.
+        id: The UUID of the document.
         fields: All fields, or the requested ones.
     """
 
@@ -112,8 +113,8 @@ def make_document(
     Args:
         chunk: Not mutated.
         embedding: Shape (dimension,).
-        terms: The terms of its fields.
-        version: The version of the analyzer that made them.
+        terms: The terms of the chunk's fields.
+        version: Version of the analyzer that made the terms.
     """
     words = sparse_chunk(terms, 0)
     fields: Json = {
@@ -130,8 +131,8 @@ def make_document(
 
 
 def unpacked(words: str) -> tuple[bytes, bytes]:
-    """Return the field `words` as `sparse.packed` made it."""
-    data = base64.b64decode(f"{words}==")  # OpenSearch leaves the padding out
+    """Return the field `words` in the form of `sparse.packed`."""
+    data = base64.b64decode(f"{words}==")  # OpenSearch drops the padding.
     half = len(data) // 2
     return data[:half], data[half:]
 
@@ -154,13 +155,13 @@ def _lines(*values: Mapping[str, Any]) -> bytes:
 
 
 def space_type(vector_db: VectorDB) -> str:
-    """Return OpenSearch's name of the metric of `dense`."""
+    """Return OpenSearch's name for the metric of `dense`."""
     is_l2 = not vector_db.normalize and vector_db.metric is Metric.L2
     return "l2" if is_l2 else "innerproduct"
 
 
 def product_of(score: float) -> float:
-    """Return the inner product that gives a score of OpenSearch's `innerproduct`."""
+    """Return the inner product for a score of OpenSearch's `innerproduct`."""
     return score - 1 if score >= 1 else 1 - 1 / score
 
 
@@ -212,7 +213,7 @@ _PROPERTIES: dict[str, Json] = {
 
 
 def changes(mapping: Mapping[str, Any], vector_db: VectorDB) -> list[str]:
-    """Return the names of fields that an index does not have as `index_body` made them."""
+    """Return the names of the fields that differ from those that `index_body` creates."""
     properties = mapping.get("properties", {})
     changed = [
         name

@@ -4,17 +4,17 @@ A point's id is a UUID derived from the chunk_id, because Qdrant accepts no othe
 vectors are `dense` and `bm25` (kit/sparse.py). Its payload:
 
     chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, if there is one)
-                     the chunk as it came: JSON text, because an engine's own numbers and nulls
+                     the chunk as it was added: JSON text, because an engine's own numbers and nulls
                      are not Python's
     embedding        base64 of float32, only where `dense` is not what was sent (see `searched`)
     attributes       tokens: one for each metadata value that a filter can compare, one for the
-                     document, one for the version of the layout and the analyzer, and one where
+                     document, one for the version of the layout and the analyzer, and one if
                      the chunk has no acl: a filter that negates would look at every point
     order            the numbers and strings of the metadata as integers below 2^53, for orderings
     terms, length, reference
-                     what BM25 counts, see sparse.SparseChunk: keys of terms, and numbers
+                     the inputs of BM25 (see sparse.SparseChunk): keys of terms, and numbers
     words            base64 of the terms as int64 and of their frequencies as float64: what BM25
-                     reads, as one text because an engine hands it over much faster than a list
+                     reads, as one text, because an engine returns that much faster than a list
 
 A token (kit/tokens.py) is 128 bits of BLAKE2b over kind, key and value. So one index on one field
 filters any key and any value of any length, and no query or path contains them.
@@ -80,7 +80,7 @@ stamp fits."""
 
 LEVEL_BYTES = 4
 _LEVEL_BITS = 8 * LEVEL_BYTES
-_PREFIX_BITS = 53 - _LEVEL_BITS  # a double, as engines compare it, holds 53 bits
+_PREFIX_BITS = 53 - _LEVEL_BITS  # Engines compare doubles, which hold 53 bits.
 
 BATCH_POINTS = 1_000
 BATCH_BYTES = 4 * 2**20
@@ -187,7 +187,7 @@ def _token(kind: str, key: str, value: str) -> str:
 
 TOKENS = Tokens(_token)
 DEFAULT_TOKEN = _token("a", "", "")
-"""The token of chunks that have the default acl."""
+"""The token of chunks with the default ACL."""
 
 
 def levels(key: str, value: str | float) -> list[int]:

@@ -156,11 +156,11 @@ class ChunkFileEngine(Engine):
         on_drop: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(vector_db)
-        self.has_term_statistics = not fuzzy  # its words differ from those of other vector DBs
+        self.has_term_statistics = not fuzzy  # Its terms differ from those of other vector DBs.
         self._path = path
         self._fuzzy = fuzzy
         self._on_drop = on_drop
-        in_memory = path == IN_MEMORY  # two threads would only alternate
+        in_memory = path == IN_MEMORY  # Two threads would only alternate.
         self.one_thread_rows = sys.maxsize if in_memory else ONE_THREAD_ROWS
         self.chunks_with_leg = CHUNKS_WITH_LEG
         pool = MemoryConnection if in_memory else Connections
@@ -174,7 +174,7 @@ class ChunkFileEngine(Engine):
         self._keyword_leg = MicroBatcher(self._search_words)
         self._statistics = MicroBatcher(self._count_terms)
         self._both_legs = MicroBatcher(self._search_both)
-        self._rows = 0  # time of the last count
+        self._rows = 0  # Number of rows at the last count.
         self._reads = MicroBatcher(self._read_all)
 
     def prepare(self) -> None:
@@ -380,7 +380,8 @@ class ChunkFileEngine(Engine):
             try:
                 with self._connections.reading() as connection:
                     return search(connection)
-            except StaleRead:  # a faster query has seen a newer write; then so can this one
+            # A faster query has seen a newer write, so a new transaction sees it too.
+            except StaleRead:
                 continue
 
     # --- writing -----------------------------------------------------------------------------

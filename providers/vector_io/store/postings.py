@@ -115,7 +115,7 @@ class KeywordIndex:
             ((row, *terms) for row, terms in rows),
         )
         words = {term for _, fields in rows for field in fields for term in field.split(" ")}
-        # as one array: most words exist already, and a call for each would cost more
+        # As one array: most words exist already, and a call for each would cost more.
         connection.execute(
             "INSERT OR IGNORE INTO lexical_words(word) SELECT value FROM json_each(?)",
             (json.dumps(sorted(filter(is_word, words))),),

@@ -308,7 +308,7 @@ class CollectionReads:
         if description is None:
             if not await self._connection.call(lambda client: client.is_ready()):
                 raise self._starting()
-            description = await self._description()  # from a server that has started
+            description = await self._description()  # This asks a server that has started.
         made_up = description is not None and _MADE_UP in description
         if made_up:
             await self.drop()
@@ -405,7 +405,7 @@ class CollectionReads:
     # --- requests ----------------------------------------------------------------------------
 
     async def _write(self, request: Callable[[Native], Awaitable[T]]) -> T:
-        everywhere = ConsistencyLevel.ALL  # so that any replica can answer the next query
+        everywhere = ConsistencyLevel.ALL  # Any replica can then answer the next query.
 
         def consistent(native: Native) -> Awaitable[T]:
             return request(native.with_consistency_level(everywhere))

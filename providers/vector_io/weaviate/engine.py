@@ -55,10 +55,10 @@ REINDEX_BATCH = 500
 DELETE_OBJECTS = 1_000
 
 MOST_SEARCHES = 16
-"""Objects searched for concurrently."""
+"""Maximum number of concurrent searches for objects."""
 
 OWN_NEIGHBORS = 10
-"""An object is searched for among this many neighbors of its vector."""
+"""Number of neighbors of an object's vector among which the object must be found."""
 
 
 class WeaviateEngine(Engine):

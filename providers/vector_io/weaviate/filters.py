@@ -21,7 +21,7 @@ ATTRIBUTES = "attributes"
 TERMS = "terms"
 """The property with a chunk's analyzed words."""
 
-_NOBODYS = "none"  # a token that no chunk has, because Weaviate rejects an empty list
+_NOBODYS = "none"  # A token that no chunk has; Weaviate rejects an empty list.
 
 
 def translate(filter_: Filter) -> FilterReturn:

@@ -18,10 +18,10 @@ from corral.providers.vector_io.weaviate.client import CollectionReads
 from corral.providers.vector_io.weaviate.records import StoredObject
 
 MOST_COUNTS = 16
-"""Terms that are counted at the same time."""
+"""Maximum number of terms counted concurrently."""
 
 COUNTED_TOGETHER = 100
-"""Terms of a long query that Weaviate first checks for any chunk."""
+"""Number of terms of a long query that are first checked together for any chunk."""
 
 
 class CollectionWords:
@@ -31,13 +31,14 @@ class CollectionWords:
         self._collection = collection
 
     async def statistics(self) -> TermStatistics:
-        """Return the number of objects, and of all their terms."""
+        """Return the number of objects and the total number of their terms."""
         return await self._collection.statistics()
 
     async def holding(self, terms: Sequence[str]) -> list[int]:
         """Return the number of chunks that contain each term.
 
-        A term is a request, so of many terms those that no chunk holds are ruled out in groups.
+        Each term takes a request. If there are many, groups of terms that no chunk contains are
+        ruled out first.
         """
         places = asyncio.Semaphore(MOST_COUNTS)
 

@@ -21,7 +21,7 @@ class WeaviateProvider(VectorIOProvider):
     """Keeps one collection per vector DB; its indexes share one connection.
 
     Args:
-        config: How to reach the server.
+        config: Address and settings of the server.
         logs, limits: The write-ahead logs of its vector DBs, and the limits of requests.
     """
 
@@ -41,7 +41,8 @@ class WeaviateProvider(VectorIOProvider):
         """Return the index of a vector DB; see the contract.
 
         Raises:
-            ConfigError: The server is too old, refuses the settings, or a newer Corral wrote it.
+            ConfigError: The server is too old or refuses the settings, or a newer Corral wrote the
+                vector DB.
         """
         name = stored_name(vector_db, self._config.collection_prefix)
         collection = Collection(vector_db, name, self._connection, self._limits)

@@ -4,9 +4,9 @@ An object's id is a UUID derived from the chunk_id, because Weaviate accepts no 
 vector is `dense`; its properties:
 
     chunk_id, content, metadata (JSON text), chunk_metadata (JSON text, if there is one)
-                 the chunk as it came; none is indexed
-    embedding    base64 of float32, only under cosine without `normalize`: Weaviate may bring
-                 vectors to length 1 there, and `dense` is the direction from the start
+                 the chunk as it was added; not indexed
+    embedding    base64 of float32, only under cosine without `normalize`: Weaviate may scale
+                 vectors to length 1, and `dense` is the direction
     attributes   tokens for filters (kit/tokens.py)
     terms        the analyzed words, joined by spaces, for Weaviate's BM25
     frequencies  the same words with their exact frequencies (JSON text), and

@@ -249,7 +249,7 @@ class Mirror:
         while True:
             try:
                 return self._connections.read(read, *arguments, **options)
-            # a faster query has already seen a newer state, or the file was replaced
+            # A faster query has seen a newer state, or the file was replaced.
             except StaleRead:
                 self._forget()
 

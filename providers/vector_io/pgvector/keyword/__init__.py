@@ -62,7 +62,7 @@ class KeywordSearch(ABC):
     def complete(self, scores: Sequence[float], k: int) -> bool:
         """Return True if no row can be better than those of the last statement.
 
-        Without scores: whatever it finds.
+        Without scores, return True if no search can find another row.
         """
         return True
 
