@@ -369,7 +369,7 @@ class RunConfig(Section):
         first = next((entry.provider_type for entry in self.providers.embedding), "")
         if "default_embedding_model" not in self.model_fields_set and first in DEFAULT_MODELS:
             self.default_embedding_model = DEFAULT_MODELS[first]
-            self.model_fields_set.discard("default_embedding_model")  # the file does not name it
+            self.model_fields_set.discard("default_embedding_model")  # The file does not name it.
         return self
 
 
@@ -383,9 +383,9 @@ def load_config(path: Path | None = None, home: Path | None = None) -> RunConfig
     """Read the configuration.
 
     Args:
-        path: The file; None reads `run.yaml` in the data folder, and takes the defaults if it does
-            not exist.
-        home: The data folder; None takes `data_home()`.
+        path: The file; None for `run.yaml` in the data folder, or the defaults if it does not
+            exist.
+        home: The data folder; None for `data_home()`.
 
     Raises:
         ConfigError: The file is missing (if `path` names it), is not YAML, has an unknown or a

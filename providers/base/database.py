@@ -1,4 +1,4 @@
-"""SQLite files that belong to one machine, such as the cache of embeddings."""
+"""SQLite files of one machine, such as the cache of embeddings."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Database:
         """Call `work` in a transaction and return its result; an exception rolls back everything.
 
         `work` runs in the writer thread, and no other process writes at the same time. A write
-        survives the process; a loss of power may undo it.
+        survives the end of the process, but a power failure may undo it.
 
         Raises:
             Unavailable: Another process has locked the file; nothing was written.
@@ -117,7 +117,7 @@ class Database:
         return await self._writes.run(self._transaction, work)
 
     async def close(self) -> None:
-        """Close the file after the running calls."""
+        """Wait for the running calls, then close the file."""
         if self._connections is not None:
             writer, reader = self._connections
             await self._reader.run(reader.close)

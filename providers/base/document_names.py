@@ -1,7 +1,7 @@
 """Names of documents. Every answer names a document by the first of these that exists:
 
-1. its title, followed by its file in parentheses, because readers rarely know a first heading that
-   serves as the title; a title that only repeats the file's name without the suffix is passed over;
+1. its title, followed by its file in parentheses, because the title may be a first heading, which
+readers rarely know; a title that only repeats the file's name without the suffix is skipped;
 2. its file name;
 3. its source: a web address, or the path of a file within its folder;
 4. its document id, or the chunk's id if the chunk belongs to no document.
@@ -54,7 +54,7 @@ def source_of(chunk: Chunk) -> str | None:
 
 
 def name_in(metadata: Mapping[str, Any], record: ChunkMetadata | None = None) -> str | None:
-    """Return the name of a document by its metadata; None if they hold no name.
+    """Return the name of a document from its metadata; None if there is none.
 
     Args:
         metadata: Metadata of the document or of one of its chunks.
@@ -78,7 +78,7 @@ def web_address(chunk: Chunk) -> str | None:
 
 
 def public_source(source: str | None) -> str | None:
-    """Return a source; of an absolute path or a `file:` URL, only the last part."""
+    """Return a source; for an absolute path or a `file:` URL, return only the last part."""
     if source and _FILE_URL.match(source):
         source = "/" + unquote(source[len("file:") :])
     if source and _ABSOLUTE.match(source):
@@ -87,11 +87,11 @@ def public_source(source: str | None) -> str | None:
 
 
 def shown_place(place: Mapping[str, Any], shown: Callable[[str], str] = str) -> str:
-    """Return a place in a document as a person reads it: "page 3, Farm > Hay"; "" for none.
+    """Return a place in a document as readable text, such as "page 3, Farm > Hay"; "" for none.
 
     Args:
-        place: Can have `page`, `page_end`, `line_start`, `line_end` and `heading_path`, which is
-            the time of a subtitle and the sheet of a workbook.
+        place: May have `page`, `page_end`, `line_start`, `line_end` and `heading_path`, which also
+            holds the time of a subtitle or the sheet of a workbook.
         shown: Prepares the headings.
     """
     parts = [

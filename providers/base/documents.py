@@ -1,4 +1,4 @@
-"""Documents of a vector DB: list, read and delete them, change their acl and attributes."""
+"""List, read and delete the documents of a vector DB, and change their ACLs and attributes."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _others(document_ids: Sequence[str]) -> Iterator[dict[str, Any]]:
 async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
     """Delete a document and the documents in it in one write; return the number of its own chunks.
 
-    It is 0 if the document is unknown; then nothing is deleted.
+    If the document is unknown, return 0 and delete nothing.
     """
     ids = await index.document_chunk_ids(document_id)
     if ids:
@@ -179,11 +179,9 @@ async def delete_document(index: EmbeddingIndex, document_id: str) -> int:
 
 
 async def change_acl(index: EmbeddingIndex, document_id: str, acl: Sequence[str] | None) -> int:
-    """Change the acl of a document and the documents in it in one write.
+    """Change the ACL of a document and the documents in it in one write.
 
-    Return the number of chunks.
-
-    It is 0 if the document is unknown.
+    Return the number of chunks; 0 if the document is unknown.
 
     Args:
         index: The principal's view; only visible chunks are changed.
@@ -199,7 +197,7 @@ async def change_attributes(
 ) -> int:
     """Replace the attributes of a document's chunks in one write; return the number of chunks.
 
-    The documents in it follow. Texts and embeddings do not change.
+    This includes the documents in it. Texts and embeddings do not change.
     """
 
     def changed(chunk: Chunk) -> Chunk:

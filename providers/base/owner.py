@@ -1,6 +1,6 @@
-"""Detects dead processes: the OS releases a process's lock when it exits.
+"""Detect dead processes: the OS releases the lock of a process when it exits.
 
-A lock of the OS needs no clock and no heartbeat: a sleeping or slow process never counts as dead,
+An OS lock needs neither a clock nor heartbeats. A sleeping or slow process never counts as dead,
 and the work of a killed process can be taken over at once.
 """
 

@@ -82,7 +82,7 @@ class AuthSettings(Section):
 
 
 class RateLimits(Section):
-    """Limits of one API key, or of one user with tokens; null: none. Over a limit: 429."""
+    """Limits of one API key, or of one user with tokens; null for none. Above them: status 429."""
 
     requests_per_minute: int | None = Field(default=None, ge=1)
     mib_per_minute: float | None = Field(default=None, gt=0, description="Request bodies.")

@@ -14,7 +14,7 @@ def use_wal(connection: apsw.Connection, timeout_seconds: float) -> None:
 
     The first processes that open a new file all try to set it. SQLite ignores the busy timeout for
     this lock, because two processes that wait for each other would deadlock; so this function
-    retries. For a file in WAL mode it costs nothing.
+    retries. For a file already in WAL mode, it costs nothing.
 
     Args:
         connection: A connection outside of a transaction.

@@ -49,7 +49,7 @@ class Conversation:
     """A conversation.
 
     Attributes:
-        created_at: In Unix seconds.
+        created_at: Time of creation in Unix seconds.
     """
 
     conversation_id: str

@@ -1,1 +1,1 @@
-"""Uploaded files: their bytes by content, their names in a table."""
+"""Uploaded files: their names in a table, and their bytes as blobs."""

@@ -1,8 +1,8 @@
-"""The bytes of files. A blob is the content of one upload, named by its SHA-256 and a random id.
+"""The bytes of files, as blobs: the content of one upload, named by its SHA-256 and a random id.
 
-Bytes arrive under a temporary name, and become a blob when all are stored: a blob is whole,
-whatever was killed. No two uploads make the same name, so a late deletion never hits another
-upload's blob.
+Bytes are written under a temporary name and become a blob when all are stored, so a blob is always
+complete, even if a process is killed. No two uploads have the same name, so a late deletion never
+affects the blob of another upload.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ PIECE_BYTES = MIB
 """Size of the pieces that are read and written."""
 
 STALE_SECONDS = 3600
-"""Age of the last write after which an upload, or a blob without a file, is taken for dead."""
+"""Age of the last write, in seconds, after which an upload, or a blob without a file, counts as
+abandoned."""
 SHA256_LENGTH = 64
 ID_LENGTH = 12
 """Length of the random end of a blob's name."""
@@ -42,7 +43,7 @@ UPLOADS = "uploads"
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Bytes that are stored as a blob."""
+    """The bytes of one upload, stored as a blob."""
 
     blob: str
     bytes: int
@@ -82,7 +83,7 @@ class Incoming:
             raise InvalidRequest("The file is empty.", field="file")
 
     def upload(self, name: str) -> Upload:
-        """Return the upload, once all bytes are stored under a temporary name."""
+        """Return the upload; call this once all bytes are stored under a temporary name."""
         sha256 = self._digest.hexdigest()
         return Upload(f"{sha256}-{name}", self._bytes, sha256)
 
@@ -117,11 +118,11 @@ class Blobs(ABC):
 
     @abstractmethod
     async def drop_stale_uploads(self, before: float) -> None:
-        """Delete what dead processes have left of their uploads before a time, in Unix seconds."""
+        """Delete the incomplete uploads that dead processes left before a time, in Unix seconds."""
 
     @abstractmethod
     async def read(self, blob: str) -> AsyncGenerator[bytes, None]:
-        """Open a blob, and return its bytes, compared with its SHA-256 by `verified`.
+        """Open a blob and return its bytes, which `verified` compares with the SHA-256.
 
         Raises:
             FileNotFoundError: The blob does not exist.
@@ -130,7 +131,7 @@ class Blobs(ABC):
 
     @abstractmethod
     def local(self, blob: str) -> AbstractAsyncContextManager[Path]:
-        """Return a context whose value is a file of this machine with a blob's bytes, verified.
+        """Return a context that yields the path of a local file with a blob's verified bytes.
 
         Raises:
             FileNotFoundError, ProviderError: As `read`.
@@ -138,7 +139,7 @@ class Blobs(ABC):
 
 
 class BlobFolder(Blobs):
-    """A folder of blobs: `<aa>/<name>`, and `uploads/` for what is still arriving.
+    """A folder of blobs: `<aa>/<name>`, and `uploads/` for incomplete uploads.
 
     Args:
         folder: Created with the first blob.
@@ -173,7 +174,7 @@ class BlobFolder(Blobs):
         return {path.name for path in paths}
 
     async def drop_stale_uploads(self, before: float) -> None:
-        """Delete what dead processes have left of their uploads."""
+        """Delete the incomplete uploads of dead processes."""
         for path in await asyncio.to_thread(self._older, UPLOADS, before):
             path.unlink(missing_ok=True)
 
@@ -219,7 +220,7 @@ class BlobFolder(Blobs):
         """Return the files of a folder that were written before a time."""
         older = []
         for path in self._folder.glob(f"{folder}/*"):
-            with suppress(FileNotFoundError):  # deleted, or its upload has ended
+            with suppress(FileNotFoundError):  # It was deleted, or its upload has ended.
                 if path.stat().st_mtime < before:
                     older.append(path)
         return older
@@ -240,7 +241,7 @@ async def _gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def verified(pieces: AsyncGenerator[bytes, None], sha256: str) -> AsyncGenerator[bytes, None]:
     """Yield the bytes of a blob; yield the last piece only if the SHA-256 is right.
 
-    So a reader that knows the length notices damaged content by its missing end.
+    A reader that knows the length thus notices damaged content: its end is missing.
 
     Raises:
         ProviderError: The stored bytes are damaged.

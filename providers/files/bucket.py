@@ -38,7 +38,7 @@ COMMAND = "pip install 'corral-rag[object-storage]'"
 PART_BYTES = 8 * MIB
 """Size of one part of an upload. S3 accepts 10,000 parts."""
 PART_CONCURRENCY = 2
-"""Parts of an upload that are sent concurrently, and held in memory."""
+"""Number of parts of an upload that are sent concurrently and held in memory."""
 RETRIES = 2
 FIRST_PAUSE_SECONDS = 0.2
 
@@ -92,7 +92,7 @@ class Bucket(Blobs):
             try:
                 await obstore.copy_async(self._store, path, await self._path(upload.blob))
             finally:
-                with suppress(CorralError):  # the sweep follows
+                with suppress(CorralError):  # The sweep deletes it later.
                     await self._delete(path)
         return upload
 
@@ -106,7 +106,7 @@ class Bucket(Blobs):
         return {name for folder, name in paths if folder != UPLOADS}
 
     async def drop_stale_uploads(self, before: float) -> None:
-        """Delete what dead processes have left of their uploads."""
+        """Delete the incomplete uploads of dead processes."""
         stale = await self._older(f"/{UPLOADS}", before)
         if stale:
             await self._delete(stale)
@@ -176,7 +176,7 @@ def _open_store(settings: FileSettings) -> ObjectStore:
         "allow_http": (settings.endpoint or "").startswith("http://"),
         "connect_timeout": patience,
         "read_timeout": patience,
-        "timeout": timedelta(hours=1),  # timeout for a whole blob, however large
+        "timeout": timedelta(hours=1),  # Timeout for a whole blob, however large.
     }
     pauses: RetryConfig = {
         "max_retries": RETRIES,
@@ -191,7 +191,7 @@ def _open_store(settings: FileSettings) -> ObjectStore:
         store: ObjectStore = from_url(
             str(settings.url), config=options, client_options=requests, retry_config=pauses
         )
-    # the first line of the error quotes a key, never a value
+    # The first line of the error quotes a key, never a value.
     except (BaseError, ValueError) as error:
         raise ConfigError(
             f"files.url: the object storage cannot be configured ({type(error).__name__}).",

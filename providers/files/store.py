@@ -1,9 +1,10 @@
 """Uploaded files: a table of names over blobs.
 
-Files of equal content have the newest blob of that content. No transaction waits for the storage of
-the blobs: an upload is a blob before a file names it, and a blob is deleted after the transaction
-that takes its last file away. A process that is killed in between leaves a blob without a file. The
-sweep deletes it after `STALE_SECONDS`, and an upload that old can no longer become a file.
+Files with equal content share the newest blob of that content. No transaction waits for the storage
+of the blobs: an upload becomes a blob before a file names it, and a blob is deleted after the
+transaction that deletes its last file. A process that is killed in between leaves a blob without a
+file. The sweep deletes it after `STALE_SECONDS`, and an upload that old can no longer become a
+file.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ class StoredFile:
         sha256: Digest of the content, 64 hex digits.
         purpose: Purpose from the upload, such as "assistants".
         created_at: Unix seconds.
-        expires_at: Time of expiry in Unix seconds; None: never.
+        expires_at: Time of expiry in Unix seconds; None if the file does not expire.
         tenant: The owning tenant; "" is the default tenant.
         owner: The user who uploaded it.
-        charset: Of its text, as its sender named it; "" if not.
-        blob: Name of the blob with its content; another upload of that content changes it.
+        charset: Charset of its text, as declared by its sender; "" if it was not.
+        blob: Name of the blob with its content; a new upload of the same content changes it.
     """
 
     file_id: str
@@ -81,7 +82,7 @@ class FileStore:
         blobs: The bytes of the files.
         places: Positions of the ends of earlier pages.
         clock: Returns the time in Unix seconds.
-        principal: Only files that this principal may see; None: all files.
+        principal: Only files that this principal may see; None for all files.
     """
 
     def __init__(
@@ -149,7 +150,7 @@ class FileStore:
             content: Bytes in pieces of any size, read during the write.
             filename: 1 to 255 characters.
             purpose: Purpose of the file.
-            expires_after_seconds: Lifetime in seconds, >= 1; None: until it is deleted.
+            expires_after_seconds: Lifetime in seconds, >= 1; None to keep it until it is deleted.
             tenant: The owning tenant; ignored in the files of a principal, which belong to its
                 tenant.
             charset: Charset of a text; "" to detect it.
@@ -207,7 +208,7 @@ class FileStore:
             after: Only files after this one.
             limit: Maximum files in the page, 1 to 10,000.
             order: "desc" for newest first, "asc" for oldest first.
-            tenant: Only files of this tenant; None: of all.
+            tenant: Only files of this tenant; None for all tenants.
 
         Raises:
             InvalidRequest: The file `after` does not exist.
@@ -232,7 +233,7 @@ class FileStore:
     async def delete(self, file_id: str) -> None:
         """Delete a file, and its bytes if no other file has the same.
 
-        If the storage of the bytes is away, the sweep deletes them later.
+        If the storage of the bytes is unavailable, the sweep deletes them later.
 
         Raises:
             NotFound: The file does not exist or has expired.
@@ -287,7 +288,8 @@ class FileStore:
         if stale:
             stale -= {row.blob for row in await self._table.read(select(_FILES.blob))}
         if stale:
-            # In a transaction: no upload of a frozen process is about to name one of them.
+            # In a transaction, so that no upload of a frozen process can name one of them in
+            # between.
             await self._drop(await self._table.write(lambda table: _unnamed(table, stale)))
         return count
 
@@ -295,7 +297,7 @@ class FileStore:
 
     @property
     def _whose(self) -> tuple[str | None, str | None]:
-        """The tenant and the owner of the principal's visible files; None: any."""
+        """The tenant and the owner of the files that the principal may see; None for any."""
         who = self._principal
         return (None, None) if who is None else (who.tenant, None if who.reads_all else who.user)
 
@@ -307,7 +309,7 @@ class FileStore:
         return of_tenant if owner is None else of_tenant & (_FILES.owner == owner)
 
     def _insert(self, table: Connection, file: StoredFile, arrived: float) -> list[str]:
-        """Insert a file; return the blobs of equal content, which nothing names any more."""
+        """Insert a file; return the older blobs of equal content, which no file names any more."""
         if self._clock() > arrived + MAX_ADDING_SECONDS:
             raise Unavailable("The upload took too long to be stored.", hint="Send it again.")
         same = _FILES.sha256 == file.sha256
@@ -317,7 +319,7 @@ class FileStore:
         return replaced
 
     async def _delete(self, files: Collection[StoredFile]) -> int:
-        """Delete files that are there, then their blobs; return how many files were deleted."""
+        """Delete files, then their blobs; return the number of deleted files."""
         if not files:
             return 0
         removed = delete(FILES).where(_FILES.file_id.in_([file.file_id for file in files]))
@@ -339,11 +341,11 @@ class FileStore:
             _LOG.warning("The sweep will delete blobs without a file: %s", error)
 
     async def _moved(self, file: StoredFile) -> StoredFile:
-        """Return a file that has another blob by now.
+        """Read a file again if its blob was replaced.
 
         Raises:
-            NotFound: It was deleted.
-            ProviderError: Its blob is gone.
+            NotFound: The file was deleted.
+            ProviderError: Its blob is missing.
         """
         now = await self.get(file.file_id)
         if now.blob != file.blob:

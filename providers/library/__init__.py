@@ -257,7 +257,7 @@ class Corral:
     async def ask(
         self, question: str, *vector_db_ids: str, max_tokens: int = 4096, **options: Any
     ) -> RAGQueryResult:
-        """Return the context that answers a question; its `text` costs at most `max_tokens`.
+        """Return the context that answers a question; its `text` has at most `max_tokens` tokens.
 
         Args:
             question: The question in words; may be empty as in `query`.

@@ -22,9 +22,9 @@ from corral.providers.stack.vector_store_table import Place, VectorStore
 from corral.providers.state.leases import LEASE_SECONDS
 
 MOST_SECONDS = 60.0
-"""Maximum sleep of the sweep."""
+"""Maximum time, in seconds, that the sweep sleeps."""
 LEAST_SECONDS = 1.0
-"""Minimum sleep of the sweep, which limits requests to an unavailable backend."""
+"""Minimum time, in seconds, that the sweep sleeps; it limits requests to an unavailable backend."""
 
 RETRY_SECONDS = 10.0
 """Pause after a failure."""
@@ -85,9 +85,9 @@ class Warmup(BackgroundWork):
 
 
 class SyncSchedule(BackgroundWork):
-    """Runs the syncs of run.yaml that have `every_minutes`, each first at the start.
+    """Runs the syncs of run.yaml that have `every_minutes`, for the first time at startup.
 
-    If machines share the state, one of them runs each sync when it is due, also after a restart.
+    If machines share the state, one of them runs each sync when it is due, even after a restart.
 
     Args:
         stack: The unrestricted stack, not a principal's view.
@@ -118,7 +118,7 @@ class SyncSchedule(BackgroundWork):
     async def _is_here(self, entry: SyncEntry) -> bool:
         """Return False if another machine has the data of the vector DB."""
         view = self._stack.for_principal(Principal.stored(entry.tenant, role=Role.ADMIN))
-        with suppress(NotFound):  # the run says so
+        with suppress(NotFound):  # The run reports it.
             return (await view.vector_db(entry.vector_db_id)).host in ("", self._stack.host)
         return True
 
@@ -140,8 +140,8 @@ class SyncSchedule(BackgroundWork):
 class Sweep(BackgroundWork):
     """Deletes expired vector stores, chunks, files and conversations of all tenants.
 
-    The first sweep runs when data has expired. Of several processes, one sweeps at a time; inline
-    vector DBs are swept by the machine that has their data.
+    The first sweep runs when data has expired. Only one process sweeps at a time; inline vector DBs
+    are swept by the machine that has their data.
 
     Args:
         stack: The unrestricted stack, not a principal's view.
@@ -155,11 +155,11 @@ class Sweep(BackgroundWork):
         """Delete all data of a machine that has expired.
 
         Args:
-            host: Id of this machine for its inline vector DBs; "" for all data that every machine
-                can delete.
+            host: Id of this machine, to sweep its inline vector DBs; "" to sweep all data that any
+                machine can delete.
 
         Raises:
-            CorralError: Some data could not be deleted; the rest was.
+            CorralError: Some data could not be deleted; the rest was deleted.
         """
         failures: list[CorralError] = []
         steps: list[Step] = [self._stores, self._chunks]
@@ -207,7 +207,7 @@ class Sweep(BackgroundWork):
         expired = await self._table.mark_expired()
         for vector_db in _of(expired, await self._registered(host)):
             try:
-                with suppress(NotFound):  # another process was faster
+                with suppress(NotFound):  # Another process was faster.
                     await self._view(vector_db).unregister(vector_db.identifier)
             except CorralError as error:
                 _LOG.warning("Cannot delete an expired vector store: %s", type(error).__name__)
@@ -227,7 +227,7 @@ class Sweep(BackgroundWork):
                 if place in own:
                     await self._delete_due(own[place], chunk_ids, now)
                 elif host or place in others:
-                    continue  # another claim's sweep deletes them
+                    continue  # The sweep for another host deletes them.
                 elif place[-1] > now - MAKING_SECONDS:
                     await self._table.postpone(place, chunk_ids, now + int(MOST_SECONDS))
                 await self._table.looked_at(place, chunk_ids, now)

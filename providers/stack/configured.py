@@ -72,11 +72,12 @@ class ConfiguredProviders:
     Args:
         config: The configuration.
         home: The data folder.
-        logs: The write-ahead logs of vector DBs; None: files in `home`.
-        view_of: Shares its providers, which are of the same configuration.
+        logs: The write-ahead logs of vector DBs; None for files in `home`.
+        view_of: A stack with the same configuration, to share its providers; None for new
+            providers.
 
     Raises:
-        UnknownProvider, ConfigError: The configuration cannot work.
+        UnknownProvider, ConfigError: The configuration is invalid.
     """
 
     def __init__(
@@ -229,7 +230,7 @@ class ConfiguredProviders:
         """Return the language model that answers if a caller names none.
 
         Raises:
-            InvalidRequest: None is configured.
+            InvalidRequest: No language model is configured.
         """
         models = [name for _, name in self.inference_models(that_quote=True)]
         chosen = self.config.answers.model or next(iter(models), None)
@@ -375,7 +376,7 @@ class ConfiguredProviders:
         if "default_embedding_model" not in self.config.model_fields_set:
             return
         names = [info.model for _, info in self.models()]
-        broken = self._buildable(Api.EMBEDDING)[1]  # one of them may serve it
+        broken = self._buildable(Api.EMBEDDING)[1]  # One of them may serve it.
         if model not in names and not broken:
             raise ConfigError(
                 f"default_embedding_model is {model!r}, which no embedding provider serves.",

@@ -62,7 +62,7 @@ class CopyStep:
 def batch_size(total: int) -> int:
     """Return the number of chunks per step: a fiftieth of all, from 500 to 10,000.
 
-    So progress shows after each fiftieth, and no step takes long.
+    Progress is thus visible after each fiftieth, and no step takes long.
     """
     return min(max(total // 50, WRITTEN_AT_ONCE), MAX_BATCH)
 
@@ -82,7 +82,7 @@ async def copy_step(
     Args:
         after: The id to start after; "" starts at the first chunk.
         limit: Number of chunks in the step.
-        embed: Makes the target's embeddings; None copies the source's embeddings.
+        embed: Computes the target's embeddings; None to copy the source's.
         note: Called with every chunk of the step, even if the target already has it.
         max_ids: Maximum number of ids that the source lists at once, for all steps.
     """
@@ -112,7 +112,7 @@ async def copy_chunks(
 
     Args:
         ids: Ids of the chunks; ids that the source does not have are skipped.
-        embed: Makes the target's embeddings; None copies the source's embeddings.
+        embed: Computes the target's embeddings; None to copy the source's.
         note: Called with all these chunks before the write.
     """
     copies = embed is None

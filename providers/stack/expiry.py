@@ -22,10 +22,10 @@ async def store_expiring(
 
     Args:
         chunks: Not mutated. `expires_at` in a chunk's record wins over `ttl_seconds`.
-        ttl_seconds: Lifetime of the chunks in seconds; None: until they are deleted.
+        ttl_seconds: Lifetime of the chunks in seconds; None to keep them until they are deleted.
 
     Raises:
-        CorralError: As `store`.
+        CorralError: As `store` says.
     """
     if ttl_seconds is not None:
         expires_at = math.ceil(stack.stores.clock() + ttl_seconds)

@@ -1,7 +1,8 @@
-"""The machine that holds the data of inline providers.
+"""The machine that has the data of inline providers.
 
 Several machines can share the registrations. An inline provider keeps its data in the data folder
-of one of them, so a registration names it, and the others refuse requests for that vector DB.
+of one machine. So the registration names that machine, and the others refuse requests for the
+vector DB.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from corral.providers.base.disk import whole_file
 from corral.providers.stack.registry import find_spec, is_inline
 
 HOST_NAME = "host"
-"""The file of the data folder that has the id of its machine."""
+"""Name of the file in the data folder with the id of the machine."""
 
 
 def host_id(home: Path) -> str:
@@ -38,13 +39,13 @@ def host_id(home: Path) -> str:
 
 
 def check_host(vector_db: VectorDB, here: str) -> None:
-    """Check that this machine holds the data of a vector DB.
+    """Check that this machine has the data of a vector DB.
 
     Args:
         here: Id of this machine; "" if no other machine shares the registrations.
 
     Raises:
-        Elsewhere: Another machine holds it.
+        Elsewhere: Another machine has the data.
     """
     if here and vector_db.host not in ("", here):
         raise Elsewhere(
@@ -57,17 +58,17 @@ def check_host(vector_db: VectorDB, here: str) -> None:
 
 
 def is_shareable(spec: ProviderSpec) -> bool:
-    """Return True if no write of a provider stays half done when its machine dies.
+    """Return True if no write of a provider stays half done if a machine fails.
 
-    An inline provider serves one machine only. A remote engine without transactions needs a
-    write-ahead log that all machines share, so that one finishes what another has begun.
+    An inline provider serves only one machine. A remote engine without transactions needs a
+    write-ahead log that all machines share, so that one machine can finish the writes of another.
     """
     is_safe = is_inline(spec.provider_type) or spec.capabilities.transactional
     return is_safe or spec.write_log
 
 
 def moved_registration(registration: str, config: RunConfig, here: str, *, shared: bool) -> str:
-    """Return a stored registration as another state stores it.
+    """Convert a stored registration for another state.
 
     Args:
         registration: The registration, as JSON.
@@ -90,7 +91,7 @@ def moved_registration(registration: str, config: RunConfig, here: str, *, share
 
 
 def check_shared(config: RunConfig) -> None:
-    """Check that each provider works with shared registrations, if they are shared.
+    """If machines share the registrations, check that each provider supports that.
 
     Raises:
         ConfigError: A provider does not work with shared registrations.

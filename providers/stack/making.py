@@ -22,16 +22,16 @@ from corral.providers.state.tables import MAKING
 
 RENEW_SECONDS = 20.0
 FORGET_SECONDS = 120.0
-"""Time without a renewal after which a process of another machine counts as dead: longer than the
-clocks of two machines differ."""
+"""Time without a renewal after which a process on another machine counts as dead. It must exceed
+the difference between the clocks of two machines."""
 
 
 class Making:
-    """A row for each vector DB that is being created, and a lock of the process that creates it.
+    """A row for each vector DB that is being created, and a lock held by the creating process.
 
     Args:
         state: The tables.
-        folder: The folder of the locks; the first one creates it.
+        folder: Folder of the locks; created with the first lock.
         clock: Returns the time in Unix seconds.
     """
 
@@ -81,7 +81,8 @@ class Making:
         renewed = renewed.values(renewed_at=bindparam("at"))
         while True:
             await asyncio.sleep(RENEW_SECONDS)
-            with suppress(CorralError):  # renew again before other processes consider it dead
+            # The next renewal follows before other processes consider it dead.
+            with suppress(CorralError):
                 await self._area.write(lambda table: table.execute(renewed, {"at": self._clock()}))
 
     async def _end(self, owner: Owner) -> None:

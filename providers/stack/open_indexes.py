@@ -1,4 +1,4 @@
-"""The open indexes of one process: one per vector DB, as long as it is registered."""
+"""The open indexes of one process: one per registered vector DB."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class OpenIndexes:
         here: Id of this machine; "" if no other machine shares the registrations.
 
     Attributes:
-        lock: By vector DB key, held while a task makes, opens, changes or deletes that vector DB;
-            a slow backend does not block other vector DBs.
+        lock: Locks by vector DB key, each held while a task creates, opens, changes or deletes that
+            vector DB, so that a slow backend does not block other vector DBs.
         here: Id of this machine, as given.
     """
 
@@ -71,7 +71,7 @@ class OpenIndexes:
         return observed
 
     async def opened(self, vector_db: VectorDB) -> EmbeddingIndex:
-        """Return the index of a vector DB, opening it if needed.
+        """Return the index of a vector DB, opening it if necessary.
 
         Args:
             vector_db: A recent registration; it is read again if the index must be opened.
@@ -137,7 +137,7 @@ class OpenIndexes:
     # --- what other processes delete ---------------------------------------------------------
 
     async def look(self) -> None:
-        """Release indexes that are no longer registered, if the registry has changed.
+        """Release the indexes of deleted vector DBs, if the registry has changed.
 
         Read from the registry before this call: it detects changes only when it is read.
         """
@@ -165,7 +165,7 @@ class OpenIndexes:
                 self._let_go(key)
 
     def _of_today(self, vector_db: VectorDB) -> EmbeddingIndex | None:
-        """Return the open index, or None; release an index of an earlier registration of the id."""
+        """Return the open index or None; release one of an earlier registration of the same id."""
         held = self._indexes.get(vector_db.key)
         if held is None or held.vector_db.built_at == vector_db.built_at:
             return held

@@ -34,7 +34,7 @@ from corral.providers.stack.registrations import REBUILD_SETTINGS, with_settings
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 
 MOST_LEFT = 10_000
-"""Maximum missing chunks at the switch; the steps must have copied the rest."""
+"""Maximum number of missing chunks at the switch; the steps must have copied the rest."""
 CLOSED_SECONDS = 10.0
 """Maximum time that writers wait for the switch, so that it can catch up with them."""
 
@@ -88,8 +88,8 @@ class Rebuilding:
         """Begin a rebuild, or resume a rebuild with the same settings.
 
         Args:
-            settings: Some of `REBUILD_SETTINGS`. The registered model stands for its current
-                configuration, which may differ from the stored embeddings.
+            settings: Some of `REBUILD_SETTINGS`. Naming the registered model means its current
+                configuration, which may differ from the one that made the stored embeddings.
 
         Returns:
             The rebuild; None if nothing would change.
@@ -299,7 +299,7 @@ class Rebuilding:
 
     async def _drop(self, rebuild: Rebuild) -> None:
         target = await self._target(rebuild, await self._registry.get(*rebuild.key))
-        with suppress(NotFound):  # an earlier attempt ended half-way
+        with suppress(NotFound):  # An earlier attempt ended half-way.
             await target.delete()
         self._targets.pop(rebuild.key, None)
         await self._table.forget(rebuild.key)

@@ -31,7 +31,7 @@ class Rebuild:
         key: Tenant and identifier of the vector DB.
         created_at: `created_at` of its registration, in Unix seconds.
         changes: Fields of the registration that the rebuild changes, including `rebuilt_at`.
-        closed_until: Time until which writers wait for the switch, in Unix seconds; 0: no wait.
+        closed_until: Time until which writers wait for the switch, in Unix seconds; 0 for no wait.
     """
 
     key: tuple[str, str]
@@ -98,7 +98,8 @@ class RebuildTable:
             stored = connection.execute(query).one_or_none()
             if stored is not None and stored.created_at == rebuild.created_at:
                 return _rebuild(stored)
-            _forget(connection, rebuild.key)  # left by a killed process for an earlier registration
+            # Left by a killed process for an earlier registration.
+            _forget(connection, rebuild.key)
             connection.execute(insert(REBUILDS), row)
             return rebuild
 

@@ -61,7 +61,7 @@ class WriteReplayer:
         while True:
             stored, rebuild = await self._table.standing(mine)
             if stored is not None and stored.created_at != mine.created_at:
-                stored = None  # a later registration, which this write does not concern
+                stored = None  # A later registration, which this write does not affect.
             if stored is not None and stored.built_at != mine.built_at:
                 return await self._do_again(write, stored)
             if lost is not None:

@@ -1,4 +1,4 @@
-"""From a registration to a vector DB: defaults, and every check that needs no engine."""
+"""Resolve a registration to a vector DB: fill in defaults, and run all checks without an engine."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def check_rights(vector_db: VectorDB, principal: Principal, attached: Collection
         attached: Names of the operator's tables that the provider can attach.
 
     Raises:
-        Forbidden: Its default acl has tokens that the principal does not hold, or it would attach
+        Forbidden: Its default ACL has tokens that the principal does not hold, or it would attach
             a table and the principal is not the operator.
     """
     Scope(principal, vector_db.default_acl).check_acl(vector_db.default_acl, field="default_acl")

@@ -1,4 +1,4 @@
-"""Finds provider specs by entry point and builds providers from them, importing engines late."""
+"""Find provider specs by entry point, and build providers from them, importing engines late."""
 
 from __future__ import annotations
 
@@ -124,10 +124,10 @@ def build_provider(
     """Build a configured provider; this imports its engine.
 
     Args:
-        logs: The write-ahead logs, for a provider that needs them; None: files in `home`.
+        logs: The write-ahead logs, for a provider that needs them; None for files in `home`.
 
     Raises:
-        UnknownProvider, ConfigError: As `check_config`; or the plugin's factory fails.
+        UnknownProvider, ConfigError: As `check_config` says, or the plugin's factory fails.
         MissingDependency: A package that it needs is not installed.
     """
     spec = find_spec(api, entry.provider_type)
@@ -141,7 +141,7 @@ def build_provider(
             raise MissingDependency(spec.provider_type, distribution, command) from None
     factory = _load(spec, spec.factory)
     try:
-        with no_collection():  # some factories import their engine
+        with no_collection():  # Some factories import their engine.
             own = {"logs": logs} if spec.write_log and logs else {}
             provider: Provider = factory(entry.provider_id, config, home, **own)
     except CorralError:

@@ -74,7 +74,7 @@ class Stack(ConfiguredProviders):
         claims: The claims of this process on background work.
 
     Raises:
-        UnknownProvider, ConfigError: The configuration cannot work.
+        UnknownProvider, ConfigError: The configuration is invalid.
     """
 
     def __init__(
@@ -161,13 +161,13 @@ class Stack(ConfiguredProviders):
         fingerprint: str | None = None,
         fill: Fill | None = None,
     ) -> VectorDB:
-        """Register a vector DB, make its index, and return what was stored.
+        """Register a vector DB, create its index, and return the stored registration.
 
         Registering the same settings again returns the stored vector DB; if the backend lost its
         data, the index is recreated empty. A rejected registration leaves nothing behind.
 
         Args:
-            fingerprint: Fingerprint of the embedder that made the embeddings to store; None: the
+            fingerprint: Fingerprint of the embedder that made the embeddings to store; None for the
                 current embedder's.
             fill: Adds chunks to the new index before it is registered. If it fails, nothing is
                 registered. Rejected for an existing id.
@@ -188,7 +188,7 @@ class Stack(ConfiguredProviders):
             if stored is None:
                 attached = self.vector_io(vector_db.provider_id).resources()
                 check_rights(vector_db, self.principal, attached)
-                embedder = await self.embedder(vector_db.embedding_model)  # inserts need it
+                embedder = await self.embedder(vector_db.embedding_model)  # Inserts need it.
                 vector_db.fingerprint = fingerprint or embedder.fingerprint
                 vector_db.installation = await self.installation()
                 if is_inline(self.spec(vector_db.provider_id).provider_type):
@@ -227,7 +227,7 @@ class Stack(ConfiguredProviders):
         return changed
 
     async def rename(self, vector_db_id: str, name: str | None) -> VectorDB:
-        """Give a vector DB another `vector_db_name`, and return it.
+        """Change the `vector_db_name` of a vector DB, and return the vector DB.
 
         Raises:
             NotFound: No vector DB has this id.
@@ -263,7 +263,7 @@ class Stack(ConfiguredProviders):
             stored = await self._vector_dbs.find(*asked.key)
             if stored is not None and stored.created_at == asked.created_at:
                 await self.rebuilds.forget(stored)
-                with suppress(NotFound):  # an earlier deletion ended half-way
+                with suppress(NotFound):  # An earlier deletion ended half-way.
                     await (await self._open.index(stored)).delete()
                 self._open.forget(asked.key)
                 await self._vector_dbs.remove(stored)
@@ -279,9 +279,9 @@ class Stack(ConfiguredProviders):
         await self._conversations.expire(self.config.answers.retention_days * SECONDS_A_DAY)
 
     async def installation(self) -> str:
-        """Return the id of this installation: 32 hex digits, made once with its state.
+        """Return the id of this installation: 32 hex digits, created once with its state.
 
-        All data that it makes in engines has this id.
+        All data that the installation creates in engines carries this id.
         """
         return await self.state.installation()
 
@@ -362,8 +362,8 @@ class Stack(ConfiguredProviders):
                 await fill(index)
             await self._vector_dbs.add(vector_db)
         except BaseException as error:
-            await index.delete()  # not registered, so no other process uses it
-            if isinstance(error, Conflict) and fill is None:  # another process was faster
+            await index.delete()  # It is not registered, so no other process uses it.
+            if isinstance(error, Conflict) and fill is None:  # Another process was faster.
                 return await self._vector_dbs.get(*vector_db.key)
             raise
         self._open.keep(index)

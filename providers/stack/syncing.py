@@ -127,12 +127,12 @@ class Syncs:
         return state
 
     async def wait(self, entry: SyncEntry) -> None:
-        """Return once the newest run of a sync in this process has ended."""
+        """Wait until the newest run of a sync in this process has ended."""
         if task := self._tasks.get(entry.name):
             await asyncio.wait({task})
 
     def stop(self, entry: SyncEntry) -> None:
-        """Break off the newest run of a sync in this process, if it has not ended."""
+        """Abort the newest run of a sync in this process, if it is still running."""
         if task := self._tasks.get(entry.name):
             task.cancel()
 

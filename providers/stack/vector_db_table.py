@@ -15,7 +15,7 @@ from corral.providers.state.state import Rows, State
 from corral.providers.state.tables import VECTOR_DBS
 
 AREA = "registrations"
-"""Registrations and rebuilds change in one transaction."""
+"""The area of the registrations and rebuilds, which change in one transaction."""
 
 Key = tuple[str, str]
 """A tenant and an identifier: `VectorDB.key`."""
@@ -55,7 +55,7 @@ class VectorDBTable:
         kept: dict[Key, VectorDB] = self._area.kept()
         key = tenant, identifier
         if key in kept:
-            await asyncio.sleep(0)  # a fast engine's query may never yield otherwise
+            await asyncio.sleep(0)  # Otherwise a query on a fast engine might never yield.
         else:
             query = select(_REGISTRATION).where(at(VECTOR_DBS, key))
             for found in _parsed(await self._area.read(query)):

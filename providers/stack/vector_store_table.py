@@ -1,9 +1,9 @@
 """Vector stores: OpenAI's view of a vector DB, and the fields that only this view has.
 
-Every registration is a vector store. Its description, metadata and expiry have a table of their
-own. A row belongs to one registration, identified by tenant, identifier and creation time: a later
-registration of the same name does not inherit it. After a store has expired, only the
-row remains, until a user deletes it.
+Every registration is a vector store. Its description, metadata and expiry are in a separate table.
+A row belongs to one registration, identified by tenant, identifier and creation time, so a later
+registration of the same name does not inherit it. After a store has expired, only the row remains,
+until a user deletes it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class VectorStore:
         name: Display name; "" for none.
         description: Text for users, or None.
         metadata: Pairs of text, or None.
-        expires_after_days: Days without activity until it expires; None: it never expires.
+        expires_after_days: Days without activity until it expires; None if it never expires.
         last_active_at: Time of the last activity, in Unix seconds.
         expired_at: Time when it was marked expired, in Unix seconds, or None.
         vector_db: Its registration; None if it has expired.
@@ -231,7 +231,7 @@ class VectorStoreTable:
                 await self.remove(*key)
 
     async def next_expiry(self) -> int | None:
-        """Return the time of the next expiry of a store or chunk, in Unix seconds; None: never."""
+        """Return the Unix time at which the next store or chunk expires; None if none does."""
         store = select(func.min(_EXPIRES_AT)).where(_STORES.expired_at.is_(None))
         chunk = select(func.min(_EXPIRY.due))
         query = select(store.scalar_subquery(), chunk.scalar_subquery())

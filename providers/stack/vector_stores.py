@@ -38,7 +38,7 @@ class VectorStores:
             details: Fields of `VectorStore`: description, metadata, expires_after_days.
 
         Raises:
-            CorralError: As `Stack.register`.
+            CorralError: As `Stack.register` says.
         """
         vector_db = await self._stack.register(registration)
         try:

@@ -1,4 +1,4 @@
-"""The write-ahead logs of machines that share a state: a row for each write that is under way."""
+"""Write-ahead logs for machines that share a state: a row for each write in progress."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from corral.providers.vector_io.kit.write_ahead import (
 )
 
 BEAT_SECONDS = 2.0
-"""Interval of the beats of a write."""
+"""Interval, in seconds, at which a writer sends heartbeats."""
 POLL_SECONDS = 0.2
-"""Interval at which a waiting writer looks again."""
+"""Interval, in seconds, at which a waiting writer checks the lock."""
 
 S = TypeVar("S", Update, Delete)
 
@@ -40,15 +40,15 @@ _LOG = logging.getLogger(__name__)
 class StateWriteLog(WriteLog):
     """The log of one vector DB in the tables of a state.
 
-    The row of a vector DB exists while a writer has the lock or an entry is left. A writer raises
-    its `beat`; one that has not done so for `LEASE_SECONDS`, by the clock of the process that
-    waits, is dead or frozen, and the waiting process takes the lock over, with the entry. Each
-    change of the row names its writer, so that a frozen writer that wakes up changes nothing there.
-    It also sends no further request to the engine (`CHECK_BEFORE_REQUEST`).
+    The row of a vector DB exists while a writer has the lock or has left an entry. A writer keeps
+    increasing its `beat`. If it has not done so for `LEASE_SECONDS`, by the clock of a waiting
+    process, it is dead or frozen, and the waiting process takes over the lock and the entry. Each
+    change of the row names its writer, so a frozen writer that wakes up cannot change the row. It
+    also sends no further requests to the engine (`CHECK_BEFORE_REQUEST`).
 
     Args:
         state: The tables.
-        clock: Returns the time in seconds, from any start.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class StateWriteLog(WriteLog):
 
     @override
     async def clear(self) -> None:
-        self._entry = None  # `_release` deletes the row, in one transaction
+        self._entry = None  # `_release` deletes the row with it, in one transaction.
 
     @override
     async def drop(self) -> None:
@@ -109,7 +109,7 @@ class StateWriteLog(WriteLog):
     # --- the lock ----------------------------------------------------------------------------
 
     async def _acquire(self) -> None:
-        """Insert the row, or take it over from a writer that has ended or shows no beat."""
+        """Insert the row, or take it over from a writer that ended or has stopped its beats."""
         started = since = self._clock()
         self._writer = uuid4().hex
         holder: tuple[str, int] | None = None
@@ -133,7 +133,7 @@ class StateWriteLog(WriteLog):
         return next(((row.writer, row.beat) for row in rows if row.writer), None)
 
     async def _claimed(self, dead: tuple[str, int] | None) -> bool:
-        """Claim the row if it is free or `dead` has it; return True if this writer has it now."""
+        """Claim the row if it is free or belongs to `dead`; return True if this was successful."""
 
         def claim(table: Connection) -> tuple[bytes | None] | None:
             row = table.execute(select(WRITES).where(WRITES.c.name == self._name)).first()
@@ -151,7 +151,7 @@ class StateWriteLog(WriteLog):
         return claimed is not None
 
     def _check(self) -> None:
-        """Raise Unavailable if another process may have taken the lock over."""
+        """Raise Unavailable if another process may have taken over the lock."""
         if self._clock() >= self._renewed + LEASE_SECONDS:
             raise _lost()
 
@@ -160,12 +160,12 @@ class StateWriteLog(WriteLog):
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             now = self._clock()
-            with suppress(CorralError):  # the next beat may come in time
+            with suppress(CorralError):  # The next heartbeat may still come in time.
                 await self._change(self._row(update(WRITES)).values(beat=beat), durable=False)
                 self._renewed = now
 
     async def _release(self) -> None:
-        """Delete the row; if an entry is left, keep it for the next writer."""
+        """Delete the row, or keep it for the next writer if it has an entry."""
         if self._entry is None:
             await self._change(self._row(delete(WRITES)), durable=False)
         else:
@@ -175,10 +175,10 @@ class StateWriteLog(WriteLog):
         return statement.where(WRITES.c.name == self._name, WRITES.c.writer == self._writer)
 
     async def _change(self, statement: Update | Delete, *, durable: bool) -> None:
-        """Change the row if this writer still has it.
+        """Change the row if this writer still has the lock.
 
         Raises:
-            Unavailable: Another process has taken the lock over.
+            Unavailable: Another process has taken over the lock.
         """
 
         def execute(table: Connection) -> int:

@@ -8,13 +8,13 @@ same on all engines and in all languages. A query is data: any query becomes a l
    spellings meet.
 2. *Words.* Letters, marks and numbers belong to a word, other characters separate. A compound with
    hyphens or underscores is indexed in parts and as a whole: `E-4711` is `e`, `4711` and `e4711`.
-   Next to an apostrophe the clitics of the language are dropped: `l'eau` is `eau`. Symbols,
-   numbers, identifiers, codes and emoji are terms beside the words (`beside.py`).
+   Next to an apostrophe, the clitics of the language are dropped: `l'eau` is `eau`. Symbols,
+   numbers, identifiers, codes and emoji are additional terms (`beside.py`).
 3. *Scripts without spaces* (Han, kana, Thai, Lao, Khmer, Myanmar) and Hangul give characters and
-   pairs of neighbors, see `words.segment`. Tibetan marks its syllables, and these are its words.
+   pairs of neighbors; see `words.segment`. Tibetan marks its syllables, which count as words.
 4. *Stop words* are dropped, in documents and queries alike (`stop_words.py`), and the other words
    are stemmed by the Snowball algorithm of the language. A text of stop words alone has no terms:
-   as a document it is never a hit, as a query it has no hits.
+   a chunk with such a text is never a hit, and such a query finds nothing.
 
 Stemming decides which letters differ. Norwegian, Swedish and Finnish letters are not folded to
 ASCII; the German stemmer drops umlauts as its last step, since they are inflection there (`Buch`,
@@ -80,7 +80,7 @@ class _Cache(dict[str, T]):
 
     Args:
         compute: Returns the terms of a word.
-        max_words: It is emptied when it has so many.
+        max_words: Number of words at which the cache is emptied.
         max_terms: A word with more terms is not cached, so that long Chinese texts do not fill it.
     """
 
@@ -177,7 +177,7 @@ class Analysis(NamedTuple):
     """The index terms of a text.
 
     Attributes:
-        words: In order, with duplicates; their number is the length of the text.
+        words: The terms of words in order, with duplicates; their number is the length of the text.
         beside: Distinct other terms: of symbols, numbers, identifiers, codes and emoji
             (`beside.py`).
     """
@@ -198,7 +198,7 @@ class QueryTerms(NamedTuple):
     beside: frozenset[str]
 
     def greatest(self, frequencies: Mapping[str, int], count: int) -> float:
-        """Return the score that no chunk can exceed (`bm25.greatest`).
+        """Return the maximum possible score (`bm25.greatest`).
 
         A term beside the words that no chunk contains does not count.
 
@@ -320,10 +320,10 @@ class Analyzer:
     def words(self, text: str, terms: Iterable[str]) -> list[str]:
         """Return the distinct words of a text that have one of these terms, as written there.
 
-        In the order in which they first appear. Of a compound with hyphens or apostrophes it is the
-        part that has the term, or the whole if no part has one; in scripts without spaces, the
-        characters and pairs that are terms; for a term beside the words, its symbol, number or
-        identifier. A word longer than `MAX_TERM_LENGTH` is left out.
+        They are in the order in which they first appear. For a compound with hyphens or
+        apostrophes, the word is the part with the term, or the whole if no part has it. In scripts
+        without spaces, it is the characters and pairs that are terms. For a term beside the words,
+        it is the symbol, number or identifier. Words longer than `MAX_TERM_LENGTH` are left out.
 
         Cost: linear in the text.
         """

@@ -1,7 +1,7 @@
 """Terms beside the words: symbols, numbers, identifiers, codes and emoji as a whole.
 
-Words (`words.py`) are letters, marks and numbers; other characters separate them. That loses the
-difference between C++ and C#, and splits identifiers and numbers. So a text also has terms for
+Words (`words.py`) are letters, marks and numbers; other characters separate them. Words alone would
+not distinguish C++ from C#, and would split identifiers and numbers. A text also has terms for
 
 * *symbols that belong to a word*: `C++`, `C#`, `.NET`, `R&D`, `I/O`, `#tag`, `@name`, `-40`;
 * *numbers*, in one form for all their spellings: `1,102,900`, `1.102.900`, `1 102 900` and
@@ -34,12 +34,12 @@ from corral.api.invisible import (
 )
 from corral.providers.text.words import normalized
 
-_MAX_PARTS = 8  # Of a dotted name.
+_MAX_PARTS = 8  # Maximum number of parts of a dotted name.
 
 MIN_PREFIX = 7
 """Shortest prefix of a code that is a term, in characters: as long as the hashes of `git log`."""
 
-_EVERY_PREFIX = 16  # up to this length, all prefixes are terms; beyond it, every fourth
+_EVERY_PREFIX = 16  # Up to this length, all prefixes are terms; beyond it, every fourth.
 
 POINT_LANGUAGES = frozenset(
     {"arabic", "burmese", "chinese", "english", "hindi", "irish", "japanese", "khmer", "korean"}
@@ -346,7 +346,7 @@ class Rules:
             symbols = [char for char in match[0] if char not in f"{STYLES}\u200d"]
             kind = unicodedata.category(symbols[0])
             if kind[0] == "P" or (kind == "Cn" and symbols[0] < "\U0001f000"):
-                continue  # a bracket of mathematics, or no character
+                continue  # A mathematical bracket, or not a character.
             if len(symbols) > 1:
                 yield Beside("".join(symbols), match[0])
             for symbol in symbols:

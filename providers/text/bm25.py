@@ -5,8 +5,8 @@
 Source: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", section
 3.4 (Foundations and Trends in Information Retrieval 3(4), 2009), with the idf of Lucene's
 `BM25Similarity`: its added 1 keeps the logarithm above zero for terms in more than half of the
-documents. Lucene has dropped the constant factor (k1 + 1), which changes no order; Corral has it,
-like the paper and SQLite's `bm25()`, since the score of a hit depends on it.
+documents. Lucene has dropped the constant factor (k1 + 1), which does not change the order. Corral
+keeps it, like the paper and SQLite's `bm25()`, since the score of a hit depends on it.
 
 The sum splits into a part of the document and a part of the query. So an engine without BM25 but
 with sparse inner products stores `term_weight` and queries with `idf`.
@@ -91,9 +91,9 @@ def term_weight(
         length: Number of terms in the document, >= 0; a number, or, if `frequency` is an array, an
             array that broadcasts with it.
         average_length: Mean number of terms of a document of the vector DB, > 0.
-        k1: Only a re-ranker changes it; indexes use the constant. With k1 = 0 only the presence of
-            a term counts, and frequencies must be above 0.
-        b: Only a re-ranker changes it; indexes use the constant.
+        k1: Saturation; only re-rankers change it. With k1 = 0, only the presence of a term counts,
+            and frequencies must be above 0.
+        b: Weight of the length; only re-rankers change it.
 
     Returns:
         A float, or float64 of the broadcast shape.
@@ -110,7 +110,7 @@ def term_weight(
 
 
 def greatest(terms: Iterable[tuple[int, int]], count: int) -> float:
-    """Return the score that a query's terms cannot exceed: (k1 + 1) * sum of times * idf.
+    """Return the upper bound of a query's scores: (k1 + 1) * sum of times * idf.
 
     A term in no document counts too, with the largest idf, because a document that answers the
     query would contain it. Callers leave such a term out if it is a term beside the words of the

@@ -21,9 +21,9 @@ _LONGEST = 12
 def sentences(text: str) -> list[tuple[int, int]]:
     """Return the start and end of each sentence, without surrounding white space or list marks.
 
-    A sentence ends at its mark, at a blank line, and before a line that is a heading, a row of a
-    table or an item of a list. Together they have every character of the text but white space and
-    the marks of lists, headings and quotations.
+    A sentence ends at its punctuation mark, at a blank line, and before a heading, a table row or a
+    list item. Together the sentences have every character of the text except white space and the
+    marks of lists, headings and quotations.
     Cost: linear in the text.
     """
     spans, start = [], 0

@@ -1,12 +1,12 @@
-"""Terms of a vocabulary that a misspelled term may mean, for fuzzy keyword search.
+"""Find the terms of a vocabulary that a misspelled term may mean, for fuzzy keyword search.
 
-Every index that offers it ranks by these rules: the similar terms of a query term count as one
-term, with the number of chunks that contain any of them as its document frequency, and in each
-chunk the weight of the best one, its BM25 weight times its similarity. A chunk that contains the
-term as spelled scores at least its BM25 score. (Lucene's `FuzzyQuery` is a relative: its terms
-blend their frequencies and are boosted by their similarity.)
+Every index with fuzzy search ranks by these rules. The similar terms of a query term count as one
+term. Its document frequency is the number of chunks that contain any of them. Its weight in a chunk
+is the highest product of BM25 weight and similarity among them. A chunk that contains the term as
+spelled scores at least its BM25 score. (Lucene's `FuzzyQuery` is similar: it blends the frequencies
+of the terms and boosts them by their similarity.)
 
-The constants were chosen on SciFact and held on two other sets; nDCG@10 of BM25, then of fuzzy:
+The constants were chosen on SciFact and confirmed on two other sets. nDCG@10 of BM25 and of fuzzy:
 
     typos in       no word        a third of words   every word of the queries
     scifact        0.700  0.707   0.553  0.690       0.433  0.681
@@ -36,8 +36,8 @@ CUT = 0.65
 """Minimum similarity: one edit in words of 4 and 5 letters, two from 6 letters, three from 9."""
 
 MIN_LENGTH = 4
-"""Minimum length of a term with similar terms, in letters: half of the shorter words are one edit
-apart."""
+"""Minimum length, in letters, of a term with similar terms. Half of the shorter words are only one
+edit apart."""
 
 MAX_SIMILAR = 5
 """Maximum terms that count as one query term, including itself. With 3, 10 or 50 the results above
@@ -49,14 +49,14 @@ costs a pass over the vocabulary."""
 
 _BATCH = 8192
 _LENGTHS = np.arange(MAX_TERM_LENGTH + 1)
-_SYMBOLS = f"{EMOJI}\uff01-\uff20\uff3b-\uff40\uff5b-\uff5e"  # of terms beside the words
+_SYMBOLS = f"{EMOJI}\uff01-\uff20\uff3b-\uff40\uff5b-\uff5e"  # Symbols in terms beside the words.
 _WORD = re.compile(f"[^\\d{_SYMBOLS}{UNSPACED}]{{{MIN_LENGTH - 1},}}")
 
 
 def is_word(term: str) -> bool:
     """Return True for a term that can be misspelled, and so belongs in the vocabulary.
 
-    Numbers and codes do not, because an edit gives another number; neither do pairs of characters
+    Numbers and codes cannot, because an edit gives another number. Neither can pairs of characters
     in scripts without spaces, where a typo is another character.
     """
     return _WORD.fullmatch(term) is not None
@@ -65,9 +65,9 @@ def is_word(term: str) -> bool:
 def similarities(terms: Sequence[str], words: Sequence[str]) -> NDArray[np.float64]:
     """Return the similarities of terms to words, shape (terms, words): in [CUT, 1], or 0 if less.
 
-    Similarity is 1 - d / max(length), d being the optimal string alignment distance: insertions,
-    deletions, substitutions and swaps of neighbors that make one word the other (Damerau: "A
-    technique for computer detection and correction of spelling errors", CACM 7(3), 1964). Cost:
+    Similarity is 1 - d / max(length). Here d is the optimal string alignment distance: the number
+    of insertions, deletions, substitutions and swaps of neighbors between the two words (Damerau:
+    "A technique for computer detection and correction of spelling errors", CACM 7(3), 1964). Cost:
     O(terms x words), 10 x 40,000 in 5 ms.
     """
     return process.cdist(
@@ -133,7 +133,7 @@ def _signatures(words: Sequence[str]) -> NDArray[np.void]:
     """Return the set of letters, as bits, and the length of each word."""
     table = np.zeros(len(words), dtype=[("letters", np.uint64), ("length", np.int16)])
     if words:
-        codes = np.array(words).view(np.uint32).reshape(len(words), -1)  # 0 after the end
+        codes = np.array(words).view(np.uint32).reshape(len(words), -1)  # Rows are padded with 0.
         bits = np.where(codes, np.uint64(1) << (codes & 63).astype(np.uint64), np.uint64(0))
         table["letters"] = np.bitwise_or.reduce(bits, axis=1)
         table["length"] = np.count_nonzero(codes, axis=1)

@@ -146,7 +146,7 @@ _LISTS: dict[str, str] = {
 STOP_WORDS: dict[str, frozenset[str]] = {
     language: frozenset(words.split()) for language, words in _LISTS.items()
 }
-"""Language name -> folded words that are no terms in that language."""
+"""Folded words that are not indexed, by language name."""
 
 _CLITICS: dict[str, str] = {
     "english": "s t d m ll re ve em",
@@ -168,5 +168,5 @@ _CLITICS: dict[str, str] = {
 CLITICS: dict[str, frozenset[str]] = {
     language: frozenset(parts.split()) for language, parts in _CLITICS.items()
 }
-"""Language name -> clitics, dropped next to an apostrophe: `it's`, `l'eau`, `İstanbul'da`. Alone
-these are ordinary words (`vitamin d`)."""
+"""Clitics that are dropped next to an apostrophe, by language name: `it's`, `l'eau`, `İstanbul'da`.
+Alone these are ordinary words (`vitamin d`)."""

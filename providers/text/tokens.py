@@ -1,11 +1,11 @@
-"""Tokenizers: the number of tokens of a text, and its longest prefix within a number.
+"""Tokenizers: count the tokens of a text, and cut it to a number of tokens.
 
 `cl100k` and `o200k` are OpenAI's byte-level BPE vocabularies; their tables come with the package
 `rs_bpe`, nothing is downloaded. `bytes` counts UTF-8 bytes, the only hard upper bound for every
 byte-level BPE, for models with another vocabulary. `embedder` is the tokenizer of the vector DB's
 embedding model, if the model has one in this process.
 
-Token counts do not add up: a joined text can have a few tokens less or more than its parts, except
+Token counts do not add up: a joined text can have a few tokens fewer or more than its parts, except
 at some seams (`seam`). A token budget must be checked on the joined text.
 """
 
@@ -64,12 +64,12 @@ class Tokenizer(Protocol):
     def nearly(self, text: str) -> Callable[[str], int]:
         """Return an approximate counter for parts of a text, for a search of boundaries.
 
-        A slow tokenizer reads the text once, and a part has the tokens that end in it.
+        A slow tokenizer reads the whole text once; a part has the tokens that end within it.
         """
 
 
 def tokenizer(name: str = DEFAULT_TOKENIZER) -> Tokenizer:
-    """Return the tokenizer of a name, the same object at each call.
+    """Return the tokenizer with a name, the same object at each call.
 
     Args:
         name: `cl100k` (GPT-4 and its generation), `o200k` (GPT-4o and later), or `bytes`.
@@ -113,8 +113,8 @@ def decoded(tokens: Sequence[int]) -> str | None:
 def seam(left: str, right: str) -> bool:
     r"""Return True if no token of a text can span the seam of its two parts.
 
-    That is so after a line break, before an ASCII letter or digit, or `[`. cl100k and o200k split a
-    text by a regular expression before they look for tokens: a piece that ends with `\n` never
+    This holds after a line break if an ASCII letter, a digit or `[` follows. cl100k and o200k split
+    a text by a regular expression before they look for tokens. A piece that ends with `\n` never
     continues with such a character, and no look-ahead goes beyond it.
     """
     first = right[:1]
@@ -171,7 +171,7 @@ class _Bytes:
         return count if count <= max_tokens else None
 
     def cut(self, text: str, max_tokens: int) -> str:
-        most = max(max_tokens, 0)  # as many characters as bytes, or fewer
+        most = max(max_tokens, 0)  # A text has at most as many characters as bytes.
         prefix = encodable(text[:most]).encode()[:most].decode(errors="ignore")
         return text[: len(prefix)]
 

@@ -1,6 +1,6 @@
-"""Words in the form that an analyzer compares: folded, in one spelling, split at script borders.
+"""Split text into words in the form that analyzers compare: folded, normalized, one script each.
 
-`analyzer.py` makes terms of them; a change here changes terms, see its `_RULES`.
+`analyzer.py` makes terms from them. A change here changes terms; see its `_RULES`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from corral.api.invisible import CONTROLS, JOINERS, STYLES, UNSEEN
 
 _UNWRITTEN = f"{CONTROLS}{UNSEEN}{JOINERS}{STYLES}\u180b-\u180f"
 _IGNORED = re.compile(f"[{_UNWRITTEN}]+")
-_WORD_WITHOUT_MARKS = re.compile("[\\w'\\-]+")  # the same words, three times faster
+_WORD_WITHOUT_MARKS = re.compile("[\\w'\\-]+")  # Matches the same words, three times as fast.
 _APOSTROPHE = re.compile("[\u2018\u2019\u201b\u02bc]")
 
 
@@ -36,7 +36,7 @@ _ASCII = _ascii_table()
 def words_of(text: str, *, turkish: bool) -> list[str]:
     """Return the folded words of a text in order, apostrophes and hyphens included."""
     if text.isascii() and not turkish:
-        return text.translate(_ASCII).split()  # the same words, several times faster
+        return text.translate(_ASCII).split()  # The same words, several times as fast.
     text = folded(text, turkish=turkish)
     text = _APOSTROPHE.sub("'", text).replace("_", "-").replace("\u2010", "-")
     tables = _tables()
@@ -51,7 +51,7 @@ def normalized(text: str) -> str:
 
 
 def folded(text: str, *, turkish: bool) -> str:
-    """Return a text as words are compared: without invisible characters, in one case and form."""
+    """Return a text in the form used to compare words: no invisible characters, folded case."""
     text = normalized(text)
     if turkish:
         text = text.replace("İ", "i").replace("I", "ı")
@@ -111,12 +111,12 @@ def characters(run: str) -> list[str]:
 def segment(run: str) -> list[str]:
     """Return the characters of a run without spaces and the pairs of neighbors, in order.
 
-    A character is a letter with its marks and, if vowels and stacked consonants are letters of
-    their own, with these. Pairs come close to words and decide the
-    ranking; characters find words of one character (猫). nDCG@10 on XQuAD zh: pairs 0.963,
-    characters 0.953, both 0.967. Single kana, and single letters of Thai, Lao and Khmer, are left
-    out: they end words in nearly every text. Korean has spaces, but particles grow onto its nouns
-    (서울, 서울은, 서울에서): the pair 서울 is in all of them.
+    A character is a letter with its marks; vowels and stacked consonants that are separate letters
+    belong to it. Pairs are close to words and decide the ranking, while single characters find
+    words of one character (猫). nDCG@10 on XQuAD zh: pairs 0.963, characters 0.953, both 0.967.
+    Single kana, and single letters of Thai, Lao and Khmer, are left out: they end words in nearly
+    every text. Korean has spaces, but particles are attached to its nouns (서울, 서울은,
+    서울에서); the pair 서울 is in all of them.
     """
     letters = characters(run)
     if len(letters) == 1:
@@ -131,7 +131,7 @@ def segment(run: str) -> list[str]:
 
 
 def written_segments(run: str) -> list[str]:
-    """Return the segments of a run as it writes them, with invisible characters inside."""
+    """Return the segments of a run as written, including invisible characters."""
     bare = _IGNORED.sub("", run)
     segments = segment(bare)
     if bare == run:
@@ -206,11 +206,12 @@ def _ranges(codes: Iterable[int]) -> str:
 
 # Devanagari also writes a nasal before a consonant of its own class as anusvara.
 _NASAL = re.compile("ङ्(?=[क-ङ])|ञ्(?=[च-ञ])|ण्(?=[ट-ण])|न्(?=[त-न])|म्(?=[प-म])")
-_STRESS = re.compile("(?<=[а-я])[\u0300\u0301]")  # as dictionaries print Russian
+# Dictionaries print Russian words with stress marks.
+_STRESS = re.compile("(?<=[а-я])[\u0300\u0301]")
 
 
 def spelled(word: str) -> str:
-    """Return a folded word as all texts of its language spell it."""
+    """Return a folded word in the standard spelling of its language."""
     return _STRESS.sub("", _NASAL.sub("\u0902", word.translate(_tables().spellings)))
 
 

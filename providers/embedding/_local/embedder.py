@@ -142,7 +142,7 @@ class LocalEmbedder(Embedder):
     """
 
     def __init__(self, info: ModelInfo, model: LocalModel, workers: Workers) -> None:
-        model.embed(model.tokenize([model.query]))  # the first time takes longer
+        model.embed(model.tokenize([model.query]))  # The first call takes longer.
         self.info = info.model_copy(update={"max_tokens": model.max_tokens})
         self.traits = model.traits
         self.tokenizer = model

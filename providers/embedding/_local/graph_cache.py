@@ -1,4 +1,4 @@
-"""A file cache of the graphs from `onnx_graph.py`; onnx is imported only to build one."""
+"""A file cache of the graphs from `onnx_graph.py`; onnx is only imported to build a graph."""
 
 from __future__ import annotations
 

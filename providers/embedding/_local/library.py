@@ -1,4 +1,4 @@
-"""Models that a library loads and runs, each loaded at its first use."""
+"""Models that a library loads and runs, each loaded on first use."""
 
 from __future__ import annotations
 

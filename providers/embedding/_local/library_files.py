@@ -1,4 +1,4 @@
-"""Opens a library's model from its folder, its cache or its hub; errors name the remedy."""
+"""Open a library's model from its folder, its cache or its hub; errors name the remedy."""
 
 from __future__ import annotations
 

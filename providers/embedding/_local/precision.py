@@ -39,7 +39,7 @@ NORMALIZED = (f"{TOGETHER}.weight", "intermediate.dense.weight")
 
 
 def at_precision(precision: Precision, weights: Weights) -> Weights:
-    """Return the weights as a graph of that precision takes them."""
+    """Return the weights in the form that a graph of that precision takes."""
     whole = together(weights)
     return rotated(whole) if precision == "int8" else whole
 
@@ -58,7 +58,7 @@ def together(weights: Weights) -> dict[str, NDArray[Any]]:
 def trait(precision: Precision) -> str:
     """Return a precision's part of the fingerprint.
 
-    It is not "int8", which marks vector DBs that were embedded without rotation.
+    For int8 it is not "int8", which marks vector DBs that were embedded without rotation.
     """
     return "int8, rotated" if precision == "int8" else precision
 

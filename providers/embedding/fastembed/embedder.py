@@ -1,4 +1,4 @@
-"""inline::fastembed: the configured models, each loaded at its first use."""
+"""inline::fastembed: serves the configured models; each is loaded on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from corral.providers.embedding.fastembed.config import FastEmbedConfig
 
 
 def create(provider_id: str, config: FastEmbedConfig, home: Path) -> LocalProvider[LibraryEmbedder]:
-    """Return the provider; loads nothing yet."""
+    """Return the provider. No model is loaded yet."""
 
     def load(model: LibraryModel) -> LoadedModel:
         # Imported here, because importing the library would block the event loop for a second.

@@ -1,4 +1,4 @@
-"""Loads a model of fastembed and translates its errors. Blocking."""
+"""Load a model of fastembed, and translate its errors. Blocking."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from corral.providers.models.names import not_served
 
 MODEL = "hashing"
 NGRAM = 3
-LONGEST_REMEMBERED = 64  # characters; limits the memory for a blob
-_WORD = re.compile(r"\w+|[^\w\s]")  # a mark or an emoji counts as a word
+LONGEST_REMEMBERED = 64  # In characters; limits the memory for a blob.
+_WORD = re.compile(r"\w+|[^\w\s]")  # A punctuation mark or an emoji counts as a word.
 
 
 def create(provider_id: str, config: HashingConfig, home: Path) -> HashingProvider:
@@ -98,7 +98,7 @@ def embed_text(text: str, dimension: int) -> NDArray[np.float32]:
         place, sign = find(feature, dimension)
         counts[place] += sign
     if not counts.any():
-        place, sign = _hash(f"\n{clean}", dimension)  # no feature begins with a line break
+        place, sign = _hash(f"\n{clean}", dimension)  # No feature begins with a line break.
         counts[place] = sign
     return (counts / np.linalg.norm(counts)).astype(np.float32)
 
@@ -118,4 +118,4 @@ def _hash(feature: str, dimension: int) -> tuple[int, int]:
     return (number >> 1) % dimension, 1 if number & 1 else -1
 
 
-_remembered = lru_cache(maxsize=1 << 14)(_hash)  # most features occur in many texts
+_remembered = lru_cache(maxsize=1 << 14)(_hash)  # Most features occur in many texts.

@@ -1,7 +1,7 @@
 """inline::minilm: all-MiniLM-L6-v2, under both of its names.
 
-A text is read up to 256 tokens. The model's tokenizer drops control and zero-width characters,
-lowercases letters and removes accents.
+The first 256 tokens of a text are read. The model's tokenizer drops control and zero-width
+characters, lowercases letters and removes accents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALIASES = (MODEL, f"sentence-transformers/{MODEL}")
 
 
 def create(provider_id: str, config: MiniLMConfig, home: Path) -> LocalProvider[LocalEmbedder]:
-    """Return the provider; loads nothing yet."""
+    """Return the provider. No model is loaded yet."""
 
     def load(workers: Workers) -> LocalEmbedder:
         # Imported here, because importing onnxruntime would block the event loop for 0.1 s.

@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 as a function: texts to token ids, token ids to embeddings. Blocking."""
+"""The model all-MiniLM-L6-v2: from texts to token ids, and from these to embeddings. Blocking."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Model(WholeTexts):
         if precision != "float32":
             self.traits = {**self.traits, "precision": trait(precision)}
         self._tokenizer = Tokenizer.from_buffer(read_tokenizer(folder))
-        self._tokenizer.no_padding()  # by itself, the file pads and truncates to 128
+        self._tokenizer.no_padding()  # By default, the file pads and truncates to 128.
         self._tokenizer.enable_truncation(MAX_TOKENS)
         super().__init__(self._tokenizer)
         weights = at_precision(precision, read_weights(folder))

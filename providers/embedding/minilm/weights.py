@@ -1,4 +1,4 @@
-"""Finds the files of all-MiniLM-L6-v2, and reads them after checking their sha256."""
+"""Find the files of all-MiniLM-L6-v2, and read them after checking their sha256."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def read_tokenizer(folder: Path) -> bytes:
 
 
 def _package_folder() -> Path | None:
-    spec = find_spec(PACKAGE)  # of a top-level package: finds it without importing it
+    spec = find_spec(PACKAGE)  # Does not import the package, since it is top-level.
     places = spec.submodule_search_locations if spec else None
     return Path(places[0]) / "model" if places else None
 

@@ -1,4 +1,4 @@
-"""inline::onnx: the configured models, each loaded at its first use."""
+"""inline::onnx: serves the configured models; each is loaded on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from corral.providers.models.onnx import check_folder, open_folder
 
 
 def create(provider_id: str, config: OnnxConfig, home: Path) -> LocalProvider[LocalEmbedder]:
-    """Return the provider; reads the dimensions, and loads nothing yet.
+    """Return the provider after reading the dimensions. No model is loaded yet.
 
     Raises:
         ConfigError: The dimension of a model is unknown.

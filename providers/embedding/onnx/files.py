@@ -1,4 +1,4 @@
-"""Properties in a model's own files: the graph's name, pooling, prefixes, lengths."""
+"""Read properties from a model's own files: dimension, pooling, prefixes, lengths."""
 
 from __future__ import annotations
 

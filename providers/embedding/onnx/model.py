@@ -1,4 +1,4 @@
-"""A sentence model in ONNX format as a function: texts to token ids to embeddings. Blocking."""
+"""A sentence model in ONNX format: from texts to token ids to embeddings. Blocking."""
 
 from __future__ import annotations
 

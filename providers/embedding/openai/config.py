@@ -38,13 +38,13 @@ class OpenAIConfig(ServiceConfig):
     """Settings of an embedding service: address, models, timeouts and retries.
 
     Attributes:
-        base_url: The part of the URL before `/embeddings`, as in OpenAI clients.
+        base_url: The address of the service, up to but without `/embeddings`, as in OpenAI clients.
         models: At least one, with different names.
         timeout_seconds: Time limit of one batch, including all attempts and pauses; default 60,
             because a service may load its model at the first call.
         max_retries: Further attempts if the service cannot be reached or answers 429 or 5xx;
             default 4.
-        retry_delay_seconds: Default 0.5.
+        retry_delay_seconds: Pause before the first retry; default 0.5.
         batch_size: Texts per request; default 32, which every known service accepts.
         max_concurrency: Concurrent batches of documents, over all models; default 4. Questions do
             not wait for them.

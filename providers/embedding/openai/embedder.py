@@ -1,4 +1,4 @@
-"""remote::openai: batches texts for a service with OpenAI's /v1/embeddings."""
+"""remote::openai: embeds batches of texts with an OpenAI-compatible /v1/embeddings."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class OpenAIEmbedder(Embedder):
         starts = iter(range(0, len(texts), self._batch_size))
 
         async def work() -> None:
-            for start in starts:  # shared: each worker takes the next batch
+            for start in starts:  # Workers share the iterator; each takes the next batch.
                 batch = slice(start, start + self._batch_size)
                 prefixed = [self._model.document_prefix + text for text in texts[batch]]
                 async with self._slots:
@@ -129,7 +129,7 @@ class OpenAIEmbedder(Embedder):
         request: dict[str, Any] = {
             "model": model.model,
             "input": [sendable(text) for text in texts],
-            # as the official client requests; lists of numbers are accepted too
+            # The official client requests base64 too. Lists of numbers are accepted as well.
             "encoding_format": "base64",
         }
         if model.send_dimensions:
@@ -178,7 +178,7 @@ def _row(value: Any) -> NDArray[np.float32]:
     try:
         if isinstance(value, str):
             return np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float32)
-        with np.errstate(over="ignore"):  # becomes infinite, which is rejected
+        with np.errstate(over="ignore"):  # An overflow becomes infinite, which is rejected.
             return np.array(value, np.float32)
     except (ValueError, TypeError, OverflowError):
         raise ValueError("an embedding that is not a list of numbers") from None

@@ -1,4 +1,4 @@
-"""inline::sentence-transformers: the configured models, each loaded at its first use."""
+"""inline::sentence-transformers: serves the configured models; each is loaded on first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from corral.providers.embedding.sentence_transformers.config import (
 def create(
     provider_id: str, config: SentenceTransformersConfig, home: Path
 ) -> LocalProvider[LibraryEmbedder]:
-    """Return the provider; loads nothing yet."""
+    """Return the provider. No model is loaded yet."""
 
     def load(model: SentenceTransformersModel) -> LoadedModel:
         # Imported here, because importing torch would block the event loop for seconds.

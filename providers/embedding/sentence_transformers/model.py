@@ -1,4 +1,4 @@
-"""Loads a model of sentence-transformers and translates its errors. Blocking."""
+"""Load a model of sentence-transformers, and translate its errors. Blocking."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Model(WholeTexts):
 
     def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the embeddings of documents, shape (n, dimension)."""
-        torch.set_num_threads(self._threads)  # applies to this thread only
+        torch.set_num_threads(self._threads)  # Applies to the calling thread only.
         clean = [encodable(text) for text in texts]
         rows = self._library.encode_document(
             clean, batch_size=len(clean), show_progress_bar=False, convert_to_numpy=True

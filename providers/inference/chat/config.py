@@ -14,7 +14,8 @@ class ChatConfig(ServiceConfig):
     """Settings of a chat service: address, models and limits of their answers.
 
     Attributes:
-        base_url: The part of the URL before `/chat/completions`, as in OpenAI clients.
+        base_url: The address of the service, up to but without `/chat/completions`, as in OpenAI
+            clients.
         models: The models that a request may name, at least one.
         image_models: The `models` that read images; default none.
         max_output_tokens: Maximum tokens of a rewritten question; default 128. Chat requests set
@@ -23,9 +24,9 @@ class ChatConfig(ServiceConfig):
             without a temperature, which they reject. Reasoning tokens count, so increase
             `max_output_tokens`. Default false: `max_tokens`, and temperature 0.
         timeout_seconds: Maximum wait for an answer to begin, and then for each piece; default 30.
-        max_retries: Further attempts if the connection fails; default 1. A response of any status
-            is not retried.
-        retry_delay_seconds: Default 0.2.
+        max_retries: Further attempts if the connection fails; default 1. Error responses are not
+            retried.
+        retry_delay_seconds: Pause before the first retry; default 0.2.
     """
 
     models: Annotated[list[ModelName], AfterValidator(each_once)] = Field(min_length=1)

@@ -1,4 +1,4 @@
-"""Loads a GGUF file with llama.cpp, and answers in worker threads."""
+"""Load a GGUF file with llama.cpp, and answer in worker threads."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class LocalModel:
             return
         try:
             server.handle_chat_completions(text, receive)
-        # errors about messages, tools and schemas that it cannot read
+        # Errors about messages, tools and schemas that llama.cpp cannot read.
         except (ValueError, RuntimeError):
             receive(_REFUSAL)
 

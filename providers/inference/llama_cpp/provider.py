@@ -1,4 +1,4 @@
-"""inline::llama-cpp: the configured models, each loaded at its first use."""
+"""inline::llama-cpp: serves the configured models; each is loaded on first use."""
 
 from __future__ import annotations
 

@@ -198,8 +198,7 @@ class _Search:
         return self.query.frequencies(self._ranked_by, self.holding)
 
     def _spread(self, weights: Mapping[int, float]) -> float:
-        """Return the maximum factor by which a ratio of two terms' weights differs from the
-        engine's.
+        """Return the maximum factor between a ratio of two terms' weights and the engine's.
 
         The engine's idf counts only its own chunks. With other statistics, a chunk that was not
         proposed may contain the term that gains most.

@@ -301,8 +301,7 @@ class ClusterIndex:
     # --- reading -----------------------------------------------------------------------------
 
     async def search(self, body: Json) -> Json:
-        """Search the whole index and return the answer; all shards share their statistics for
-        scores.
+        """Search the whole index, with statistics shared by all shards, and return the answer.
 
         Raises:
             Unavailable: A shard is missing.
