@@ -94,7 +94,7 @@ class SharedLock:
 
     @asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Hold it together with other shared holders."""
+        """Hold the lock together with other shared holders."""
         async with self._entry:
             self._holders += 1
             self._empty.clear()
@@ -107,7 +107,7 @@ class SharedLock:
 
     @asynccontextmanager
     async def exclusive(self) -> AsyncIterator[None]:
-        """Hold it alone."""
+        """Hold the lock alone."""
         async with self._entry:
             await self._empty.wait()
             yield

@@ -1,16 +1,16 @@
 """Confidence: the probability that the hits of a search contain an answer, in [0, 1].
 
 A score orders the candidates of one query, and the best is near 1 even if nothing in the store
-answers. Confidence compares between queries. It combines two numbers of the raw legs:
+answers. Confidence can be compared between queries. It combines two numbers from the raw legs:
 
 * the cosine of the best chunk, rescaled so that 0 is the model's cosine of unrelated texts,
 * the best BM25 score as a share of the maximum that this query allows (`KeywordLeg.greatest`), in
   [0, 1].
 
 Hybrid mode takes their geometric mean; the other modes take the number of the leg that ran. A
-logistic function, fitted to judged sets, turns the result into a probability: at .5 a question that
-the store answers is as likely as one that it does not, if both are equally frequent (RFC 0002 has
-the table).
+logistic function, fitted to judged sets, turns the result into a probability: at 0.5, a question
+that the store answers is as likely as one that it does not, if both are equally frequent (RFC 0002
+has the table).
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ class Embedder(ABC):
 
     @property
     def fingerprint(self) -> str:
-        """Identity of the embeddings, as JSON; embeddings with equal fingerprints compare."""
+        """Identity of the embeddings, as JSON; equal fingerprints mean comparable embeddings."""
         traits = {name: value for name, value in self.traits.items() if value}
         parts = {"model": self.info.model, "dimension": self.info.dimension, **traits}
         return json.dumps(parts, sort_keys=True, ensure_ascii=False)
@@ -133,7 +133,7 @@ class Embedder(ABC):
         An empty text is allowed and gets some finite embedding. The embedder does the batching.
 
         Raises:
-            Unavailable, ProviderTimeout: A remote model cannot be reached, or not in time.
+            Unavailable, ProviderTimeout: A remote model cannot be reached, or is too slow.
             ProviderError: The answer does not consist of embeddings.
         """
 

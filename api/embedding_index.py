@@ -48,7 +48,7 @@ class EmbeddingIndex(ABC):
     @property
     @abstractmethod
     def has_term_statistics(self) -> bool:
-        """True if keyword scores compare across vector DBs; see `term_statistics`."""
+        """True if keyword scores can be compared across vector DBs; see `term_statistics`."""
 
     @abstractmethod
     def scoped_to(self, principal: Principal) -> EmbeddingIndex:
@@ -172,7 +172,8 @@ class EmbeddingIndex(ABC):
             query: Its `filters` are the caller's; the scope of the principal is applied here.
             size: Maximum number of candidates, >= 1.
             statistics: For the keyword leg: the sum of `term_statistics` of several vector DBs,
-                including this one, so that raw scores compare. None: the index's own statistics.
+                including this one, so that raw scores are comparable. None: the index's own
+                statistics.
 
         Raises:
             InvalidFilter, InvalidRequest, ProviderError, ContractViolation: As for `query`.

@@ -29,7 +29,8 @@ class Engine(ABC):
     Attributes:
         vector_db: The registration of the vector DB.
         has_term_statistics: True if the engine implements `term_statistics`, and ranks words by
-            the statistics that it is given. Its keyword scores then compare across vector DBs.
+            the statistics that it is given. Its keyword scores are then comparable across vector
+            DBs.
     """
 
     has_term_statistics: bool = False
@@ -108,7 +109,7 @@ class Engine(ABC):
     ) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
         """Return the vector leg and the keyword leg, k candidates each.
 
-        Override it if one round trip can bring both.
+        Override it if one round trip can return both.
         """
         vector, keyword = await asyncio.gather(
             self.search_vector(embedding, k, filters),
@@ -164,7 +165,7 @@ class Engine(ABC):
         return count
 
     async def chunk_ids_passing(self, after: str, limit: int, filters: Filter) -> Sequence[str]:
-        """Return the ids as `chunk_ids` does, of the chunks that pass the filters."""
+        """Return ids as `chunk_ids` does, but only of chunks that pass the filters."""
         ids: list[str] = []
         async for chunk in self._passing(after, filters):
             ids.append(chunk.chunk_id)

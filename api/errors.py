@@ -23,7 +23,7 @@
     └── ContractViolation         a provider broke the contract: a defect              500
 
 The numbers are the HTTP statuses that the server's one table gives them. 424 (Failed Dependency)
-and not 5xx, because clients retry 5xx and a missing package does not appear by retrying.
+and not 5xx, because clients retry 5xx, and retrying does not install a missing package.
 """
 
 from __future__ import annotations

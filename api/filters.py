@@ -2,9 +2,9 @@
 
 The shape is OpenAI's: `{"type": "eq", "key": "year", "value": 2024}` compares, and
 `{"type": "and", "filters": [...]}` combines. A provider translates the parsed filter into its
-engine's own language and applies it *before* taking the top k; `matches` is what it must equal.
+engine's own language and applies it *before* taking the top k; the result must equal `matches`.
 
-Meaning, everywhere:
+The meaning is the same for all providers:
 
 * A metadata value is treated as a set: the elements of a list, one scalar, or the empty set for a
   missing key or null. Nested objects cannot be compared and count as missing.

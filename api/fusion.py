@@ -117,7 +117,7 @@ _Weights: TypeAlias = Mapping[LegName, float]
 class _Share:
     """The weight of each leg, and the normalized scores of its chunks (`worth`), in [0, 1].
 
-    `given` is `Explanation.asked`; `spreads` is as there.
+    `given` becomes `Explanation.asked`, and `spreads` becomes `Explanation.spreads`.
     """
 
     weights: _Weights

@@ -128,7 +128,7 @@ class Step:
 
     Attributes:
         name: retrieve, filter, query_syntax, queries, min_confidence, rerank, recency,
-            score_threshold or cutoff; only list if there was no question.
+            score_threshold or cutoff; `list` alone if there was no question.
         kept: Number of candidates after the step.
         removed: Number of candidates that the step removed.
         detail: Description of the step for users; may be empty.
@@ -162,7 +162,7 @@ class QueryChunksResponse:
     def confidence(self) -> float | None:
         """Probability that the hits contain an answer, in [0, 1]; None if no leg can tell.
 
-        Unlike a score, it compares between queries.
+        Unlike a score, it can be compared between queries.
         """
         return self.evidence.confidence
 

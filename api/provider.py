@@ -306,7 +306,7 @@ class ReaderProvider(Provider):
     """Turns files into text. Its config is a `ReaderConfig`, which names the files' types.
 
     Corral bounds the size of a file before the call, and the characters and pages of the answer
-    after it. Within, the reader bounds its own time and memory.
+    after it. During the call, the reader limits its own time and memory.
     """
 
     @abstractmethod
@@ -315,18 +315,19 @@ class ReaderProvider(Provider):
 
         Args:
             data: The file, not empty.
-            mime_type: Its type in lower case, without parameters, by its content if that says it.
+            mime_type: Its type in lower case, without parameters, detected from the content if
+                possible.
 
         Raises:
             InvalidRequest: The file is damaged, locked or of another type: a retry cannot help.
             Refused: A service refuses the file; reported as an invalid file.
-            Unavailable, ProviderTimeout: The service cannot be reached, or not in time.
+            Unavailable, ProviderTimeout: The service cannot be reached, or is too slow.
             ProviderError: It failed, or did not answer in its own format.
         """
 
 
 class InferenceProvider(Provider):
-    """Serves language models, which answer, and rewrite questions for queries that request it."""
+    """Serves language models, which answer questions and, if a query requests it, rewrite them."""
 
     @abstractmethod
     def models(self) -> list[str]:
@@ -348,7 +349,7 @@ class InferenceProvider(Provider):
 
         Raises:
             NotFound: The model is not configured.
-            Unavailable, ProviderTimeout: The model cannot be reached, or not in time.
+            Unavailable, ProviderTimeout: The model cannot be reached, or is too slow.
             ProviderError: The model refused, or did not answer with such objects.
         """
 
@@ -380,9 +381,9 @@ class QuotedText:
 
     Attributes:
         text: A passage, as a context shows it.
-        language: Its vector DB's, by English name.
-        score: Of its best chunk, in [0, 1].
-        embedder: Its vector DB's; None if that searches by words alone.
+        language: The language of its vector DB, by English name.
+        score: The score of its best chunk, in [0, 1].
+        embedder: The embedder of its vector DB; None if that is searched by words alone.
     """
 
     text: str
@@ -406,7 +407,7 @@ class Quote:
 
 
 class QuotingProvider(InferenceProvider):
-    """Serves models that write no word of their own: they answer with sentences of the sources."""
+    """Serves models that write nothing themselves: they answer with sentences of the sources."""
 
     @abstractmethod
     async def quote(
@@ -417,10 +418,10 @@ class QuotingProvider(InferenceProvider):
         Args:
             question: As the user asked it.
             texts: The passages that were found, best first.
-            confidence: Of the search, in [0, 1]; None if unknown.
+            confidence: The confidence of the search, in [0, 1]; None if unknown.
 
         Returns:
-            None of them if no text answers the question.
+            The sentences; none if no text answers the question.
 
         Raises:
             ProviderError: An embedder failed.

@@ -1,4 +1,4 @@
-"""The RAG tool's types: documents in, a question in, a budgeted context out."""
+"""The RAG tool's types: documents to insert, questions, and contexts within a token budget."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ THEIR_FIELDS = (
 
 
 class RAGQueryConfig(RetrievalOptions, AssemblyOptions, NullsAreDefaults):
-    """How a RAG query retrieves and assembles; `model_dump()` is exactly what the wire takes.
+    """How a RAG query retrieves and assembles; `model_dump()` returns exactly its wire format.
 
     `THEIR_FIELDS` are Llama Stack's and are always dumped. The other fields are ours, and are
     dumped only if they differ from their default, so that other servers accept the config.

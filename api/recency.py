@@ -13,13 +13,13 @@ from corral.api.wire import Storable, Strict
 SECONDS_PER_DAY = 86_400
 DEFAULT_RECENCY_WEIGHT = 0.1
 """Chosen by `python -m lab.recency`: the newest version of a document is first, and no newer text
-about something else passes it."""
+about something else ranks above it."""
 
 
 class Recency(Strict):
     """Multiplies a score by `1 - weight * (1 - 0.5 ** (age / half_life))`.
 
-    The score counts from the lowest one of the candidates.
+    The score is measured from the lowest score among the candidates.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -122,15 +122,16 @@ class Reranker(ABC):
             k: Maximum number of hits to return, >= 1.
             embedding: The question's embedding, shape (dimension,), for re-rankers that need it;
                 the hits then include their embeddings.
-            tenant: The tenant of the vector DB. A re-ranker that caches work on texts does it for
-                each tenant, so that no answer's duration reveals the texts of another tenant.
+            tenant: The tenant of the vector DB. A re-ranker that caches work on texts has a
+                separate cache for each tenant, so that response times reveal nothing about other
+                tenants' texts.
 
         Raises:
-            Unavailable, ProviderTimeout: A remote model cannot be reached, or not in time.
+            Unavailable, ProviderTimeout: A remote model cannot be reached, or is too slow.
         """
 
     async def prepare(self, texts: Sequence[str], tenant: str) -> None:
-        """Do ahead what `rerank` caches on texts. Nothing, for models that cache nothing.
+        """Do in advance the work that `rerank` caches; nothing for models without a cache.
 
         Raises:
             ProviderError: The model failed; what was prepared before stays.

@@ -143,7 +143,7 @@ class Scope:
         """Return the stored form of many chunks; errors as for `stored`.
 
         `chunks` may be a lazy sequence that builds each chunk when it is read. If no chunk changes,
-        the sequence itself is returned, so that the chunks never are in memory all at once.
+        the sequence itself is returned, so that the chunks are never in memory all at once.
         """
         numbered = enumerate(chunks)
         if isinstance(chunks, list | tuple) or not self.sees_default:

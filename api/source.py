@@ -33,9 +33,9 @@ class SourceItem:
     """A document as a source lists it.
 
     Attributes:
-        key: Names it within the source, the same at every listing: a path or an address.
+        key: Its name within the source, the same in every listing: a path or an address.
         version: Changes if and only if the content may have changed, such as an ETag; at most 200
-            characters. None: only reading the document shows it.
+            characters. None if only reading the document shows a change.
     """
 
     key: str
@@ -48,7 +48,8 @@ class Listing:
 
     Attributes:
         items: The documents, with distinct keys.
-        skipped: (key, reason) of what is no document; stored documents of these keys are deleted.
+        skipped: (key, reason) of entries that are no documents; stored documents with these keys
+            are deleted.
         problems: Reasons why the listing is incomplete, such as a folder that cannot be read.
             Nothing is deleted if there are any.
     """
@@ -79,9 +80,9 @@ class Source(ABC):
     """Lists and reads documents. One instance serves one run, in one task at a time.
 
     Attributes:
-        identity: Names the place, such as its address, the same at every run: documents of the same
-            identity belong together, and only they are deleted.
-        deletes: False if documents stay stored that the source no longer lists, as in a feed.
+        identity: Names the place, such as by its address, and is the same in every run. Documents
+            of one identity belong together; a run deletes no others.
+        deletes: False if documents that the source no longer lists stay stored, as with a feed.
     """
 
     identity: str
@@ -98,13 +99,13 @@ class Source(ABC):
 
     @abstractmethod
     async def read(self, item: SourceItem, stored_version: str | None) -> Content | None:
-        """Return the content of a listed document; None if it is what is stored.
+        """Return the content of a listed document; None if the stored version is current.
 
         Args:
             stored_version: Version of the stored document; None if none is stored.
 
         Raises:
-            NotFound: It is gone since it was listed; it is deleted if it is stored.
+            NotFound: It has disappeared since it was listed; a stored copy is deleted.
             CorralError: It cannot be read; the stored document stays.
         """
 

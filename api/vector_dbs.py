@@ -114,7 +114,7 @@ SplitOn: TypeAlias = Annotated[str, Field(max_length=MAX_SPLIT_ON), AfterValidat
 
 
 class ChunkingConfig(Strict):
-    """How documents are split, for inserts that do not say it: sizes in tokens, and a text."""
+    """How documents are split unless an insert overrides it: sizes in tokens, and a text."""
 
     chunk_size_in_tokens: int = Field(
         default=DEFAULT_CHUNK_SIZE,
@@ -188,7 +188,7 @@ class ContextDefaults(NullsAreDefaults):
 
 
 def _as_registered(defaults: type[BaseModel], name: str) -> Any:
-    """Return the field of a request for an option: null by default, which takes the registered."""
+    """Return a request's field for an option; null, the default, takes the registered value."""
     description = str(defaults.model_fields[name].description).removesuffix(".")
     return Field(default=None, description=f"{description}; null: as registered.")
 

@@ -33,7 +33,7 @@ class EnumerationTests(Suite):
         assert index.chunk_ids() == index.chunk_ids("a") == []
 
     def test_ids_are_in_the_order_of_code_points(self, indexes: Indexes) -> None:
-        """Not of a locale, not of lower case, not of UTF-16, not of insertion.
+        """Ids ascend by code point: not by locale, by lower case, by UTF-16 or by insertion.
 
         If this fails: give the engine's column a binary collation, or sort the ids as Python does.
         """

@@ -136,7 +136,7 @@ class HybridTests(Suite):
         assert ids(response) == ids(everything)
 
     def test_alpha_1_is_the_vector_leg_and_0_the_keyword_leg(self, indexes: Indexes) -> None:
-        """The order of the only leg that counts.
+        """The answer has the order of the only leg that counts.
 
         If this fails: alpha is inverted.
         """

@@ -138,7 +138,7 @@ class ReaderConformance(ABC):
     def test_files_that_are_read_at_once_do_not_mix(self, reading: Reading) -> None:
         """Each of several concurrent calls answers with the text of its own file.
 
-        If this fails: the reader keeps the file or the answer of a call in itself.
+        If this fails: the reader keeps the file or the answer of a call in an attribute.
         """
         files = [self.samples[n % len(self.samples)] for n in range(CONCURRENT)]
 
@@ -156,7 +156,7 @@ class ReaderConformance(ABC):
         """Half of a file, and a file of one byte, end in an answer or a refusal that is final.
 
         If this fails: raise InvalidRequest, or Refused if a service refuses the file. Another
-        error is a defect, or is retried in vain.
+        error is a defect, or leads to useless retries.
         """
         for sample in self.samples:
             for data in (sample.data[: len(sample.data) // 2], b"\x00", sample.data[:1]):
