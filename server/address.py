@@ -19,7 +19,7 @@ _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compares addresses,
 def record(server: ServerSettings, home: Path) -> None:
     """Record in the data folder the address at which a server will listen.
 
-    Records nothing if the system is to choose the port.
+    Records nothing if the system chooses the port.
     """
     if server.port:
         text = json.dumps({"host": server.host, "port": server.port})

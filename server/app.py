@@ -150,7 +150,7 @@ def create_app(
     folder = home or data_home()
     settings = config or load_config(home=folder)
 
-    # Commands use none of them, so a broken router stops no command.
+    # Commands do not use them, so a broken router does not stop a command.
     applications = [] if operator else installed_applications(ROUTES)
     metrics = Metrics() if settings.server.metrics else None
     watchers: list[Watcher] = [metrics] if metrics else []

@@ -1,7 +1,7 @@
 """Parses bodies into models; large ones in pieces, so that other threads run in between.
 
 A thread does not help, because parsing JSON holds the interpreter lock throughout: 45 MiB of
-embeddings stop the event loop for half a second from any thread. So a body that mainly consists of
+embeddings block the event loop for half a second from any thread. So a body that mainly consists of
 one list of objects, such as an insert, is split between these objects without parsing, and each
 piece is parsed as a small body.
 """

@@ -1,4 +1,4 @@
-"""The outermost layer of the server: request ids, the access log and the last resort."""
+"""The outermost layer of the server: request ids, the access log, and unexpected exceptions."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ def serve(
     Raises:
         UnknownProvider, ConfigError: The configuration cannot be read or cannot work, the data
             folder cannot be made, or an engine supports only one process.
-        SystemExit: The server cannot start, because the port is taken, say; the log says why.
+        SystemExit: The server cannot start, for example because the port is taken; the log has the
+            reason.
     """
     folder = home or data_home()
     settings = config or load_config(config_file, folder)

@@ -5,8 +5,8 @@
      "vector_dbs": ["notes"], "queries": ["9f86d081884c7d65"], "returned": {"notes": ["chunk-1"]},
      "status": 200, "refused": false}
 
-A question appears as a keyed hash: equal questions have equal hashes, and without the key, which is
-`query.key` beside the log, no guess of a question can be tested.
+A question appears as a keyed hash. Equal questions have equal hashes; guesses can be tested only
+with the key, the file `query.key` beside the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG = logging.getLogger("corral.server")
 
 @dataclass(slots=True)
 class Entry:
-    """Facts about one request until its line is written; the `Record` of its queries."""
+    """The facts about one request, collected for its line; also the `Record` of its queries."""
 
     action: str = ""
     request_id: str = ""
@@ -178,7 +178,7 @@ class AuditLog:
         file = self._file = os.open(self.folder / name, flags, 0o600)
         self._size = 0
         for old in sorted(self.folder.glob("*.jsonl"))[: -self._settings.max_files]:
-            with suppress(OSError):  # another process deletes it too, or Windows has it open
+            with suppress(OSError):  # another process has deleted it, or Windows has it open
                 old.unlink()
         return file
 

@@ -47,7 +47,8 @@ class Callers:
     Args:
         settings: The section `server`.
         state: The tables, including the keys.
-        operator: The sender of every request, for the command line in process; None: see above.
+        operator: The sender of every request, for the command line in process; None applies the
+            rules above.
 
     Raises:
         MissingDependency: Tokens are configured and their package is not installed.

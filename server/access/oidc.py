@@ -193,7 +193,7 @@ class _Keys:
         """Return the address of the keys, from the issuer's discovery document.
 
         Raises:
-            ValueError: The document is another issuer's, or has no safe address.
+            ValueError: The document belongs to another issuer, or has no safe address.
         """
         issuer = self._settings.issuer
         place = f"{issuer.rstrip('/')}/.well-known/openid-configuration"

@@ -20,7 +20,7 @@ from corral.providers.state.allowances import Allowances, Part
 
 MIB = 1024 * 1024
 PARTS = 20
-"""A process that shares the state takes this part of a minute's allowance at once."""
+"""A process that shares the state takes a minute's allowance in this many parts."""
 MAX_CALLERS = 10_000
 """Maximum callers to remember; beyond it, callers that were idle for a minute are dropped."""
 
@@ -58,7 +58,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Use:
-    """The use of one caller: `with use:` while one of its requests runs."""
+    """The use of one caller's quota; held as `with use:` while one of its requests runs."""
 
     requests: _Bucket
     bytes: _Bucket
@@ -159,7 +159,7 @@ class Quotas:
         return self._uses[caller]
 
     def _fill(self, bucket: _Bucket, most: float, now: float) -> None:
-        """Fill an allowance by the time; shared ones are filled by `refill` only."""
+        """Refill an allowance for the elapsed time; shared ones are refilled by `refill` only."""
         if self._shared is None:
             bucket.fill(most, now)
         else:
@@ -192,7 +192,7 @@ class Quotas:
         bucket.left -= 1
 
     def _forget(self, now: float) -> None:
-        """Drop callers that were idle for a minute, whose allowances are full again."""
+        """Drop callers that were idle for a minute; their allowances are full again."""
         idle = [
             caller
             for caller, use in self._uses.items()

@@ -2,7 +2,7 @@
 
     @router.post("/query", dependencies=[READER])
 
-A route that declares nothing needs a reader to GET and a writer for the rest.
+A route that declares no role needs a reader for GET and a writer for other methods.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from corral.api.errors import Forbidden, Unauthenticated
 from corral.api.principal import Principal, Role
 
 PRINCIPAL = "corral.principal"
-"""The key of a scope under which the gate puts the principal; public routes have none."""
+"""The gate stores a request's principal in its scope under this key; public routes have none."""
 
 _BEARER = HTTPBearer(auto_error=False, description="An API key, or a token of the issuer.")
 

@@ -103,7 +103,7 @@ _TESTS: dict[str, Callable[[str], Callable[[str], bool]]] = {
 
 
 def _ordered(key: str, operator: str, value: Any, at: int) -> Filter:
-    """Return an ordering: of numbers if the value spells one, otherwise of texts."""
+    """Return an ordering: of numbers if the value can be read as one, otherwise of texts."""
     sign: Any = _SIGNS[operator]
     readings = _readings(value)
     if not readings or isinstance(value, bool | list):

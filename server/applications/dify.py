@@ -29,7 +29,7 @@ class DifyError(BaseModel):
 
 
 def _refusal(status: int, code: str, message: str) -> dict[str, Any]:
-    """Return Dify's body: its users read `error_msg`."""
+    """Return an error in Dify's format; Dify shows `error_msg` to its users."""
     number = status
     if status == 401:
         number = 1001 if _MALFORMED in message.partition(". ")[0] else 1002

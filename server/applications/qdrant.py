@@ -1,8 +1,8 @@
 """The part of Qdrant's API that chat UIs use for external vector databases: reads by vector.
 
-Collections are vector DBs. A point's score is Qdrant's, because clients map it to [0, 1]
-themselves: the cosine, 2 * score - 1 of ours, and if the vector DB keeps lengths (`normalize:
-false`) the inner product under dot and the distance under l2.
+Collections are vector DBs. Scores are on Qdrant's scale, because clients map them to [0, 1]
+themselves. Usually this is the cosine, 2 * score - 1 with Corral's score; if the vector DB keeps
+lengths (`normalize: false`), it is the inner product under dot and the distance under l2.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ async def query(
 
 
 def _metric(vector_db: VectorDB) -> Metric:
-    """Return the metric of the scores; for unit vectors, each is the cosine here."""
+    """Return the metric of the scores; for unit vectors it is always the cosine."""
     return Metric.COSINE if vector_db.normalize else vector_db.metric
 
 

@@ -60,11 +60,11 @@ class Client:
         return [_object(item) for item in data]
 
     async def vector_dbs(self, *, counts: bool = False) -> list[JSON]:
-        """Return the registered vector DBs, as the server lists them, on request with counts."""
+        """Return the registered vector DBs, as the server lists them, optionally with counts."""
         return await self.rows(f"/v1/vector-dbs{'?counts=true' * counts}")
 
     async def vector_db(self, vector_db_id: str, *, counts: bool = False) -> JSON:
-        """Return a registered vector DB, on request with counts."""
+        """Return a registered vector DB, optionally with counts."""
         return await self.call("GET", f"{vector_db_path(vector_db_id)}{'?counts=true' * counts}")
 
     async def register(self, vector_db_id: str, settings: JSON) -> JSON:
@@ -164,7 +164,7 @@ class Client:
     ) -> JSON:
         """Queue documents and return their jobs; unchanged documents are left alone.
 
-        Text stays text, addresses too.
+        A text is stored as it is, even if it is an address.
 
         Args:
             vector_db_id: The vector DB to store them in.
@@ -187,12 +187,12 @@ class Client:
         return await self.call("GET", f"/v1/jobs?{query}")
 
     async def jobs(self, vector_db_id: str, status: str | None, limit: int) -> list[JSON]:
-        """Return the newest jobs of a vector DB, on request only those in one state."""
+        """Return the newest jobs of a vector DB, optionally only those in one state."""
         only = f"&status={status}" if status else ""
         return await self.rows(f"/v1/jobs?vector_db_id={quoted(vector_db_id)}&limit={limit}{only}")
 
     async def change_jobs(self, vector_db_id: str, change: str) -> int:
-        """Cancel or retry all jobs of a vector DB that can be, and return how many."""
+        """Cancel or retry all jobs of a vector DB that allow it, and return their number."""
         reply = await self.call("POST", f"/v1/jobs/{change}", {"vector_db_id": vector_db_id})
         return int(reply["count"])
 

@@ -202,7 +202,7 @@ def _run_suite(work: Path, target: dict[str, str | None]) -> list[str]:
     with log.open("w", encoding="utf-8") as output:
         # A separate session: Ctrl-C then reaches pytest once, through this process, so it can clean
         # up.
-        process = subprocess.Popen(  # noqa: S603 - no shell, and no words of a user's
+        process = subprocess.Popen(  # noqa: S603 - no shell, and no text from users
             command, stdout=output, stderr=output, env=ours, start_new_session=True
         )
         with ExitStack() as interrupted:

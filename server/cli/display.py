@@ -1,7 +1,7 @@
 """Output of the command line: tables, plain text in a pipe, JSON, and replies with their context.
 
-Texts of documents and servers pass `clean` before they are shown, and are never read as markup, so
-that none can move the cursor or color the terminal.
+Texts from documents and servers go through `clean` before they are shown and are never interpreted
+as markup, so that they cannot move the cursor or color the terminal.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def describe(vector_db: JSON) -> str:
 
 
 def settings_table(values: Mapping[str, Any]) -> RenderableType:
-    """Return settings, one a line, nested ones by dotted name."""
+    """Return settings, one per line, nested ones by dotted name."""
     from rich.table import Table
 
     made = Table(box=None, show_header=False, pad_edge=False)
@@ -392,7 +392,7 @@ def steps_table(reply: JSON) -> RenderableType:
 
 
 def context(reply: JSON) -> RenderableType:
-    """Return the assembled context between two rules, with its tokens against the budget."""
+    """Return the assembled context between two rules, with its number of tokens and the budget."""
     from rich.console import Group
     from rich.text import Text
 

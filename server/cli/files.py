@@ -88,9 +88,9 @@ class ReadOptions:
 
     Attributes:
         as_text: Patterns of names that are plain text, whatever their suffix or content.
-        encoding: Of all text files; None finds it out.
-        max_characters: Maximum of one document, as the server says; None if it does not.
-        max_body_mib: Maximum of one request, as the server says; None if it does not.
+        encoding: The encoding of all text files; None detects it.
+        max_characters: The server's maximum for one document; None if unknown.
+        max_body_mib: The server's maximum for one request; None if unknown.
         reader_types: MIME types that the server's configured readers take.
         include: Globs as in .gitignore, such as `docs/**/*.md`; empty takes all files.
         exclude: Globs of files to leave out.
@@ -104,7 +104,7 @@ class ReadOptions:
         overlap_in_tokens: Tokens repeated from the previous chunk; None takes the vector DB's.
         records: Columns that make a document of each row of a table; None: a file is a document.
         query: The rows, instead of files.
-        pictures: True to take pictures in folders; the server recognizes their text.
+        pictures: True to include pictures in folders; the server recognizes their text.
         split_on: Text at which chunks end, "" for none; None takes the vector DB's.
     """
 

@@ -169,7 +169,7 @@ def _bars() -> Iterator[tuple[Console, Progress | None]]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Print how to resume if the work in this block is interrupted, unless it is refused."""
+    """Print how to resume if the work in this block stops early, unless its input was invalid."""
     try:
         yield
     except (CommandError, asyncio.CancelledError) as error:
@@ -181,10 +181,10 @@ def resumable() -> Iterator[None]:
 async def through(
     step: Callable[[JSON], Awaitable[JSON]], batch: int | None, work: str
 ) -> tuple[int, int]:
-    """Take all steps through a vector DB; return the numbers of read and written chunks.
+    """Run a step until the end of a vector DB; return the numbers of read and written chunks.
 
     Args:
-        step: Takes one step, given `after` and `limit`.
+        step: Runs one step from `after` with at most `limit` chunks.
         batch: Chunks per step; None for a share of all chunks.
         work: Name of the work, for the bar.
     """

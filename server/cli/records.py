@@ -63,7 +63,7 @@ def documents_of(
 
     Args:
         file: Names the table.
-        taken: Place of each id so far, which grows.
+        taken: The place of each id so far; extended by this call.
         origin: Where the rows come from; None for the file.
 
     Raises:

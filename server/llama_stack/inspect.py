@@ -32,7 +32,7 @@ class HealthReply(BaseModel):
 
 
 class VersionReply(BaseModel):
-    """The version of the server, and which installation it is."""
+    """The version of the server, and the id of its installation."""
 
     version: str
     installation: str = Field(

@@ -1,4 +1,4 @@
-"""The RAG tool: documents in, a question in, a context out; and the tool as agents see it."""
+"""The RAG tool: insert documents, query for a context; and the tool as agents see it."""
 
 from __future__ import annotations
 

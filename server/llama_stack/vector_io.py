@@ -56,7 +56,8 @@ async def query(
 ) -> QueryChunksReply | ExplainedReply:
     """Return the best chunks for a question, best first; chunk_id breaks ties.
 
-    Without a question `order_by` is needed. `/v1/vector-io/list` pages through what passes filters.
+    Without a question, `order_by` is required. `/v1/vector-io/list` pages through the chunks that
+    pass filters.
     """
     params = request.params or QueryParams()
     check_max_chunks(params.max_chunks, limits, field="params.max_chunks")

@@ -1,4 +1,4 @@
-"""Documents of a vector DB: list, show, delete, permit. (The RAG tool inserts them.)"""
+"""Documents of a vector DB: list, show, delete, set the acl. (The RAG tool inserts them.)"""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def retrieve(
 
 @router.delete("/{vector_db_id:id}/documents/{document_id:id}", summary="Delete a document")
 async def delete(vector_db_id: PathId, document_id: PathId, stack: StackOf) -> DeletedDocument:
-    """Delete a document with all its chunks, in one write; a failed one leaves it whole."""
+    """Delete a document with all its chunks, in one write; a failed write deletes nothing."""
     deleted = await delete_document(await stack.index(vector_db_id), document_id)
     if not deleted:
         raise _unknown(vector_db_id, document_id)

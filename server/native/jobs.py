@@ -29,7 +29,7 @@ from corral.server.routing import ContractRoute, LimitsOf, StackOf
 router = APIRouter(prefix="/v1/jobs", tags=["Jobs"], route_class=ContractRoute, responses=ERRORS)
 
 LOOKS_BETWEEN_PINGS = 60
-"""Checks of a stream without news before it sends a comment to keep the connection open."""
+"""Checks without news after which a stream sends a comment, to keep the connection open."""
 
 JobId = Annotated[str, Path(description="`job_id`.")]
 BatchId = Annotated[str | None, Query(description="Only the jobs of this batch.")]

@@ -72,8 +72,8 @@ class RemoveOrphans(Strict):
 async def list_orphans(stack: StackOf) -> OrphanList:
     """Return data left by processes that were killed while they registered a vector DB.
 
-    If several Corral installations share an engine, `others` has the data that they made, vector
-    DBs in use among it.
+    If several Corral installations share an engine, `others` lists their data, which includes
+    vector DBs in use.
     """
     looked = await find_orphans(stack)
     return OrphanList(
@@ -90,8 +90,10 @@ async def list_orphans(stack: StackOf) -> OrphanList:
 
 @router.post("/remove", summary="Delete data that belongs to no vector DB")
 async def remove(request: RemoveOrphans, stack: StackOf) -> None:
-    """Delete orphans for good. If one of them is not an orphan, the answer is a 400 and nothing is
-    deleted; if one was made by another installation than `installation`, a 409.
+    """Delete orphans for good.
+
+    If one of them is not an orphan, the answer is a 400 and nothing is deleted; if one was made by
+    another installation than `installation`, it is a 409.
     """
     names = [(one.provider_id, one.name) for one in request.orphans]
     await remove_orphans(stack, names, request.installation)

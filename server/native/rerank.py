@@ -1,6 +1,7 @@
 """Re-ranking as a service, with the configured models, BM25 and MMR, in four services' formats.
 
-BM25 reads the documents of one request alone, as it does among the candidates of a query.
+BM25 takes its statistics from the documents of the request alone, like the re-ranker `bm25` from
+the candidates of a query.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class SyncInfo(BaseModel):
 
 @router.post("/{vector_db_id:id}/sync", summary="Bring a vector DB in step with a source")
 async def start(vector_db_id: PathId, request: SyncRequest, stack: StackOf) -> SyncInfo:
-    """Start a run in the background, and return its state; `sync/state` shows how far it is.
+    """Start a run in the background, and return its state; `sync/state` shows its progress.
 
     New and changed documents are ingested, and documents that the source no longer has are
     deleted. If the source cannot be listed completely, nothing is deleted. One run at a time is

@@ -115,7 +115,7 @@ async def delete(file_id: FileIdInPath, stack: StackOf) -> DeletedFile:
     responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
 )
 async def content(file_id: FileIdInPath, stack: StackOf) -> StreamingResponse:
-    """Return the contents of a file as uploaded. The end of a damaged one is missing."""
+    """Return the contents of a file as uploaded; if it is damaged, the response is cut short."""
     file = await own_file(stack, file_id)
     named = f"attachment; filename*=utf-8''{quote(file.filename, safe='')}"
     return StreamingResponse(

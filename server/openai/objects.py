@@ -159,7 +159,7 @@ class FileContentPage(BaseModel):
 
 
 class SearchResult(BaseModel):
-    """A chunk of a file that was found."""
+    """A chunk of a file, found by a search."""
 
     file_id: str
     filename: str

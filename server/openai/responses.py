@@ -141,7 +141,7 @@ async def _read(
         async with aclosing(events):
             async for event in events:
                 await waiting.put(event)
-    except Exception as error:  # noqa: BLE001 - who reads the queue raises or reports it
+    except Exception as error:  # noqa: BLE001 - the reader of the queue raises or reports it
         await waiting.put(error)
     else:
         await waiting.put(None)

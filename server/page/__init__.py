@@ -1,1 +1,1 @@
-"""Pages for people: what this server is, its documentation, and the benchmark's reports."""
+"""Pages for browsers: the console, documents, the API's documentation, and reports."""

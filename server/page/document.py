@@ -1,8 +1,8 @@
 """The page at `/document`: a document's text, with the passage marked that a citation links to.
 
 It is plain HTML that works without a script. All text of a document is escaped, and the page's
-policy runs nothing and loads nothing but its style sheet. A browser sends no API key with a
-link, so a server that needs one answers with a form (`static/document.js`), which asks again with
+security policy allows only its style sheet. A browser sends no API key when it follows a link, so a
+server that requires one answers with a form (`static/document.js`), which repeats the request with
 the key and keeps it in memory.
 """
 
@@ -113,7 +113,7 @@ async def show(
         int | None, Query(ge=0, description="Chunks to skip; null: begin near the marked ones.")
     ] = None,
 ) -> HTMLResponse:
-    """Return an HTML page with a document's text. A browser gets refusals as pages, too."""
+    """Return an HTML page with a document's text. Browsers get errors as pages, too."""
     chunk_ids = chunk_id or []
     if len(chunk_ids) > 2 or not (document_id or chunk_ids):
         raise InvalidRequest(
@@ -262,7 +262,8 @@ def _refusal_page(status: int, body: bytes, *, keyless: bool) -> tuple[bytes, Ma
     """Return a refusal in the common form as a page, with its headers."""
     message = json.loads(body)["detail"]
     if status == 401:
-        shown = "" if keyless else message  # without a key, the message tells programs of a header
+        # without a key, the message is about a header, for programs
+        shown = "" if keyless else message
         page = _page("This document needs an API key", _KEY_FORM, message=shown, head=_SCRIPT)
     else:
         page = _page("The document cannot be shown", "", message=message)

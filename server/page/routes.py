@@ -1,4 +1,4 @@
-"""Pages for people: console, documentation, reports of the benchmark. They ask no other host."""
+"""Pages for browsers: console, documentation, benchmark reports. They use no other host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PLACES = {
 ASSETS = ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png")
 """Files of Swagger UI, from the package fastapi-swagger."""
 
-# Whatever a page asks for comes from here; Swagger UI is started by a script in its page.
+# A page loads everything from this server; Swagger UI is started by a script in its page.
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; frame-ancestors 'none'"
@@ -40,7 +40,7 @@ _POLICY = (
 _HEADERS = {"content-security-policy": _POLICY}
 
 STATIC = Path(str(resources.files("corral.server.page") / "static"))
-# The console has no script and no style in its page, and asks for nothing but this server.
+# The console has no script or style in its page, and sends requests to this server only.
 _STRICT = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
@@ -60,7 +60,7 @@ router = APIRouter(route_class=NotFoundRoute, include_in_schema=False, dependenc
 
 @router.get("/")
 async def root(request: Request) -> Response:
-    """Send a browser to the console; tell everyone else what this is and where things are.
+    """Redirect a browser to the console; return name, version and addresses to other clients.
 
     Clients of some applications compare versions here first: see `Application.root_replies`.
     """
@@ -80,8 +80,8 @@ async def root(request: Request) -> Response:
 async def console(request: Request) -> Response:
     """Return the console, which shows the view that the address names.
 
-    Its links are relative to the server's root, for path prefixes: an address has as many steps up
-    as it has slashes, and an encoded slash in an id is none.
+    Its links are relative, so that they work under a path prefix: the page goes up one step for
+    each slash in its address, except for encoded slashes in ids.
     """
     path = request.scope["raw_path"].decode("latin-1")
     steps = path.count("/") - request.scope.get("root_path", "").count("/") - 1
@@ -100,7 +100,7 @@ async def part(name: str) -> Response:
 
 @router.get("/openapi.json")
 async def openapi(request: Request) -> Response:
-    """Return the OpenAPI document; the first time it is made, in a thread, which takes .4 s."""
+    """Return the OpenAPI document; the first request builds it, in a thread, in 0.4 s."""
     return await asyncio.to_thread(lambda: JSONResponse(request.app.openapi()))
 
 

@@ -68,7 +68,7 @@ class Traces:
     def left(self, span: span, error: BaseException | None) -> None:
         """End the span with its attributes.
 
-        Of an error only its type, because its message may quote users.
+        Of an error, it records only the type, because the message may quote users.
         """
         begun, token = self._open.pop(id(span))
         names = _HTTP if span.name == "request" else {}
