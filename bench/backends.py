@@ -220,7 +220,7 @@ def _corral(name: str, entry: ProviderEntry, address: str) -> Backend:
 
 
 def _types() -> dict[str, ProviderSpec]:
-    """The installed vector_io providers by short name, `-remote` where inline has that name."""
+    """Return the installed vector_io providers by name, with `-remote` if inline has it too."""
     specs = [spec for (api, _), spec in provider_specs().items() if api is Api.VECTOR_IO]
     inline = {spec.name: spec for spec in specs if spec.provider_type.startswith("inline::")}
     remote = [spec for spec in specs if not spec.provider_type.startswith("inline::")]

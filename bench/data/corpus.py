@@ -31,7 +31,7 @@ class Corpus:
     """Chunks and questions of one size.
 
     Attributes:
-        name: Of the data set, as rows of a report have it.
+        name: Name of the data set, as in the rows of a report.
         kind: `synthetic`, or as in `JudgedSet.kind`.
         language: English name.
         chunk_ids: Unique.
@@ -39,8 +39,8 @@ class Corpus:
         embeddings: Embeddings of the chunks, shape (len(texts), dimension), float32, length 1.
         questions: Texts of the questions.
         asked: Embeddings of the questions, likewise.
-        shares: By chunk, distinct up to `SHARES` chunks and drawn at random: `share < s * SHARES`
-            holds for s of all chunks.
+        shares: By chunk, drawn at random and distinct for up to `SHARES` chunks. `share < s *
+            SHARES` selects the fraction s of all chunks.
         sha256: Digests of the source files.
     """
 

@@ -31,14 +31,9 @@ class EmbeddedSet:
     """A judged set with embeddings, ready for a run.
 
     Attributes:
-        contents: The stored text of each document, in order. documents: Embeddings of the
-            documents, shape (n, dimension), float32, length 1. queries: Embeddings of the queries,
-            likewise.
-
-    Attributes:
-        contents: The stored text of each document, in their order.
-        documents: Their embeddings, shape (n, dimension), float32, length 1.
-        queries: Those of the queries, in their order.
+        contents: The stored text of each document, in order.
+        documents: Embeddings of the documents, shape (n, dimension), float32, length 1.
+        queries: Embeddings of the queries, likewise.
     """
 
     judged: JudgedSet

@@ -19,7 +19,7 @@ from corral.bench.report.rows import DataSet
 
 _RELEVANCE = re.compile(r"[-+]?[0-9]{1,9}")
 LEAST_DOCUMENTS = 20
-"""Minimum of --max-docs: among ten documents, any ranking has all in its first ten."""
+"""Minimum of --max-docs: with only ten documents, every ranking has all in its top ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class JudgedSet:
         qrels: Relevance by query id and document id; above 0 is relevant, more is better.
         language: English name, for keyword analysis.
         kind: `beir`, `trec`, `ir_datasets` or `miniature`.
-        sha256: Of each file that was read, by its name in the folder.
+        sha256: The digest of each file that was read, by its name in the folder.
         bytes: Size of these files together.
         cut: Documents that `limited` left out.
     """
@@ -231,7 +231,7 @@ def limited(judged: JudgedSet, max_documents: int | None, seed: int) -> JudgedSe
     """Return a set of at most `max_documents` documents, with all judged ones of its queries.
 
     Queries are taken in a seeded order while their judged documents fit; the rest is a seeded
-    sample. Fewer documents make every query easier, so figures of limited sets compare only with
+    sample. Fewer documents make every query easier, so compare figures of limited sets only with
     each other.
 
     Raises:

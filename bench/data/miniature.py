@@ -173,7 +173,7 @@ def _write(
 
 
 def _notes(words: Wording, rng: np.random.Generator) -> list[_Note]:
-    """Every device with every fault; remedies and part numbers are drawn."""
+    """Return the notes on every fault of every device; remedies and part numbers are random."""
     notes = []
     count = len(words.devices) * len(words.faults)
     numbers = rng.permutation(np.arange(1000, 1000 + 7 * count, 7))

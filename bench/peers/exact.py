@@ -1,7 +1,7 @@
 """Exact cosine, BM25 and their fusion in a page of numpy: the lower bound for comparisons.
 
-Nothing is approximate and nothing is stored on disk; what is slower than this gains nothing by its
-index, and what answers otherwise in vector mode is not exact.
+Nothing is approximate and nothing is stored on disk. A slower system gains nothing from its index,
+and a system with other answers in vector mode is not exact.
 """
 
 from __future__ import annotations

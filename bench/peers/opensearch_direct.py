@@ -1,10 +1,11 @@
-"""An OpenSearch server used directly: HNSW, its BM25 over its own words, a hybrid of both.
+"""An OpenSearch server used directly: HNSW, BM25 with its own analyzer, and a hybrid of both.
 
     pip install aiohttp opensearch-py                 --peers opensearch-direct=URL
 
-The index has one shard and no replica, like Corral's in the benchmark; all else is at its default,
-with Lucene's engine for vectors. Each hit comes with its text, without its vector. Hybrid is the
-normalization processor's work, which is a plugin: here a `bool` query adds up both scores.
+The index has one shard and no replica, like Corral's in the benchmark. All other settings are
+defaults, with Lucene as the vector engine. Hits include their text but not their vector.
+OpenSearch's own hybrid search needs the normalization processor, which is a plugin; here, a `bool`
+query adds both scores.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BULK = 500
 
 
 class OpenSearchDirect(System):
-    """An index of its own, dropped in the end."""
+    """A separate index, dropped at the end."""
 
     filters = True
     requires = ("opensearch-py", "aiohttp")

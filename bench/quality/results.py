@@ -55,10 +55,10 @@ def _compared(rows: Sequence[QualityRow], baseline: QualityRow, seed: int) -> li
 def with_documents(report: Report, sets: Iterable[JudgedSet], out: Path) -> Report:
     """Return the report with the documents that decided the greatest wins and losses.
 
-    For each of these queries, at most `2 * by_query.EXAMPLES` of a system, three documents at most:
-    the first hit of the system, the first of the baseline, and the relevant one whose rank made the
-    greatest difference to nDCG@10. The report gets the first `EXCERPT` characters of these texts,
-    and none of other documents. Systems with equal answers are listed once.
+    A system has at most `2 * by_query.EXAMPLES` of these queries. Each gets up to three documents:
+    the first hit of the system, the first of the baseline, and the relevant one with the greatest
+    effect on nDCG@10. The report contains the first `EXCERPT` characters of these texts only.
+    Systems with equal answers are listed once.
 
     Args:
         report: A report with comparisons.

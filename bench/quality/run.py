@@ -37,7 +37,7 @@ from corral.bench.stopwatch import clocked
 from corral.bench.system import Collection, Ranked, Search, System
 
 EMBED_WORK, ADD_WORK, QUERY_WORK = 20, 1, 2
-"""About a millisecond per query, for the estimate of the remaining time."""
+"""Relative work of embedding, storing and querying one text, to estimate the remaining time."""
 
 
 def work_of(plan: QualityPlan) -> tuple[int, int]:

@@ -18,7 +18,7 @@ class QualityChange(Row):
 
     Attributes:
         metrics: By name, the first report's mean, the second's, and their difference.
-        comparison: Of nDCG@10, the first report being the baseline.
+        comparison: Comparison of nDCG@10, with the first report as the baseline.
     """
 
     data_set: str

@@ -221,7 +221,7 @@ class TuneTrial(Row):
     """One setting that `tune` tried, by nDCG@10; held_out only for those reported at the end.
 
     Attributes:
-        complete_at_5: Share of all questions with everything relevant among their first five.
+        complete_at_5: Share of all questions with every relevant chunk among their first five hits.
     """
 
     label: str

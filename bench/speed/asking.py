@@ -30,7 +30,7 @@ class Answered:
     """The result of a load.
 
     Attributes:
-        latencies: Of the requests, in seconds.
+        latencies: Latencies of the requests, in seconds.
         seconds: Time from the first question to the last answer.
         questions: Number of questions; each takes one request or more.
     """

@@ -31,15 +31,15 @@ class Answers:
     """The hits of the legs.
 
     Attributes:
-        vector_db: Where.
+        vector_db: The vector DB that was searched.
         texts: The questions' texts by id.
         legs: By question id, each leg with `DEPTH` candidates.
         chunks: By id, the chunks that were found, with their embeddings.
-        embeddings: By question id, the question's.
-        reads: By question id, how much of it the embedding model reads.
+        embeddings: By question id, the embedding of the question.
+        reads: By question id, the share of it that the embedding model reads.
         rerankers: The re-ranking models by name.
         scored: By model and question id, the scores of the chunks that the model has read, by id.
-        reading: By model, the seconds that each chunk took, mean of its question.
+        reading: By model, the mean seconds per chunk of each question.
     """
 
     vector_db: VectorDB

@@ -98,7 +98,7 @@ def re_ranked(trial: Trial, models: Iterable[ModelRerank] = ()) -> list[Trial]:
     """Return a trial with each re-ranker: by MMR, by BM25, and by each of the models.
 
     Args:
-        trial: The search before it.
+        trial: The search to re-rank.
         models: Their other options, such as `on_error`, stay.
     """
     rerankers: list[AnyRerank] = [

@@ -97,9 +97,7 @@ def _with_registered(trials: Sequence[Trial], vector_db: VectorDB) -> tuple[list
 def _gain(
     candidate: Trial, current: Trial, judged: Mapping[Trial, Values], seed: int
 ) -> Estimate | None:
-    """Return the gain in nDCG@10 of the candidate over the registered search; None if both are the
-    same.
-    """
+    """Return the candidate's gain in nDCG@10 over the registered search; None if they are the same."""
     if candidate == current:
         return None
     compared = compare({candidate.label: judged[candidate]}, current.label, judged[current], seed)
@@ -194,7 +192,7 @@ def _compared(
 
 
 async def _complete(answers: Answers, questions: Questions, trial: Trial) -> float:
-    """Return the share of questions with everything relevant among their first five."""
+    """Return the share of questions with every relevant chunk among their first five hits."""
     complete = 0
     for key, relevant in questions.relevant.items():
         ranked = _judged_ids(await answers.ranked(key, trial), answers, questions, key)
@@ -220,7 +218,7 @@ def _statement(best: Trial, judged: Mapping[Trial, Values], seed: int) -> str:
 
 
 async def _enough(answers: Answers, questions: Questions, trial: Trial, keys: Sequence[str]) -> int:
-    """Return the fewest chunks that find 95 % of what 20 find, on the training half."""
+    """Return the smallest k that finds 95 % of what k = 20 finds, on the training half."""
     found = [0.0] * 20
     for key in keys:
         relevant = questions.relevant[key]
