@@ -125,7 +125,7 @@ def _contained(question: Question, answer: Answer) -> dict[str, float]:
 
 
 def contains(text: str, answers: Iterable[str]) -> bool:
-    """Return True if a text has one of the answers; NFKC, without case and spacing."""
+    """Return True if a text has one of the answers, in NFKC and ignoring case and spacing."""
     whole = _normalized(text)
     return any(_normalized(answer) in whole for answer in answers)
 

@@ -97,7 +97,7 @@ def _with_registered(trials: Sequence[Trial], vector_db: VectorDB) -> tuple[list
 def _gain(
     candidate: Trial, current: Trial, judged: Mapping[Trial, Values], seed: int
 ) -> Estimate | None:
-    """Return the candidate's gain in nDCG@10 over the registered search; None if they are the same."""
+    """Return the candidate's gain in nDCG@10 over the registered search; None if both are equal."""
     if candidate == current:
         return None
     compared = compare({candidate.label: judged[candidate]}, current.label, judged[current], seed)

@@ -1,4 +1,4 @@
-// Requests to the server. The key lives here, in memory, and in session storage only on request.
+// Requests to the server. The key is held here in memory, and in session storage only on request.
 
 const STORED = "corral.key";
 const BETWEEN_EVENTS = /\r?\n\r?\n/;
@@ -25,9 +25,9 @@ function sessionKey() {
 }
 
 /**
- * Use a key. Headers carry Latin-1 only; a browser would refuse any other key in words of its own.
+ * Use a key. Headers are limited to Latin-1; for other keys, the browser would raise an obscure error.
  * @param {string} given
- * @param {boolean} stays whether it survives a reload of this tab
+ * @param {boolean} stays true to remember it when this tab is reloaded
  */
 export function useKey(given, stays = false) {
   const at = given.search(/[^\x20-\x7e\xa0-\xff]/);
@@ -37,7 +37,7 @@ export function useKey(given, stays = false) {
     if (stays && given) sessionStorage.setItem(STORED, given);
     else sessionStorage.removeItem(STORED);
   } catch {
-    // A browser that stores nothing still has the key in memory.
+    // Without session storage, the key is still in memory.
   }
 }
 
@@ -70,7 +70,7 @@ function messageOf(text, status) {
 }
 
 /**
- * Send a request and return the JSON of its reply, or the text of one that is not JSON.
+ * Send a request and return the JSON of its reply, or its text if it is not JSON.
  * @param {string} method
  * @param {string} path
  * @param {unknown} [body]
@@ -121,7 +121,7 @@ export async function* stream(path, body, signal) {
 }
 
 /**
- * Send a form and report how much of it has gone up; `fetch` tells nothing of this.
+ * Send a form and report the progress of the upload, which `fetch` cannot.
  * @param {string} path
  * @param {FormData} form
  * @param {(share: number) => void} progress

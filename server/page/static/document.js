@@ -11,7 +11,7 @@ function tell(error) {
   if (message) message.textContent = error instanceof Error ? error.message : String(error);
 }
 
-// Parsed documents run no scripts, and the policy of this page holds for what is put into it.
+// A parsed document runs no scripts, and the security policy of this page applies to its content.
 /** @param {string} address */
 async function show(address) {
   try {

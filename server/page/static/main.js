@@ -66,7 +66,7 @@ function leave(refresh) {
 }
 
 /**
- * On the way to another view, close the menu, drop the message and name the view in the title.
+ * When the view changes, close the menu, clear the message and show the view in the title.
  * @param {import("./router.js").Place} place
  * @param {(open: boolean) => void} toggle
  * @param {(message: { text: string, failed: boolean }) => void} tell

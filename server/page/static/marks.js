@@ -1,4 +1,4 @@
-// Marks the words of a text that a search has matched.
+// Marks the words of a text that match a search.
 
 import { html } from "./html.js";
 
@@ -7,8 +7,8 @@ const LETTER = `(?!${UNSPACED})[\\p{L}\\p{M}\\p{N}]`;
 const MOST_MARKS = 1000;
 
 /**
- * The text with these words in <mark>, the first thousand: each stands between other characters than
- * letters, but for scripts without spaces, whose words are found wherever they are.
+ * The text with the first thousand of these words in <mark>. Only whole words match, except in scripts
+ * without spaces.
  * @param {string} text
  * @param {string[]} words
  */
@@ -37,7 +37,7 @@ function places(text, words) {
   return found;
 }
 
-/** The words, the longest first. It looks ahead only, so pieces that overlap are all found. @param {string[]} words */
+/** A pattern for the words, longest first. It is a lookahead, so overlapping matches are all found. @param {string[]} words */
 function pattern(words) {
   const joined = new RegExp(UNSPACED, "u");
   const sorted = [...words].sort((one, other) => other.length - one.length).map((word) => {

@@ -1,6 +1,6 @@
-// What people call a document and a place in it.
+// Display names of documents and of places in them.
 
-/** @param {any} chunk whose document is named, as the server's document_names.py names it */
+/** The name of a document, by the rules of the server's document_names.py. @param {any} chunk of the document */
 export function nameOf({ chunk_id, metadata, chunk_metadata: about }) {
   const text = (/** @type {string} */ name) => (typeof metadata[name] === "string" && metadata[name] ? metadata[name] : null);
   const folderless = (/** @type {string | undefined} */ source) => (/^(file:|[/\\]|~\w*[/\\]|[a-z]:[/\\])/i.test(source ?? "") ? source?.replace(/[/\\]+$/, "").split(/[/\\]/).pop() : source);
@@ -22,7 +22,7 @@ export function placeOf(about) {
   return about.line_end && about.line_end !== about.line_start ? `lines ${about.line_start}-${about.line_end}` : `line ${about.line_start}`;
 }
 
-/** @param {any} chunk @returns {string} its headings and place, with marks between */
+/** @param {any} chunk @returns {string} its headings and place, with separators */
 export function wayTo(chunk) {
   const headings = chunk.chunk_metadata?.heading_path ?? [];
   const others = headings[0] === chunk.metadata.title ? headings.slice(1) : headings;

@@ -37,7 +37,7 @@ export function address(parts, query = {}) {
 }
 
 /**
- * Go to an address; `replace` takes the place of the current one in the history.
+ * Go to an address; with `replace` it replaces the current one in the history.
  * @param {string} to
  * @param {boolean} [replace]
  */

@@ -1,11 +1,11 @@
-// The search settings of a question: in the address, and only what differs from the registration.
+// The search settings of a question. The address has those that differ from the registration.
 
 const FUSION = { type: "weighted", normalization: "z_score" };
-/** Names in the address, with what holds if it does not say. */
+/** Names in the address, with their defaults. */
 export const DEFAULTS = { k: "5", threshold: "0", tokens: "2000" };
 
 /**
- * What a request says differently from the registration.
+ * The settings of a request that differ from the registration.
  * @param {URLSearchParams} query of the address
  * @param {any} db
  * @param {string} [mode] instead of the chosen one
@@ -28,7 +28,7 @@ export function searching(query, db, mode) {
 /** @param {URLSearchParams} query @param {"k" | "threshold" | "tokens"} name */
 export const numeric = (query, name) => Number(query.get(name) ?? DEFAULTS[name]);
 
-/** @param {URLSearchParams} query @param {any} db @returns {string[]} the vector DBs that are asked */
+/** @param {URLSearchParams} query @param {any} db @returns {string[]} the vector DBs to search */
 export const askedDBs = (query, db) => [...new Set([db.identifier, ...query.getAll("also")])];
 
 /** Whether the address changes anything about the search. @param {URLSearchParams} query */
@@ -45,8 +45,8 @@ export function ragRequest(query, db) {
 }
 
 /**
- * The request for an answer. A vector DB is a model; with settings of one's own, it takes a language
- * model and the tool that searches.
+ * The request for an answer. A vector DB can be the model; changed settings need a language model
+ * with the search tool.
  * @param {URLSearchParams} query
  * @param {any} db
  * @param {string} model

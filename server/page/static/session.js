@@ -1,4 +1,4 @@
-// Who uses the page, and what the server has: loaded once, and again when something changes.
+// The caller, and the models and vector DBs of the server: loaded once, and again after changes.
 
 import { get, hasKey } from "./api.js";
 import { createContext, useCallback, useContext, useEffect, useState } from "./html.js";
@@ -24,8 +24,8 @@ const ROLES = ["reader", "writer", "admin"];
 /**
  * Why the caller may not do something; "" if they may.
  * @param {any} who
- * @param {string} role the least role that may
- * @param {boolean} [operator] whether it takes an admin without a tenant
+ * @param {string} role the minimum role
+ * @param {boolean} [operator] true if only an admin without a tenant may
  */
 export function refusal(who, role, operator = false) {
   if (ROLES.indexOf(who.role) < ROLES.indexOf(role)) return `This needs the role ${role}; yours is ${who.role}.`;
@@ -45,7 +45,7 @@ export async function load() {
 }
 
 /**
- * What a request answers; a late reply to an earlier one is dropped.
+ * The reply to a request; late replies to earlier requests are dropped.
  * @template T
  * @param {(signal: AbortSignal) => Promise<T>} request
  * @param {unknown[]} of the request is sent again when one of these changes
@@ -67,5 +67,5 @@ export function useLoad(request, of) {
   return { ...state, reload };
 }
 
-/** @param {any} error @returns {string} what to tell a person */
+/** @param {any} error @returns {string} the message for the user */
 export const told = (error) => (error?.status === 401 && !hasKey() ? "This server needs an API key." : error?.message ?? "");

@@ -16,7 +16,7 @@ export const Failed = ({ error }) => (error ? html`<p class="notice bad" role="a
 export const NotAllowed = ({ why }) => (why ? html`<p class="notice">${why}</p>` : null);
 
 /**
- * A button that does something, says what failed, and cannot be pressed twice. `why` disables it.
+ * A button for an action; it shows errors and cannot be pressed twice. `why`, a reason, disables it.
  * @param {{ act: () => unknown, why?: string, children?: unknown, [name: string]: unknown }} props
  */
 export function Act({ act, why = "", children, ...others }) {
@@ -69,7 +69,7 @@ function shown(value) {
 }
 
 /**
- * Buttons that copy a request: as curl, Python or JSON. A key is named by a variable, never written.
+ * Buttons that copy a request as curl, Python or JSON. They contain a variable instead of the key.
  * @param {{ path: string, body: unknown }} props
  */
 export function CopyButtons({ path, body }) {
@@ -96,7 +96,7 @@ export function asPython(url, body) {
   return `import json\n${key ? "import os\n" : ""}\nimport httpx\n\nbody = json.loads(r"""${json}""")\nanswer = httpx.post("${url}", json=body${headers})\nprint(answer.json())\n`;
 }
 
-/** Put a text into the clipboard. Browsers hide theirs from pages that come over plain http. @param {string} text */
+/** Copy a text to the clipboard. Over plain http, browsers do not offer their own function. @param {string} text */
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);

@@ -1,4 +1,4 @@
-// The answer as it is written, with numbers that lead to its sources beside it.
+// The answer as it arrives, with numbers that link to the sources beside it.
 
 import { stream } from "../api.js";
 import { html, useEffect, useState } from "../html.js";
@@ -38,7 +38,7 @@ export function Answer({ query, db, model }) {
 }
 
 /**
- * Ask, and hand over the answer each time that more of it is there.
+ * Send the question, and call `show` with the answer so far whenever more of it arrives.
  * @param {unknown} body
  * @param {AbortSignal} signal
  * @param {(answer: any) => void} show
@@ -68,7 +68,7 @@ function numbered(citations) {
 }
 
 /**
- * The text with a number at each citation. An index counts code points, and strings here UTF-16.
+ * The text with a number at each citation. Indexes count code points, but JavaScript strings are UTF-16.
  * @param {string} text
  * @param {any[]} citations
  * @param {Map<string, any>} sources

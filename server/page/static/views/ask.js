@@ -1,4 +1,4 @@
-// Ask: a question, its answer with sources, and why each hit is there.
+// Ask: a question, its answer with sources, and an explanation of each hit.
 
 import { html, useEffect, useState } from "../html.js";
 import { address, go } from "../router.js";
@@ -29,7 +29,7 @@ export function Ask({ db, query }) {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
   };
   const asking = new URLSearchParams(query);
-  asking.delete("show"); // which parts are open changes no answer
+  asking.delete("show"); // open parts do not affect the answer
   const key = `${asking}|${turn}`;
   return html`
     <form class="ask" role="search" onSubmit=${submit}>
@@ -48,7 +48,7 @@ export function Ask({ db, query }) {
 const grouped = (query) => Object.fromEntries([...new Set(query.keys())].map((name) => [name, query.getAll(name)]));
 
 /**
- * A part that is closed until the address opens it.
+ * A part that is closed unless the address says that it is open.
  * @param {{ name: string, label: string, query: URLSearchParams, change: (changes: Record<string, any>, replace?: boolean) => void, children?: unknown }} props
  */
 function Closed({ name, label, query, change, children }) {

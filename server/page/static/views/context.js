@@ -1,4 +1,4 @@
-// The context: what a language model reads, within its budget.
+// The context: the text that a language model reads, within its budget.
 
 import { post } from "../api.js";
 import { html } from "../html.js";

@@ -1,4 +1,4 @@
-// The documents of a vector DB, whoever brought them, and the files that are on their way in.
+// The documents of a vector DB, from any source, and the files that are being ingested.
 
 import { dbPath, get, post, remove, storePath, upload } from "../api.js";
 import { html, useEffect, useRef, useState } from "../html.js";
@@ -78,7 +78,7 @@ function Upload({ id }) {
 }
 
 /**
- * The jobs that are not done, watched until they are.
+ * The unfinished jobs, polled until they are done.
  * @param {{ id: string, why: string, ended: () => void }} props
  */
 function Unfinished({ id, why, ended }) {

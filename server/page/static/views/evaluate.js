@@ -1,4 +1,4 @@
-// Evaluate: the judged questions, and how to tune the vector DB with them.
+// Evaluate: the judged questions, and instructions for tuning the vector DB with them.
 
 import { get } from "../api.js";
 import { html, useState } from "../html.js";
@@ -34,7 +34,7 @@ export function Evaluate({ db }) {
     ${count > 0 && provider && html`<h2>Tune</h2><pre id="tune" tabindex="0" role="group" aria-label="How to tune">${tuning(db.identifier, provider)}</pre>`}`;
 }
 
-/** How to tune a vector DB. The command opens its files, beside this server. @param {string} id @param {any} provider */
+/** Instructions for tuning a vector DB. The command opens its files while this server runs. @param {string} id @param {any} provider */
 function tuning(id, { provider_type: type, capabilities }) {
   if (capabilities?.persistent === false) return `# ${type} keeps nothing that a command could tune. Ingest into another provider, such as inline::sqlite.`;
   const command = `corral bench tune --db '${id.replaceAll("'", "'\\''")}' --queries questions.jsonl`;

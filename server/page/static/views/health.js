@@ -19,7 +19,7 @@ export function Health() {
     <${Configuration} providers=${providers.data} />`;
 }
 
-/** What run.yaml and the defaults come to, secrets masked by the server; empty but for the operator. @param {{ providers: any[] }} props */
+/** The settings in force, with secrets masked by the server; empty for anyone but the operator. @param {{ providers: any[] }} props */
 function Configuration({ providers }) {
   const known = providers.filter((one) => Object.keys(one.config).length > 0);
   if (known.length === 0) return null;

@@ -1,4 +1,4 @@
-// Jobs: the documents of all vector DBs on their way in, with cancel and retry.
+// Jobs: the ingestion jobs of all vector DBs, with buttons to cancel and retry them.
 
 import { get } from "../api.js";
 import { html, useEffect } from "../html.js";

@@ -5,7 +5,7 @@ import { html, useState } from "../html.js";
 const PREFIX = "corral.judgments.";
 
 /**
- * What was judged of a vector DB, in this browser: pairs of a question and its verdicts by chunk.
+ * The judgments on a vector DB in this browser: pairs of a question and its verdicts by chunk.
  * @param {string} db
  * @returns {[string, [string, string][]][]}
  */
@@ -24,14 +24,14 @@ export function keep(db, rows) {
   else localStorage.removeItem(PREFIX + db);
 }
 
-/** One JSON object a line, as `corral bench tune --queries` reads them. @param {string} db */
+/** One JSON object per line, as `corral bench tune --queries` reads them. @param {string} db */
 export function lines(db) {
   return judged(db).map(([query, verdicts]) => ({ query, relevant: verdicts.filter(([, said]) => said === "right").map(([chunk]) => chunk) }))
     .filter((row) => row.relevant.length > 0).map((row) => `${JSON.stringify(row)}\n`).join("");
 }
 
 /**
- * The verdicts on the hits of a question, and a way to change them: the same one again takes it back.
+ * The verdicts on the hits of a question, and a function that sets one, or removes it if it is the same.
  * @param {string} db
  * @param {string} question
  */

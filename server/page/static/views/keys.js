@@ -1,4 +1,4 @@
-// Keys: create one, shown once, and revoke it.
+// Keys: create a key, which is shown once, and revoke keys.
 
 import { get, post } from "../api.js";
 import { html, useState } from "../html.js";

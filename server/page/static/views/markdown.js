@@ -1,5 +1,5 @@
-// Markdown as elements. Nothing becomes markup of the page: HTML stays text, pictures are named and
-// not fetched, and a link leads to http, https or mail addresses only.
+// Markdown as elements. HTML stays text, pictures are shown as their names and not fetched, and links
+// lead to http, https and mail addresses only.
 
 import { html } from "../html.js";
 import { lexer } from "../vendor/marked.js";

@@ -1,4 +1,4 @@
-// The search settings: they start as registered; what is moved goes into the address.
+// The search settings: initially as registered; changes go into the address.
 
 import { html, useEffect, useRef, useState } from "../html.js";
 import { DEFAULTS } from "../searching.js";

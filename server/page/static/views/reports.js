@@ -1,4 +1,4 @@
-// Reports: what the benchmark has written into the data folder.
+// Reports of the benchmark in the data folder.
 
 import { get, hasKey } from "../api.js";
 import { html } from "../html.js";
@@ -19,7 +19,7 @@ function List() {
   return html`<ul id="reports">${data?.data.map((/** @type {any} */ report) => html`<li><${ReportLink} report=${report} /> <span class="quiet">${report.created}</span></li>`)}</ul>`;
 }
 
-/** A browser sends no key with a link: with one, reports are downloaded instead. @param {{ report: any }} props */
+/** A browser sends no key with a link, so with a key, reports are downloaded instead. @param {{ report: any }} props */
 function ReportLink({ report }) {
   const path = `reports/${encodeURIComponent(report.name)}`;
   if (!hasKey()) return html`<a href=${path} target="_blank" rel="noopener">${report.name}</a>`;

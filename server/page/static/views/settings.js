@@ -1,4 +1,4 @@
-// Settings: what a vector DB is registered with, its size, and the way to delete it.
+// Settings: the registration of a vector DB, its size, and a button to delete it.
 
 import { get, remove, dbPath } from "../api.js";
 import { html } from "../html.js";
