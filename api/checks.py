@@ -151,7 +151,7 @@ def check_matrix(
         Shape (len(chunks), dimension), float32; unit vectors if the vector DB normalizes.
 
     Raises:
-        InvalidEmbedding: As `check_embeddings` says.
+        InvalidEmbedding: See `check_embeddings`.
         InvalidRequest: A chunk has no embedding, or the numbers differ.
     """
     dimension = vector_db.embedding_dimension
@@ -184,7 +184,7 @@ def check_query_embedding(vector_db: VectorDB, embedding: ArrayLike | None) -> N
     """Return the checked embedding of a query in the index's form, shape (dimension,).
 
     Raises:
-        InvalidEmbedding: As `check_embeddings` says.
+        InvalidEmbedding: See `check_embeddings`.
         InvalidRequest: The query has no embedding, or more than one.
     """
     if embedding is None:

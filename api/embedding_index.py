@@ -31,7 +31,7 @@ class EmbeddingIndex(ABC):
     `delete` and `close` wait for running calls, up to `DRAIN_SECONDS`; a call that comes later
     raises NotFound.
 
-    An index reads and writes for one principal: unrestricted, or as `scoped_to` says. Hidden
+    An index reads and writes for one principal: unrestricted, or scoped by `scoped_to`. Hidden
     chunks do not exist for the principal.
     """
 
@@ -84,7 +84,7 @@ class EmbeddingIndex(ABC):
                 so that a new version of a document replaces the old one.
 
         Raises:
-            InvalidEmbedding: As `check_embeddings` says; nothing was stored.
+            InvalidEmbedding: See `check_embeddings`; nothing was stored.
             InvalidRequest: A chunk has no embedding, the numbers of chunks and embeddings differ,
                 `replace_documents` is a string or holds an impossible id, or metadata has a
                 reserved key.

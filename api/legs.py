@@ -182,7 +182,7 @@ def fuse_legs(
     """Return the k best chunks of the legs, best first, ties by chunk_id.
 
     Raises:
-        ContractViolation: As `score_leg` says.
+        ContractViolation: See `score_leg`.
     """
     scored = {name: score_leg(vector_db, name, leg, query.leg_size) for name, leg in legs.items()}
     terms = {c.chunk_id: c.matched_terms for c in legs.get("keyword", ())}
@@ -195,10 +195,10 @@ def fuse_legs(
 def score_leg(
     vector_db: VectorDB, name: LegName, leg: Sequence[Candidate], size: int
 ) -> list[tuple[str, float, float]]:
-    """Check an engine's answer and return it with scores, as `fuse` takes it.
+    """Check an engine's answer and return it with scores, in the form for `fuse`.
 
     Raises:
-        ContractViolation: As `check_leg` says.
+        ContractViolation: See `check_leg`.
     """
     check_leg(vector_db, name, leg, size)
     if name == "keyword":

@@ -161,7 +161,7 @@ class Scope:
 
         Raises:
             InvalidRequest: Its metadata has the reserved key, or its acl is malformed.
-            Forbidden: As `check_acl` says.
+            Forbidden: See `check_acl`.
         """
         check_metadata(chunk.metadata, field=f"{place}.metadata")
         if chunk.acl is None and self.sees_default:

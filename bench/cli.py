@@ -135,8 +135,9 @@ def answers(target: Target, /, **options: Any) -> None:
     --vector-db: {"question": "...", "answers": ["..."], "sources": ["document id or file name"]},
     or {"question": "...", "answerable": false}.
 
-    Every question is asked by itself, with one search before the answer. Writes the reports and all
-    answers (answers/*.jsonl) to the folder --out. Exits with 1 if something could not be measured.
+    Every question is asked separately, with one search before the answer. Writes the reports and
+    all answers (answers/*.jsonl) to the folder --out. Exits with 1 if something could not be
+    measured.
     """
     target.local_only("bench answers")
     commands().answers(target.home, target.config, **options)

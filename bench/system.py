@@ -125,7 +125,7 @@ class System(ABC):
     async def add(self, chunks: Sequence[Chunk], embeddings: NDArray[np.float32]) -> None:
         """Store chunks, embeddings of shape (len(chunks), dimension) belonging to them row by row.
 
-        Every chunk_id is new. A system with ids of its own must store the mapping.
+        Every chunk_id is new. A system with its own ids must store the mapping.
         """
 
     async def build(self) -> None:

@@ -23,7 +23,7 @@ from corral.api.errors import InvalidRequest
 from corral.server.validation import from_pydantic
 
 LARGE_BODY_BYTES = 256 * 1024
-"""Minimum size of a body that is parsed in a thread (about 1 ms), beside other requests."""
+"""Minimum size of a body that is parsed in a thread (about 1 ms), while others are served."""
 
 PIECE_BYTES = 256 * 1024
 """Approximate size of a piece; a larger object is a piece by itself."""

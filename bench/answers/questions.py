@@ -1,6 +1,6 @@
 """Judged questions with their answers, from a judged set's folder or a file of JSON lines.
 
-A folder is a judged set as `corral bench quality` takes it. Its `answers.jsonl` is optional, with
+A folder is a judged set as for `corral bench quality`. Its `answers.jsonl` is optional, with
 lines `{"_id": "question id", "answers": ["..."]}`; an empty list means that no document answers the
 question. A line of a file: `{"question": "...", "answers": [...], "sources": [...]}`; `sources`
 names documents by id or file name, and `"answerable": false` needs neither list.

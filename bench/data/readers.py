@@ -62,7 +62,7 @@ def read_beir(folder: Path, language: str = "english", split: str | None = None)
 
     Raises:
         InvalidRequest: A file is missing or malformed (file and line), an id appears twice, or the
-            judgements do not fit, as `judged_set` says.
+            judgements do not fit; see `judged_set`.
     """
     documents, queries = Texts(), Texts()
     for where, row in read_json_lines(folder / CORPUS):
@@ -120,7 +120,7 @@ def read_trec(folder: Path, language: str = "english") -> JudgedSet:
 
     Raises:
         InvalidRequest: A file is missing or malformed (file and line), an id appears twice, or
-            the judgements do not fit, as `judged_set` says.
+            the judgements do not fit; see `judged_set`.
     """
     documents_file = _file(folder, "documents", "docs")
     topics_file = _file(folder, "topics", "queries")

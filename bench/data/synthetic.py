@@ -95,7 +95,7 @@ def synthetic_embeddings(count: int) -> NDArray[np.float32]:
 
 
 def zipf(rng: np.random.Generator, texts: int, words: int) -> NDArray[np.int64]:
-    """Return drawn word numbers, shape (texts, words), distributed as in a language."""
+    """Return random word numbers, shape (texts, words), distributed as in a natural language."""
     share = 1.0 / np.arange(1, VOCABULARY + 1)
     return rng.choice(VOCABULARY, size=(texts, words), p=share / share.sum())
 

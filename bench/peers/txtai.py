@@ -1,6 +1,6 @@
 """txtai's embeddings database without its model: its default FAISS index, BM25, its own fusion.
 
-    pip install txtai             this brings torch and transformers, several gigabytes
+    pip install txtai             this installs torch and transformers, several gigabytes
 
 By default it uses an IVF index from 5,000 rows, which misses neighbors. A hybrid index cannot
 search by words alone, so keyword mode has a separate index.

@@ -91,7 +91,7 @@ def _tuned(section: TuneSection) -> Sweep:
 
 
 def _rest(ranker: Mapping[str, Any]) -> str:
-    """Name the settings beside the weight, so that only equal ones are connected."""
+    """Name the settings other than the weight, so that only equal ones are connected."""
     rest = {key: value for key, value in ranker.items() if key not in ("alpha", "type", "weights")}
     plain = [f"{key} {value}" for key, value in sorted(rest.items()) if value is not None]
     return ", ".join([str(ranker.get("type", "weighted")), *plain])

@@ -4,8 +4,9 @@
 
 All systems are filled first, a tenth at a time in turn, then asked in rounds: every cell (mode,
 filter, concurrency) on every system, one after the other, before the next round begins. A machine's
-speed drifts, so ratios to the baseline are made within a round, and their median is shown. Warm-up
-questions come first and do not count; their answers show whether the system works correctly.
+speed drifts, so ratios to the baseline are computed within a round, and their median is shown.
+Warm-up questions come first and do not count; their answers show whether the system works
+correctly.
 """
 
 from __future__ import annotations

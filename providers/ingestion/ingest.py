@@ -216,7 +216,7 @@ class Ingester:
         Raises:
             InvalidRequest: A size is out of range.
             Conflict: The model is not the one that made the stored embeddings.
-            ProviderError, MissingDependency: As `preparing` says.
+            ProviderError, MissingDependency: See `preparing`.
         """
         taken = Sizes.of(vector_db, size, overlap, split_on)
         embedder = await library.embedder_of(vector_db)

@@ -64,7 +64,7 @@ async def embeddings_of(
     """Return an embedding for each chunk, or None if all chunks have their own.
 
     Raises:
-        ContractViolation, ProviderError: As `embed` says.
+        ContractViolation, ProviderError: See `embed`.
     """
     missing = [embedded_text(chunk) for chunk in chunks if chunk.embedding is None]
     if not missing:

@@ -153,7 +153,7 @@ class HttpService:
         and pauses, and then the wait for each line.
 
         Raises:
-            Unavailable, ProviderTimeout, ProviderError: As `post` says; possibly after some lines.
+            Unavailable, ProviderTimeout, ProviderError: See `post`; possibly after some lines.
         """
         seconds = self._config.timeout_seconds
         async with AsyncExitStack() as stack:

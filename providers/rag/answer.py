@@ -198,7 +198,7 @@ class Answerer:
         """Yield the events of an answer. Closing the generator stops the model.
 
         Raises:
-            NotFound, InvalidRequest: As `RagTool.query` says, or the model is not configured.
+            NotFound, InvalidRequest: See `RagTool.query`; or the model is not configured.
             ProviderError: The model, an embedder or a backend failed.
         """
         provider = self._models.inference(ask.model)

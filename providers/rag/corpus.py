@@ -102,7 +102,7 @@ class Corpus:
 
         Raises:
             InvalidEmbedding: The embedding has a wrong shape or a value that is not finite.
-            ProviderError, ContractViolation: As `EmbeddingIndex.query` says.
+            ProviderError, ContractViolation: See `EmbeddingIndex.query`.
         """
         query = IndexQuery(
             mode=mode,

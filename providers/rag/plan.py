@@ -183,7 +183,7 @@ async def plan_search(
         max_k: Upper limit of `auto`.
 
     Raises:
-        InvalidRequest: As `resolve` says; the question is blank, too long, or has only exclusions;
+        InvalidRequest: See `resolve`; the question is blank, too long, or has only exclusions;
             or the request has both a question and `order_by`.
         ProviderError: A backend failed.
     """
@@ -205,7 +205,7 @@ async def plan_context(
         content: The question. The query generator joins several texts, or rewrites them.
 
     Raises:
-        InvalidRequest: As `plan_search` says; the tokenizer is unknown; no query can be generated.
+        InvalidRequest: See `plan_search`; the tokenizer is unknown; no query can be generated.
         ProviderError: A backend or a language model failed.
     """
     plan = await _resolved(indexes, request, request.max_chunks, max_k)

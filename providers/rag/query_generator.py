@@ -62,7 +62,7 @@ def plain_question(content: str | Sequence[str], separator: str) -> Question:
     """Return a question that is searched unchanged.
 
     Raises:
-        InvalidRequest: As `joined` says.
+        InvalidRequest: See `joined`.
     """
     question = joined([content] if isinstance(content, str) else content, separator)
     return Question(question, question)

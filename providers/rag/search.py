@@ -164,7 +164,7 @@ class Retrieval:
 
         Raises:
             NotFound: One of the vector DBs does not exist. No vector DB was searched.
-            InvalidRequest: A bad argument, as `EmbeddingIndex.query` says, or an empty question.
+            InvalidRequest: A bad argument (see `EmbeddingIndex.query`), or an empty question.
             ProviderError: An embedder, a re-ranker or a backend failed.
         """
         record_question(query, vector_db_ids)
@@ -392,7 +392,7 @@ async def embed_question(embedder: Embedder, tenant: str, text: str) -> Embeddin
         text: The question.
 
     Raises:
-        ProviderError: As `Embedder.embed_query` says. The cache is then unchanged.
+        ProviderError: See `Embedder.embed_query`. The cache is then unchanged.
     """
     cache = _caches.get(embedder) or _caches.setdefault(embedder, QuestionCache())
     return await cache.of(_digest(tenant, text), partial(_embed, embedder, text))

@@ -22,7 +22,7 @@ class SelectionConfig(SourceConfig):
     Attributes:
         include: Globs as in .gitignore, such as `docs/**/*.md`; default all files.
         exclude: Globs of files to leave out.
-        hidden: True to take files and folders with names that begin with a dot; default false.
+        hidden: True to include files and folders with names that begin with a dot; default false.
         as_text: Name patterns of files to read as plain text, whatever their suffix or content.
     """
 
@@ -33,7 +33,7 @@ class SelectionConfig(SourceConfig):
 
     @property
     def selection(self) -> Selection:
-        """The settings as `walk` takes them."""
+        """The settings in the form for `walk`."""
         names = tuple(self.include), tuple(self.exclude), self.hidden
         return Selection(*names, as_text=tuple(self.as_text))
 
@@ -43,7 +43,7 @@ class FolderConfig(SelectionConfig):
 
     Attributes:
         path: An absolute path on the server.
-        no_ignore: True to take files that .gitignore excludes; default false.
+        no_ignore: True to include files that .gitignore excludes; default false.
     """
 
     path: str
@@ -58,7 +58,7 @@ class FolderConfig(SelectionConfig):
 
     @property
     def selection(self) -> Selection:
-        """The settings as `walk` takes them."""
+        """The settings in the form for `walk`."""
         names = tuple(self.include), tuple(self.exclude), self.hidden
         return Selection(*names, self.no_ignore, tuple(self.as_text))
 

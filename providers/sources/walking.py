@@ -19,8 +19,8 @@ class Selection:
     Attributes:
         include: Globs as in .gitignore, such as `docs/**/*.md`; empty for all files.
         exclude: Globs of files to leave out.
-        hidden: True to take files and folders with names that begin with a dot.
-        no_ignore: True to take files that .gitignore excludes.
+        hidden: True to include files and folders with names that begin with a dot.
+        no_ignore: True to include files that .gitignore excludes.
         as_text: Name patterns of files to read as plain text, whatever their suffix or content.
     """
 
@@ -47,7 +47,7 @@ class NameRules:
         return self._include is None or self._include.match_file(path)
 
     def refuses(self, path: str, *, folder: bool = False) -> str | None:
-        """Return the reason to skip a path; None to take it.
+        """Return the reason to skip a path; None to include it.
 
         Only the last part of the path is checked for a dot; check each folder above it separately.
         """
@@ -121,7 +121,7 @@ class _Choice:
         return self._names.includes(path.relative_to(self._folder).as_posix())
 
     def refuses(self, path: Path, *, folder: bool = False) -> str | None:
-        """Return the reason to skip a path; None to take it."""
+        """Return the reason to skip a path; None to include it."""
         relative = path.relative_to(self._folder).as_posix()
         reason = self._names.refuses(relative, folder=folder)
         if reason and reason.startswith("hidden"):

@@ -1,4 +1,4 @@
-"""Chunks that expire: stored with the time in their record, and scheduled for the sweep."""
+"""Store chunks with an expiry time, and schedule the sweep that deletes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def store_expiring(
         ttl_seconds: Lifetime of the chunks in seconds; None to keep them until they are deleted.
 
     Raises:
-        CorralError: As `store` says.
+        CorralError: See `store`.
     """
     if ttl_seconds is not None:
         expires_at = math.ceil(stack.stores.clock() + ttl_seconds)

@@ -127,7 +127,7 @@ def build_provider(
         logs: The write-ahead logs, for a provider that needs them; None for files in `home`.
 
     Raises:
-        UnknownProvider, ConfigError: As `check_config` says, or the plugin's factory fails.
+        UnknownProvider, ConfigError: See `check_config`; or the plugin's factory fails.
         MissingDependency: A package that it needs is not installed.
     """
     spec = find_spec(api, entry.provider_type)

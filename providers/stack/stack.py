@@ -176,7 +176,7 @@ class Stack(ConfiguredProviders):
             UnknownProvider: No such provider; the message names the nearest.
             InvalidRequest: A model is unknown, its dimension differs, or the provider cannot hold
                 such a vector DB.
-            Forbidden: As `check_rights` says.
+            Forbidden: See `check_rights`.
             Elsewhere: The id is registered, and another machine has its data.
             Conflict: The id is registered with other settings; the message names the fields.
             MissingDependency: The model's packages or files are not installed.

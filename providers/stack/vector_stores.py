@@ -38,7 +38,7 @@ class VectorStores:
             details: Fields of `VectorStore`: description, metadata, expires_after_days.
 
         Raises:
-            CorralError: As `Stack.register` says.
+            CorralError: See `Stack.register`.
         """
         vector_db = await self._stack.register(registration)
         try:
@@ -113,7 +113,7 @@ class VectorStores:
         return found, len(stores) > limit
 
     def _end(self, stores: Sequence[VectorStore], given: str, field: str) -> tuple[float, str]:
-        """Return the sort position of a store, or its cached position as the end of a page."""
+        """Return the sort position of a store to continue from; a cached one if it is gone."""
         places = (_place(store) for store in stores if store.identifier == given)
         place = next(places, None) or self._table.places.find((self._tenant, given))
         if place is None:

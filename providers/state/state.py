@@ -94,7 +94,7 @@ class State:
         """Upgrade the tables to the newest revision; return the old revision and the new one.
 
         Raises:
-            ConfigError, MissingDependency, Unavailable: As `open` says.
+            ConfigError, MissingDependency, Unavailable: See `open`.
         """
         with self.place.errors(), self._opening:
             writer = self.place.connected()

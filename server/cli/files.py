@@ -138,7 +138,7 @@ class ReadOptions:
         return self.selection.is_text(path.name)
 
     def for_reader(self, name: str) -> bool:
-        """Return True if only a configured reader of the server takes files of this name."""
+        """Return True if a file with this name needs a reader that the server has configured."""
         return not type_of(name) and takes(self.reader_types, named_type(name))
 
     def mime_type(self, path: Path) -> str:

@@ -52,7 +52,7 @@ QUIET_MILLISECONDS = 800
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mode:
-    """Options of `corral ingest` beside those for files.
+    """Options of `corral ingest`, except those for files.
 
     Attributes:
         create: True to register the vector DB if it does not exist.

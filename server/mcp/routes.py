@@ -1,7 +1,7 @@
 """MCP at /mcp: streamable HTTP, without sessions, so any number of servers can share a name.
 
-Old and new versions of the protocol are served. Hosts, body sizes and keys are checked as for every
-other route, before the SDK sees a request.
+Versions of the protocol with and without a handshake are served. Hosts, body sizes and keys are
+checked as for every other route, before the SDK sees a request.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _Handled(Response):
 
 @router.post("/mcp", dependencies=[READER])  # A tool that writes checks for a higher role itself.
 async def mcp(request: Request, services: ToolServicesOf) -> Any:
-    """Answer a message of the Model Context Protocol (JSON-RPC), old or new, without sessions."""
+    """Answer a message of the Model Context Protocol (JSON-RPC), with or without a handshake."""
     manager = await request.app.state.mcp.manager()
     request.state.services = services
     return _Handled(manager)

@@ -111,7 +111,7 @@ class RecordColumns(Strict):
 
     @property
     def columns(self) -> Columns:
-        """The columns as readers take them."""
+        """The columns in the form that readers expect."""
         return Columns(self.text, self.id, None if self.metadata is None else (*self.metadata,))
 
 

@@ -29,7 +29,7 @@ class Function(BaseModel):
 
 
 class FunctionTool(BaseModel):
-    """A tool, as `tools` of /v1/chat/completions takes it."""
+    """A tool, in the format of `tools` of /v1/chat/completions."""
 
     type: Literal["function"] = "function"
     function: Function

@@ -186,7 +186,7 @@ def parse_data_uri(
         ocr: As for `parse`.
 
     Raises:
-        InvalidRequest: The URI is malformed, or as `parse` says.
+        InvalidRequest: The URI is malformed, or see `parse`.
         MissingDependency: The package that reads this type is not installed.
     """
     data, found = decode_data_uri(uri)
@@ -199,7 +199,7 @@ def parse_file(
     """Return the text of a file on disk, as `parse` does; its name is ignored.
 
     Raises:
-        InvalidRequest: The file cannot be read from disk, or as `parse` says.
+        InvalidRequest: The file cannot be read from disk, or see `parse`.
         MissingDependency: The package that reads this type is not installed.
     """
     try:

@@ -94,7 +94,7 @@ class Reader:
         """Return the text of a document.
 
         Raises:
-            InvalidRequest: As `parse` says, or the document takes too much time or memory.
+            InvalidRequest: See `parse`; or the document takes too much time or memory.
             MissingDependency: The package that reads this type is not installed.
             ProviderError: A configured reader failed.
         """
@@ -118,7 +118,7 @@ class Reader:
     async def read_file(self, path: Path, filename: str, charset: str = "") -> ParsedDocument:
         """Return the text of a file on disk, as `read` does.
 
-        Large files are not loaded into this process unless a configured reader takes them.
+        Large files are not loaded into this process unless a configured reader accepts them.
 
         Args:
             path: Path of the file.

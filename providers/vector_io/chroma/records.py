@@ -94,7 +94,7 @@ def matrix_of(embeddings: Any, rows: int) -> NDArray[np.float32]:
 
 
 def batches(rows: Upsert, most_rows: int, most_bytes: int) -> Iterator[Upsert]:
-    """Split rows into batches within an engine's limits, in order; a larger row is alone in one."""
+    """Split rows into batches within an engine's limits, in order; a larger row gets its own."""
 
     def bytes_of(place: int) -> int:
         texts = sum(len(str(value).encode()) for value in rows.metadatas[place].values())

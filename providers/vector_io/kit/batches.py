@@ -16,7 +16,7 @@ def runs(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def batches(
     items: Iterable[T], bytes_of: Callable[[T], int], max_items: int, max_bytes: int
 ) -> Iterator[list[T]]:
-    """Yield the items in order, in batches within both limits; a larger item is alone in one."""
+    """Yield the items in order, in batches within both limits; a larger item gets its own batch."""
     batch: list[T] = []
     size = 0
     for item in items:

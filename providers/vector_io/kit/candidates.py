@@ -50,7 +50,7 @@ async def best_candidates(
     Args:
         k: Maximum number of candidates, >= 1.
         sources: Called concurrently; a source that cannot change the answer is not called again.
-            Parts of an index with tighter bounds of their own should be separate sources.
+            Parts of an index that have tighter bounds should be separate sources.
         margin: Proposals to request beyond k at first, to include the ties with the k-th chunk.
         most: Maximum number of proposals that the engine returns; the best of them are then the
             answer. None for no limit.

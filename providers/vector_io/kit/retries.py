@@ -27,7 +27,7 @@ Again = Callable[[BaseException], bool]
 
 
 def check_before_request() -> None:
-    """Call `CHECK_BEFORE_REQUEST`, for clients with retries of their own."""
+    """Call `CHECK_BEFORE_REQUEST`, for clients that retry by themselves."""
     if check := CHECK_BEFORE_REQUEST.get():
         check()
 

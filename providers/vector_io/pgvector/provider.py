@@ -42,7 +42,9 @@ class PgvectorProvider(VectorIOProvider):
                 remedy.
         """
         attach = self.database.config.attach
-        # The id too, because a registration may have an unused name; another tenant's may be equal.
+        # A registration may have an unused resource id, so the vector DB's id counts as well.
+        # Tenants
+        # are left out, because their ids can equal a configured name.
         names = () if vector_db.tenant else (vector_db.provider_resource_id, vector_db.identifier)
         attachment = next((attach[name] for name in names if name in attach), None)
         engine: PgvectorEngine | AttachedEngine

@@ -117,7 +117,7 @@ class VectorSearcher(ABC):
             allowed: The rows that may be returned; None for all.
 
         Returns:
-            A function that returns raw scores as `api.scoring` takes them: cosine, inner product or
+            A function that returns raw scores as defined in `api.scoring`: cosine, inner product or
             minus the distance. The transaction sees all of the rows.
 
         Raises:

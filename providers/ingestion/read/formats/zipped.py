@@ -35,7 +35,7 @@ def files(data: bytes, limits: DocumentLimits) -> Iterator[tuple[str, bytes | st
     """Yield the files of an archive: each name, with the content or the reason for skipping it.
 
     Raises:
-        InvalidRequest: As `read` says.
+        InvalidRequest: See `read`.
     """
     with reading("ZIP", lambda: zipfile.ZipFile(io.BytesIO(data))) as archive:
         for name, entry in reading("ZIP", lambda: _entries(data, limits)):

@@ -40,9 +40,9 @@ from corral.providers.vector_io.pgvector.keyword.scores import (
 from corral.providers.vector_io.pgvector.records import Tables
 
 LEFT_TO_LOOK_UP = (0.3, 0.0)
-"""If all words are common: maximum total score of the terms left to look up, as a share of the k-th
-best score from the other terms. With so small a share few chunks can still win; if too many can, no
-term is left to look up."""
+"""If all words are common: maximum total score of the terms to look up per chunk, as a share of the
+k-th best score from the other terms. First the larger share is tried; if too many chunks can still
+win, none of the terms is looked up."""
 
 USUAL = 0.25
 """Initial guess for the k-th best score as a share of the maximum; a wrong guess only costs time.
