@@ -121,7 +121,7 @@ class EmbeddingIndex(ABC):
             The number of chunks changed.
 
         Raises:
-            Forbidden, Conflict: As `add_chunks`; nothing was changed.
+            Forbidden, Conflict: See `add_chunks`; nothing was changed.
         """
 
     @abstractmethod

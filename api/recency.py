@@ -49,7 +49,7 @@ class Recency(Strict):
 
 
 def age_in_days(value: Any, now: float) -> float | None:
-    """Return the age of a time in metadata; 0 if it is in the future, None if it is no time.
+    """Return the age of a time in metadata; 0 if it is in the future, None if it is not a time.
 
     Args:
         value: An ISO 8601 date or time, or Unix seconds.

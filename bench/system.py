@@ -93,7 +93,8 @@ class System(ABC):
         filters: True if `search` honors `Search.below`.
         requires: Distributions that it needs.
         service: True if it is reached at an address (`--backends NAME=ADDRESS`).
-        engine_of: Types of the providers whose engine this is, without Corral.
+        engine_of: Types of the providers that use the same engine; this is the engine without
+            Corral.
 
     Args:
         name: The name on the command line, used in its rows.

@@ -115,7 +115,7 @@ def _same(one: DataSet, other: DataSet) -> bool:
 
 
 def _richer(one: DataSet, other: DataSet) -> DataSet:
-    """Return the description of a quality run, which has judgements, with both excerpts."""
+    """Return the description with more judgements (a quality run's), with the excerpts of both."""
     found = one if one.judgements >= other.judgements else other
     return found.model_copy(update={"excerpts": {**one.excerpts, **other.excerpts}})
 

@@ -46,7 +46,7 @@ def estimate(found: Estimate | None) -> Cell:
 
 
 def verdict(found: Comparison | None) -> Cell:
-    """Return a comparison's sign and verdict, and smaller its difference and p."""
+    """Return a comparison's sign and verdict, with its difference and p as a note."""
     if found is None:
         return Cell(NONE)
     said = f"{found.difference.mean:+.3f}, {p_value(found.p_holm)}"

@@ -100,7 +100,7 @@ class Blobs(ABC):
         """Store bytes durably as a new blob, as they arrive; if that fails, nothing is left.
 
         Raises:
-            TooLarge, InvalidRequest: As `Incoming`.
+            TooLarge, InvalidRequest: See `Incoming`.
             ProviderError: The bytes cannot be stored.
         """
 
@@ -134,7 +134,7 @@ class Blobs(ABC):
         """Return a context that yields the path of a local file with a blob's verified bytes.
 
         Raises:
-            FileNotFoundError, ProviderError: As `read`.
+            FileNotFoundError, ProviderError: See `read`.
         """
 
 

@@ -356,7 +356,7 @@ class FileStore:
         )
 
     async def _number(self, file_id: str, tenant: str | None) -> int:
-        """Return the position of a file, or its cached position as the end of a page."""
+        """Return the position of a file to continue after; a cached one if the file is gone."""
         query = select(_FILES.number).where(_FILES.file_id == file_id, self._visible)
         if tenant is not None:
             query = query.where(_FILES.tenant == tenant)

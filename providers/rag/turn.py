@@ -65,7 +65,7 @@ class Turn:
         return [self._calls[index] for index in sorted(self._calls)]
 
     def is_for_client(self, call: Call) -> bool:
-        """Return True if a call is of one of the client's functions."""
+        """Return True if a call is to one of the client's functions."""
         return call.name in self._functions
 
     def message(self) -> dict[str, Any]:

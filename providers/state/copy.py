@@ -204,7 +204,7 @@ def _names(column: Column[int]) -> dict[str, Any]:
 
 
 def _counted(reading: Connection, writing: Connection, table: Table) -> int:
-    """Return the number of rows of a table; both databases must have the same."""
+    """Return the number of rows of a table; it must be the same in both databases."""
     query = select(func.count()).select_from(table)
     source, target = (int(connection.scalar(query) or 0) for connection in (reading, writing))
     if source != target:

@@ -29,7 +29,7 @@ EMBEDDER = "embedder"
 MAX_CHARACTERS_PER_TOKEN = 128
 """The longest token of a vocabulary here is 128 spaces, so a text of more than 128 n characters has
 more than n tokens. An embedder's tokenizer has no such limit (white space can be free, a long word
-one token); a text of more characters for each token still counts as too long, and is not read."""
+one token), but a text with more characters per token still counts as too long, and is not read."""
 
 _CL100K_TOKENS = 100_256  # Without the five special tokens, which have no text.
 _CHARACTERS_PER_TOKEN = 6  # The first guess; English has 4.

@@ -124,7 +124,7 @@ def conformance(
 
     Raises:
         MissingDependency: pytest, or a package of the provider, is not installed.
-        UnknownProvider, ConfigError, CommandError: As `choose`, or the suite could not run.
+        UnknownProvider, ConfigError, CommandError: See `choose`; or the suite could not run.
         Unavailable: The provider does not answer.
     """
     folder = home or data_home()

@@ -30,7 +30,7 @@ class FileCounts(BaseModel):
 
 
 class ExpiresAfter(BaseModel):
-    """Days after its last use at which a store expires."""
+    """Days from the last use of a store until it expires."""
 
     anchor: Literal["last_active_at"] = "last_active_at"
     days: int

@@ -70,7 +70,7 @@ FileId: TypeAlias = Annotated[str, Field(min_length=1, max_length=255)]
 
 
 class ExpiresAfter(Strict):
-    """Days after its last use at which a store expires."""
+    """Days from the last use of a store until it expires."""
 
     anchor: Literal["last_active_at"]
     days: int = Field(ge=1, le=MAX_EXPIRY_DAYS)

@@ -53,8 +53,8 @@ class Served(Generic[E]):
     Attributes:
         infos: The model's description under each of its names.
         load: Loads the model; slow. Raises MissingDependency, ConfigError or Unavailable.
-        check: Returns a description of the work of the first use beside loading, such as fetching
-            files. Raises the error of `load` for a missing file; fast.
+        check: Returns a description of what the first use does in addition to loading, such as
+            fetching files. Raises the error of `load` for a missing file; fast.
     """
 
     infos: Sequence[ModelInfo]

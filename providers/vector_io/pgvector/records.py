@@ -91,9 +91,9 @@ JSONB = b"\x01"
 LARGEST_TUPLE = 8160
 """Size of the largest row that PostgreSQL stores within a page, in bytes."""
 SMALL = 1024
-"""Bytes of a row, beside its embedding, that stay in the page: ids, attributes. PostgreSQL moves
-long values of larger rows to the TOAST table, texts first; an embedding that fits a page never,
-because comparing embeddings stored elsewhere takes ten times as long."""
+"""Bytes of a row, in addition to its embedding, that stay in the page: ids, attributes. PostgreSQL
+moves long values of larger rows to the TOAST table, texts first. An embedding that fits a page
+stays in it, because comparing embeddings stored elsewhere takes ten times as long."""
 
 _CREATE = """
 CREATE TABLE {state} (

@@ -69,5 +69,5 @@ def _scalar(given: Any) -> str | int | float | None:
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, without characters of YAML escapes that stores cannot hold."""
+    """Return a text on one line, without characters that YAML can escape but stores cannot hold."""
     return " ".join(clean_text(text).encode("utf-8", "replace").decode().split())
