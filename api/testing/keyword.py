@@ -158,7 +158,7 @@ class KeywordTests(Suite):
                 ), (query, name)
 
     def test_an_index_that_has_become_empty_finds_nothing(self, indexes: Indexes) -> None:
-        """A query finds nothing once all its chunks are deleted, and then a new chunk.
+        """A query finds nothing once all chunks are deleted, and finds a chunk that is added then.
 
         If this fails: cached values of a term are divided by the mean length of an empty index.
         """

@@ -88,7 +88,7 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
 
 
 def _with_registered(trials: Sequence[Trial], vector_db: VectorDB) -> tuple[list[Trial], Trial]:
-    """Return the trials including the registered search, and the registered search."""
+    """Return the trials, with the registered search among them, and that search by itself."""
     current = registered(vector_db)
     same = next((trial for trial in trials if trial.label == current.label), None)
     return ([*trials], same) if same else ([current, *trials], current)

@@ -304,7 +304,7 @@ class VectorIndex:
 
 
 def stored_dimension(vector_db: VectorDB) -> int:
-    """Return the number of stored components; Milvus requires two, so a 0 is appended to one."""
+    """Return the number of stored components; Milvus requires at least two, so a 0 may be added."""
     return max(2, vector_db.embedding_dimension)
 
 
