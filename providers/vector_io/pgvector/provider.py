@@ -42,9 +42,8 @@ class PgvectorProvider(VectorIOProvider):
                 remedy.
         """
         attach = self.database.config.attach
-        # A registration may have an unused resource id, so the vector DB's id counts as well.
-        # Tenants
-        # are left out, because their ids can equal a configured name.
+        # A registration may have an unused resource id, so the vector DB's id counts as well. Not
+        # for tenants: their ids can equal a configured name.
         names = () if vector_db.tenant else (vector_db.provider_resource_id, vector_db.identifier)
         attachment = next((attach[name] for name in names if name in attach), None)
         engine: PgvectorEngine | AttachedEngine
