@@ -238,7 +238,7 @@ MAX_LINES = {
     "chroma": 1522,
     "milvus": 1889,
     "opensearch": 1400,
-    "pgvector": 3424,
+    "pgvector": 3423,
     "qdrant": 1568,
     "weaviate": 1441,
 }

@@ -37,8 +37,7 @@ class CollectionWords:
     async def holding(self, terms: Sequence[str]) -> list[int]:
         """Return the number of chunks that contain each term.
 
-        Each term takes a request. If there are many, groups of terms that no chunk contains are
-        ruled out first.
+        Each term takes a request, so of many terms, those in no chunk are ruled out in groups.
         """
         places = asyncio.Semaphore(MOST_COUNTS)
 

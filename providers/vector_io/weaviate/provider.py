@@ -41,8 +41,7 @@ class WeaviateProvider(VectorIOProvider):
         """Return the index of a vector DB; see the contract.
 
         Raises:
-            ConfigError: The server is too old or refuses the settings, or a newer Corral wrote the
-                vector DB.
+            ConfigError: The server is too old or refuses the settings, or the data is newer.
         """
         name = stored_name(vector_db, self._config.collection_prefix)
         collection = Collection(vector_db, name, self._connection, self._limits)

@@ -29,8 +29,7 @@ LABELS: dict[str, tuple[LiteralString, LiteralString]] = {
 MOST_CHARACTERS = 200_000
 """Maximum indexed characters of a field, because a tsvector is limited to 1 MiB."""
 MOST_WORDS = 1000
-"""Maximum number of words of a query that are searched, because the size of a tsquery is limited
-too."""
+"""Maximum number of searched words of a query, because the size of a tsquery is limited too."""
 
 # All rows are rewritten without the index on embeddings, which is rebuilt at the end.
 _CREATE = """

@@ -45,8 +45,7 @@ k-th best score from the other terms. First the larger share is tried; if too ma
 win, none of the terms is looked up."""
 
 USUAL = 0.25
-"""Initial guess for the k-th best score as a share of the maximum; a wrong guess only costs time.
-"""
+"""Initial guess of the k-th best score as a share of the maximum; a wrong one only costs time."""
 
 MOST_TERMS_LOOKED_UP = 100
 """Maximum number of terms that are looked up in a chunk."""
