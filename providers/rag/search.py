@@ -234,11 +234,13 @@ class Retrieval:
     async def _embed(self, plan: P) -> P:
         """Return the plan with the embeddings of its queries, each text embedded once per model.
 
+        Queries that have an embedding, from the request, keep it.
+
         Raises:
             Conflict: Another version of a model made a vector DB's embeddings.
             ProviderError: An embedder failed.
         """
-        embedding = [how for how in plan.searches.values() if how.embeds and how.queries]
+        embedding = [how for how in plan.searches.values() if how.lacks_embeddings]
         if not embedding:
             return plan
         embedders = {
@@ -254,7 +256,7 @@ class Retrieval:
         searches = {}
         for name, how in plan.searches.items():
             queries = how.queries
-            if how.embeds:
+            if how.lacks_embeddings:
                 queries = tuple(
                     replace(
                         query,
