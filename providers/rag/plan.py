@@ -106,6 +106,11 @@ class SearchPlan:
         return self.mode is not SearchMode.KEYWORD or by_embedding
 
     @property
+    def lacks_embeddings(self) -> bool:
+        """True if a model has to embed the queries."""
+        return self.embeds and any(query.embedding is None for query in self.queries)
+
+    @property
     def uses_coverage(self) -> bool:
         """True if the fusion weights depend on the token coverage of the query."""
         return self.mode is SearchMode.HYBRID and self.ranker.adapts
@@ -232,6 +237,8 @@ def _with_question(plan: P, question: Question) -> P:
     """Return the plan with the queries of a question; it has none if the request lists chunks."""
     request = plan.request
     texts = _texts(question.query, request)
+    if not texts and request.embedding is not None:
+        texts = [""]
     if not texts and (request.order_by is not None or request.filters is not None):
         return replace(plan, question=question)
     if texts and request.order_by is not None:
@@ -244,6 +251,8 @@ def _with_question(plan: P, question: Question) -> P:
     searches = {name: _with_queries(how, texts) for name, how in plan.searches.items()}
     if not all(how.queries for how in searches.values()):
         raise empty_question()
+    if request.embedding is not None:
+        searches = _with_embedding(searches, request.embedding)
     return replace(plan, searches=searches, question=question)
 
 
@@ -311,8 +320,8 @@ def request_of(
 
 
 def is_blank(question: str, options: RetrievalOptions) -> bool:
-    """Return True if neither the question nor another wording of it has a visible character."""
-    return not _texts(question, options)
+    """Return True if a question has no visible character, no other wording, and no embedding."""
+    return options.embedding is None and not _texts(question, options)
 
 
 def empty_question() -> InvalidRequest:
@@ -371,6 +380,29 @@ def _with_queries(how: SearchPlan, texts: Sequence[str]) -> SearchPlan:
     if how.vector_db.query_syntax != "web":
         return replace(how, queries=tuple(Query(text, text) for text in dict.fromkeys(texts)))
     return replace(how, queries=tuple(_web_query(text, how.vector_db) for text in texts))
+
+
+def _with_embedding(
+    searches: Mapping[str, SearchPlan], embedding: Sequence[float]
+) -> dict[str, SearchPlan]:
+    """Return the plans with the request's embedding of the question.
+
+    Raises:
+        InvalidRequest: There are several wordings, or vector DBs of several models.
+    """
+    models = sorted({how.vector_db.embedding_model for how in searches.values()})
+    if len(models) > 1 or any(len(how.queries) > 1 for how in searches.values()):
+        raise InvalidRequest(
+            "embedding is the embedding of one question by one model; the request has several "
+            f"{'models' if len(models) > 1 else 'wordings of the question'}.",
+            hint="Send a request for each.",
+            field="embedding",
+        )
+    row = np.array(embedding, np.float32)
+    return {
+        name: replace(how, queries=(replace(how.queries[0], embedding=row),))
+        for name, how in searches.items()
+    }
 
 
 def _web_query(text: str, vector_db: VectorDB) -> Query:

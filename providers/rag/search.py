@@ -235,11 +235,13 @@ class Retrieval:
     async def _embed(self, plan: P) -> P:
         """Return the plan with embedded queries. Each text is embedded once per model.
 
+        Queries that have an embedding, from the request, keep it.
+
         Raises:
             Conflict: The embeddings of a vector DB were made with another version of its model.
             ProviderError: An embedder failed.
         """
-        embedding = [how for how in plan.searches.values() if how.embeds and how.queries]
+        embedding = [how for how in plan.searches.values() if how.lacks_embeddings]
         if not embedding:
             return plan
         embedders = {
@@ -255,7 +257,7 @@ class Retrieval:
         searches = {}
         for name, how in plan.searches.items():
             queries = how.queries
-            if how.embeds:
+            if how.lacks_embeddings:
                 queries = tuple(
                     replace(
                         query,
