@@ -29,6 +29,7 @@ from corral.providers.ingestion.service import Ingestion
 from corral.providers.rag.frame import metadata_cost
 from corral.providers.stack.configured import ConfiguredProviders
 from corral.providers.stack.host import check_shared, host_id
+from corral.providers.stack.judged_sets import JudgedSets
 from corral.providers.stack.making import Making
 from corral.providers.stack.open_indexes import OpenIndexes
 from corral.providers.stack.rebuild import Rebuilding
@@ -72,6 +73,7 @@ class Stack(ConfiguredProviders):
         principal: The caller that it serves.
         host: Id of this machine; "" if no other machine shares the registrations.
         claims: The claims of this process on background work.
+        judged: The judged questions of all vector DBs.
 
     Raises:
         UnknownProvider, ConfigError: The configuration cannot work.
@@ -98,6 +100,7 @@ class Stack(ConfiguredProviders):
             self.claims = Claims(self.state)
             self.files = FileStore.open(home, self.state, config.files, clock=clock)
             self.stores = VectorStoreTable(self.state, clock)
+            self.judged = JudgedSets(self.state)
             self._conversations = ConversationTable(self.state, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
             limits, readers = config.server.limits, self.readers()
@@ -116,7 +119,7 @@ class Stack(ConfiguredProviders):
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
             self._open, self.rebuilds = whole._open, whole.rebuilds
             self.stores, self.embeddings = whole.stores, whole.embeddings
-            self._conversations = whole._conversations
+            self._conversations, self.judged = whole._conversations, whole.judged
             self.files = whole.files.of(self.principal)
             self.ingestion = whole.ingestion.on(self)
             self.syncs = whole.syncs
