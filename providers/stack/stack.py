@@ -45,6 +45,7 @@ from corral.providers.stack.registrations import (
 )
 from corral.providers.stack.registry import is_inline
 from corral.providers.stack.syncing import Syncs
+from corral.providers.stack.tunings import Tunings
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
 from corral.providers.stack.write_logs import StateWriteLog
@@ -74,6 +75,7 @@ class Stack(ConfiguredProviders):
         host: Id of this machine; "" if no other machine shares the registrations.
         claims: The claims of this process on background work.
         judged: The judged questions of all vector DBs.
+        tunings: The tunings of all vector DBs.
 
     Raises:
         UnknownProvider, ConfigError: The configuration cannot work.
@@ -100,7 +102,7 @@ class Stack(ConfiguredProviders):
             self.claims = Claims(self.state)
             self.files = FileStore.open(home, self.state, config.files, clock=clock)
             self.stores = VectorStoreTable(self.state, clock)
-            self.judged = JudgedSets(self.state)
+            self.judged, self.tunings = JudgedSets(self.state), Tunings(self.state)
             self._conversations = ConversationTable(self.state, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
             limits, readers = config.server.limits, self.readers()
@@ -119,7 +121,8 @@ class Stack(ConfiguredProviders):
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
             self._open, self.rebuilds = whole._open, whole.rebuilds
             self.stores, self.embeddings = whole.stores, whole.embeddings
-            self._conversations, self.judged = whole._conversations, whole.judged
+            self._conversations = whole._conversations
+            self.judged, self.tunings = whole.judged, whole.tunings
             self.files = whole.files.of(self.principal)
             self.ingestion = whole.ingestion.on(self)
             self.syncs = whole.syncs
@@ -326,6 +329,7 @@ class Stack(ConfiguredProviders):
 
     async def close(self) -> None:
         """Close every index and provider."""
+        await self.tunings.close()
         await self.syncs.close()
         await self.ingestion.close()
         await self.rebuilds.close()

@@ -29,6 +29,12 @@ def evaluation(db: str) -> list[tuple[str, str, Any]]:
         ("GET", f"/v1/judgments/questions?vector_db_id={db}&name={SECRET}", None),
         ("POST", "/v1/judgments/suggest", named),
         ("GET", f"/v1/judgments/export?vector_db_id={db}&name={SECRET}", None),
+        ("POST", "/v1/tunings", named),
+        ("GET", f"/v1/tunings?vector_db_id={db}", None),
+        ("GET", f"/v1/tunings/{SECRET}?vector_db_id={db}", None),
+        ("POST", f"/v1/tunings/{SECRET}/cancel", {"vector_db_id": db}),
+        ("POST", f"/v1/tunings/{SECRET}/apply", {"vector_db_id": db}),
+        ("POST", f"/v1/tunings/{SECRET}/undo", {"vector_db_id": db}),
         ("POST", "/v1/judgments/delete", named),
     ]
 
