@@ -90,30 +90,15 @@ class JudgedSets:
             Conflict: The vector DB has a set with this name, or `MAX_SETS` sets.
             NotFound: The vector DB was deleted.
         """
-        tenant, identifier = vector_db.key
         made = JudgedSet(name, time.time())
-        row = {
-            "tenant": tenant,
-            "identifier": identifier,
-            "created_at": vector_db.created_at,
-            "name": name,
-            "made_at": made.made_at,
-        }
 
         def create(connection: Connection) -> None:
-            _check_registered(connection, vector_db)
-            names = connection.scalars(select(_SETS.name).where(_of(vector_db))).all()
-            if name in names:
+            if _find(connection, vector_db, name) is not None:
                 raise Conflict(
-                    f"Vector DB {identifier!r} has a set of judgments {name!r}.", field="name"
-                )
-            if len(names) >= MAX_SETS:
-                raise Conflict(
-                    f"Vector DB {identifier!r} has {MAX_SETS} sets of judgments, the maximum.",
-                    hint="Delete one first.",
+                    f"Vector DB {vector_db.identifier!r} has a set of judgments {name!r}.",
                     field="name",
                 )
-            connection.execute(insert(JUDGED_SETS), row)
+            _create(connection, vector_db, made)
 
         await self._area.write(create)
         return made
@@ -126,7 +111,13 @@ class JudgedSets:
         """
 
         def remove(connection: Connection) -> None:
-            number = _number(connection, vector_db, name)
+            number = _find(connection, vector_db, name)
+            if number is None:
+                raise NotFound(
+                    f"Vector DB {vector_db.identifier!r} has no set of judgments {name!r}.",
+                    hint="GET /v1/judgments lists them.",
+                    field="name",
+                )
             connection.execute(delete(JUDGED_QUESTIONS).where(_QUESTIONS.judged_set == number))
             connection.execute(delete(JUDGED_SETS).where(_SETS.number == number))
 
@@ -135,13 +126,10 @@ class JudgedSets:
     async def questions(
         self, vector_db: VectorDB, name: str, after: int = 0, limit: int = MAX_QUESTIONS
     ) -> list[JudgedQuestion]:
-        """Return questions of a set, the first judged first.
+        """Return questions of a set, the first judged first; none if the set does not exist.
 
         Args:
             after: `number` of the last question before them.
-
-        Raises:
-            NotFound: The vector DB has no such set.
         """
         query = (
             select(JUDGED_QUESTIONS)
@@ -150,10 +138,17 @@ class JudgedSets:
             .order_by(_QUESTIONS.number)
             .limit(limit)
         )
+        return [_question(row) for row in await self._area.read(query)]
+
+    async def question(self, vector_db: VectorDB, name: str, text: str) -> JudgedQuestion | None:
+        """Return a question of a set; None if it, or the set, does not exist."""
+        query = (
+            select(JUDGED_QUESTIONS)
+            .join(JUDGED_SETS, _SETS.number == _QUESTIONS.judged_set)
+            .where(_of(vector_db), _SETS.name == name, _QUESTIONS.key == key_of(text))
+        )
         rows = await self._area.read(query)
-        if not rows and all(each.name != name for each in await self.sets(vector_db)):
-            raise _no_set(vector_db, name)
-        return [_question(row) for row in rows]
+        return _question(rows[0]) if rows else None
 
     async def count(self, vector_db: VectorDB, name: str) -> int:
         """Return the number of questions of a set; 0 if the vector DB has no such set."""
@@ -177,7 +172,7 @@ class JudgedSets:
     ) -> JudgedQuestion | None:
         """Change the grades of chunks for a question, and return it.
 
-        A question without grades is deleted.
+        The set is created if it does not exist. A question without grades is deleted.
 
         Args:
             text: The question; added to the set if it is new.
@@ -185,14 +180,17 @@ class JudgedSets:
             suggested: True if a new question was made from a chunk.
 
         Raises:
-            NotFound: The vector DB has no such set.
-            Conflict: The set would have more than `MAX_QUESTIONS`.
+            NotFound: The vector DB was deleted.
+            Conflict: The set would have more than `MAX_QUESTIONS`, or the vector DB more than
+                `MAX_SETS`.
             InvalidRequest: The question would have more than `MAX_GRADES`.
         """
         key = key_of(text)
 
         def judge(connection: Connection) -> JudgedQuestion | None:
-            number = _number(connection, vector_db, name)
+            number = _find(connection, vector_db, name)
+            if number is None:
+                number = _create(connection, vector_db, JudgedSet(name, time.time()))
             own = and_(_QUESTIONS.judged_set == number, _QUESTIONS.key == key)
             row = connection.execute(select(JUDGED_QUESTIONS).where(own)).one_or_none()
             changed = {**(json.loads(row.grades) if row else {}), **grades}
@@ -258,21 +256,31 @@ def _check_registered(connection: Connection, vector_db: VectorDB) -> None:
         raise NotFound(f"There is no vector DB {vector_db.identifier!r}.", field="vector_db_id")
 
 
-def _number(connection: Connection, vector_db: VectorDB, name: str) -> int:
-    """Return the number of a set, within a transaction."""
-    query = select(_SETS.number).where(_of(vector_db), _SETS.name == name)
-    number = connection.scalar(query)
-    if number is None:
-        raise _no_set(vector_db, name)
-    return int(number)
+def _find(connection: Connection, vector_db: VectorDB, name: str) -> int | None:
+    """Return the number of a set, or None."""
+    return connection.scalar(select(_SETS.number).where(_of(vector_db), _SETS.name == name))
 
 
-def _no_set(vector_db: VectorDB, name: str) -> NotFound:
-    return NotFound(
-        f"Vector DB {vector_db.identifier!r} has no set of judgments {name!r}.",
-        hint="GET /v1/judgments lists them.",
-        field="name",
-    )
+def _create(connection: Connection, vector_db: VectorDB, made: JudgedSet) -> int:
+    """Insert a set and return its number."""
+    tenant, identifier = vector_db.key
+    _check_registered(connection, vector_db)
+    count = connection.scalar(select(func.count()).where(_of(vector_db)))
+    if int(count or 0) >= MAX_SETS:
+        raise Conflict(
+            f"Vector DB {identifier!r} has {MAX_SETS} sets of judgments, the maximum.",
+            hint="Delete one first.",
+            field="name",
+        )
+    row = {
+        "tenant": tenant,
+        "identifier": identifier,
+        "created_at": vector_db.created_at,
+        "name": made.name,
+        "made_at": made.made_at,
+    }
+    inserted = connection.execute(insert(JUDGED_SETS).returning(_SETS.number), row)
+    return int(inserted.scalar_one())
 
 
 def _check_space(connection: Connection, number: int, name: str) -> None:

@@ -23,7 +23,7 @@ from corral.providers.stack.stack import Stack
 from corral.server.access import audit
 from corral.server.access.roles import ADMIN, READER
 from corral.server.errors import ERRORS
-from corral.server.routing import ContractRoute, StackOf
+from corral.server.routing import NotFoundRoute, StackOf
 
 MAX_QUESTION_CHARACTERS = 2000
 MAX_GRADE = 10
@@ -31,7 +31,7 @@ MAX_PAGE = 100
 MAX_SEED = 2**31
 
 router = APIRouter(
-    prefix="/v1/judgments", tags=["Evaluation"], route_class=ContractRoute, responses=ERRORS
+    prefix="/v1/judgments", tags=["Evaluation"], route_class=NotFoundRoute, responses=ERRORS
 )
 
 SetName = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[\w.-]+( [\w.-]+)*$")]
@@ -52,10 +52,22 @@ class SetRequest(Strict):
     )
 
 
-class JudgeRequest(SetRequest):
-    """Judgments of chunks for a question."""
+class QuestionRequest(SetRequest):
+    """A question of a set."""
 
     question: str = Field(min_length=1, max_length=MAX_QUESTION_CHARACTERS)
+
+    @field_validator("question")
+    @classmethod
+    def _has_text(cls, question: str) -> str:
+        if not question.strip():
+            raise ValueError("must have text")
+        return question.strip()
+
+
+class JudgeRequest(QuestionRequest):
+    """Judgments of chunks for a question."""
+
     grades: dict[str, Grade | None] = Field(
         min_length=1,
         max_length=MAX_GRADES,
@@ -65,13 +77,6 @@ class JudgeRequest(SetRequest):
     suggested: bool = Field(
         default=False, description="Whether the question was suggested, not asked by a person."
     )
-
-    @field_validator("question")
-    @classmethod
-    def _has_text(cls, question: str) -> str:
-        if not question.strip():
-            raise ValueError("must have text")
-        return question.strip()
 
 
 class SuggestRequest(SetRequest):
@@ -132,9 +137,9 @@ class QuestionList(BaseModel):
 
 
 class Judged(BaseModel):
-    """A question after a judgment."""
+    """A question with its judgments."""
 
-    question: QuestionInfo | None = Field(description="null: no judgment of it is left.")
+    question: QuestionInfo | None = Field(description="null: there is no judgment of it.")
 
 
 class SuggestedQuestion(BaseModel):
@@ -205,9 +210,17 @@ async def list_questions(
     )
 
 
+@router.post("/questions/show", summary="Show a judged question", dependencies=[READER])
+async def show_question(request: QuestionRequest, stack: StackOf) -> Judged:
+    """Return a question with the judgments that the caller may see."""
+    vector_db = await stack.vector_db(request.vector_db_id)
+    judged = await stack.judged.question(vector_db, request.name, request.question)
+    return await _judged(stack, request.vector_db_id, judged)
+
+
 @router.post("/questions", summary="Judge chunks for a question")
 async def judge(request: JudgeRequest, stack: StackOf) -> Judged:
-    """Add a question to a set, or change its judgments.
+    """Add a question to a set, or change its judgments; the set is created if it does not exist.
 
     A question without judgments is deleted. Only admins can take back judgments of chunks that are
     no longer stored.
@@ -227,8 +240,7 @@ async def judge(request: JudgeRequest, stack: StackOf) -> Judged:
     judged = await stack.judged.judge(
         vector_db, request.name, request.question, request.grades, suggested=request.suggested
     )
-    visible = [] if judged is None else await _seen(stack, request.vector_db_id, [judged])
-    return Judged(question=next(map(QuestionInfo.of, visible), None))
+    return await _judged(stack, request.vector_db_id, judged)
 
 
 @router.post("/suggest", summary="Suggest questions", dependencies=[READER])
@@ -287,6 +299,11 @@ async def export(vector_db_id: OfVectorDB, name: OfSet, stack: StackOf) -> Strea
             yield piece
 
     return StreamingResponse(content(), media_type="application/zip")
+
+
+async def _judged(stack: Stack, vector_db_id: str, judged: JudgedQuestion | None) -> Judged:
+    visible = [] if judged is None else await _seen(stack, vector_db_id, [judged])
+    return Judged(question=next(map(QuestionInfo.of, visible), None))
 
 
 async def _seen(

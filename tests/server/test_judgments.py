@@ -77,6 +77,17 @@ def test_judgments_are_kept_changed_and_taken_back(app: InProcess) -> None:
     assert list(grades(app)) == ["where is the fox?"]
 
 
+def test_a_judgment_creates_its_set(app: InProcess) -> None:
+    """The first judgment of a set needs no other request; until then the set is empty."""
+    shown = {"vector_db_id": "db", "name": "new", "question": "fox?"}
+    assert app.ok("POST", f"{QUESTIONS}/show", shown) == {"question": None}
+    assert judged(app, "new")["data"] == []
+    app.ok("POST", QUESTIONS, judgment("fox?", "new", fox=1))
+    assert grades(app, "new") == {"fox?": {"fox": 1}}
+    absent = {"vector_db_id": "db", "name": "absent"}
+    assert app.send("POST", "/v1/judgments/delete", absent).status_code == 404
+
+
 def test_questions_come_page_by_page(app: InProcess) -> None:
     """Pages are in the order of the first judgment and have every question once."""
     asked = [f"question {n}" for n in range(7)]
@@ -120,7 +131,6 @@ def test_sets_are_apart_and_end_with_their_vector_db(app: InProcess) -> None:
         (judgment("  ", fox=1), "question"),
         (judgment("x" * 2001, fox=1), "question"),
         (judgment("fox?", "a/b", fox=1), "name"),
-        (judgment("fox?", "absent", fox=1), "name"),
         ({**judgment("fox?", fox=1), "grade": 1}, "grade"),
     ],
 )
@@ -139,6 +149,7 @@ def test_there_are_at_most_twenty_sets(app: InProcess) -> None:
     for name in ("set 3", "one more"):
         refused = app.send("POST", "/v1/judgments", {"vector_db_id": "db", "name": name})
         assert refused.status_code == 409
+    assert app.send("POST", QUESTIONS, judgment("fox?", "one more", fox=1)).status_code == 409
     assert len(app.ok("GET", "/v1/judgments?vector_db_id=db")["data"]) == 20
 
 
@@ -210,6 +221,10 @@ def test_a_question_shows_only_judgments_of_chunks_that_one_reads(
     assert grades(reader) == grades(admin)
     assert grades(writer) == {"where is the fox?": {"fox": 1}}
     assert judged(writer)["total"] is None
+    for question, visible in (("where is the fox?", {"fox": 1}), ("how high is the pay?", None)):
+        body = {"vector_db_id": "db", "name": "main", "question": question}
+        shown = writer.ok("POST", f"{QUESTIONS}/show", body)["question"]
+        assert (shown and shown["grades"]) == visible
     for sent in (judgment("pay?", pay=1), judgment("how high is the pay?", pay=None)):
         refused = writer.send("POST", QUESTIONS, sent)
         unknown = writer.send("POST", QUESTIONS, judgment("pay?", absent=1))

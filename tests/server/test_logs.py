@@ -27,6 +27,7 @@ def evaluation(db: str) -> list[tuple[str, str, Any]]:
         ("POST", "/v1/judgments/questions", judgment),
         ("POST", "/v1/judgments/questions", {**judgment, SECRET: SECRET}),
         ("GET", f"/v1/judgments/questions?vector_db_id={db}&name={SECRET}", None),
+        ("POST", "/v1/judgments/questions/show", {**named, "question": f"{SECRET}?"}),
         ("POST", "/v1/judgments/suggest", named),
         ("GET", f"/v1/judgments/export?vector_db_id={db}&name={SECRET}", None),
         ("POST", "/v1/tunings", named),

@@ -49,6 +49,7 @@ ROUTES = {
     "/v1/judgments/delete": {"post"},
     "/v1/judgments/export": {"get"},
     "/v1/judgments/questions": {"get", "post"},
+    "/v1/judgments/questions/show": {"post"},
     "/v1/judgments/suggest": {"post"},
     "/v1/tunings": {"get", "post"},
     "/v1/tunings/{tuning_id}": {"get"},

@@ -139,7 +139,7 @@ def test_too_few_questions_are_refused_before_it_starts(app: InProcess) -> None:
     body = {"vector_db_id": "db", "name": "main"}
     refused = app.send("POST", PATH, body)
     assert (refused.status_code, "10 questions are needed" in refused.text) == (400, True)
-    assert app.send("POST", PATH, {**body, "name": "absent"}).status_code == 404
+    assert app.send("POST", PATH, {**body, "name": "absent"}).status_code == 400
     assert app.send("POST", PATH, {**body, "vector_db_id": "absent"}).status_code == 404
     assert app.ok("GET", f"{PATH}?{OF}")["data"] == []
 
