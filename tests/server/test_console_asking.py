@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ..bench.report.headless import Browser, find_browser
+from ..chat_service import running_chat
 from .console import (
     MESSAGE,
     address,
@@ -23,6 +24,7 @@ from .console import (
     wait,
 )
 from .harness import live_server, run_config
+from .openai.answers import with_model
 
 
 def test_an_answer_streams_with_links_to_its_sources(tmp_path: Path, browser: Browser) -> None:
@@ -62,6 +64,49 @@ def test_several_vector_dbs_answer_together(tmp_path: Path, browser: Browser) ->
                     ".map((one) => one.pathname.split('/')[3])"
                 )
             )
+
+
+def test_an_admin_asks_as_another_user(tmp_path: Path, browser: Browser) -> None:
+    """The page shows what that user may read, and no answer of a model; the request says so too.
+
+    If this fails: an admin who checks permissions sees documents that the user does not.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        store(url, "birds", "The owl sleeps in a tree.", default_acl=["group:keepers"])
+        browser.open(url + ask_path("birds", "who sleeps?", "options", "why"), 1440)
+        wait(browser, "document.getElementById('answer')?.textContent.includes('owl')")
+        fill(browser, "#as", "ann")
+        wait(browser, "location.search.includes('as=ann')")
+        wait(browser, "document.getElementById('context')?.textContent.startsWith('(empty')")
+        wait(browser, "document.querySelectorAll('#results .hit').length === 0")
+        fill(browser, "#groups", "keepers others")
+        wait(browser, "document.getElementById('context')?.textContent.includes('owl')")
+        wait(browser, "document.querySelectorAll('#results .hit').length > 0")
+        assert "what ann of keepers, others may read" in browser.evaluate(
+            "document.querySelector('main .notice:not([hidden])').textContent"
+        )
+        assert browser.evaluate("document.getElementById('answer')") is None
+        assert browser.errors == []
+
+
+def test_the_configured_model_answers_with_changed_settings(
+    tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`answers.model` answers, with moved settings too, though another model is listed first.
+
+    If this fails: whoever moves a setting gets the answer of another model.
+    """
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with running_chat() as service:
+        config = with_model(service, answers={"model": "extractive"})
+        with live_server(config, tmp_path) as url:
+            store(url, "birds", "The owl sleeps in a tree. It hunts mice.")
+            for settings in ({}, {"k": "4"}):
+                browser.open(url + ask_path("birds", "where does the owl sleep?", **settings), 1440)
+                wait(browser, "document.querySelector('#answer sup a') !== null")
+                answer = browser.evaluate("document.getElementById('answer').textContent")
+                assert answer.startswith("The owl sleeps in a tree.")
+            assert service.requests == []
 
 
 def test_without_a_language_model_the_context_is_shown(tmp_path: Path, browser: Browser) -> None:

@@ -222,8 +222,8 @@ def test_a_question_shows_only_judgments_of_chunks_that_one_reads(
     assert grades(writer) == {"where is the fox?": {"fox": 1}}
     assert judged(writer)["total"] is None
     for question, visible in (("where is the fox?", {"fox": 1}), ("how high is the pay?", None)):
-        body = {"vector_db_id": "db", "name": "main", "question": question}
-        shown = writer.ok("POST", f"{QUESTIONS}/show", body)["question"]
+        asked = {"vector_db_id": "db", "name": "main", "question": question}
+        shown = writer.ok("POST", f"{QUESTIONS}/show", asked)["question"]
         assert (shown and shown["grades"]) == visible
     for sent in (judgment("pay?", pay=1), judgment("how high is the pay?", pay=None)):
         refused = writer.send("POST", QUESTIONS, sent)

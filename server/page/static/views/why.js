@@ -5,7 +5,7 @@ import { html } from "../html.js";
 import { marked } from "../marks.js";
 import { documentOf, nameOf, wayTo } from "../names.js";
 import { address, Link } from "../router.js";
-import { askedDBs, searching } from "../searching.js";
+import { askedDBs, asUser, searching } from "../searching.js";
 import { refusal, useLoad, useSession } from "../session.js";
 import { Failed, NotAllowed } from "../widgets.js";
 import { Judge, setOf, useJudgments } from "./judging.js";
@@ -16,7 +16,8 @@ const MODES = ["vector", "keyword", "hybrid"];
 export function Why({ query, db }) {
   const { who } = useSession();
   const question = query.get("q") ?? "";
-  const { data, error } = useLoad((signal) => Promise.all(MODES.map((mode) => post("v1/vector-io/query", { vector_db_id: db.identifier, query: question, params: { ...searching(query, db, mode), explain: true } }, signal))), []);
+  const as = asUser(query);
+  const { data, error } = useLoad((signal) => Promise.all(MODES.map((mode) => post("v1/vector-io/query", { ...(as && { as_user: as }), vector_db_id: db.identifier, query: question, params: { ...searching(query, db, mode), explain: true } }, signal))), []);
   const judgments = useJudgments(db.identifier, question, setOf(query));
   if (error) return html`<${Failed} error=${error} />`;
   if (!data) return html`<p class="quiet" role="status">Searching</p>`;
