@@ -73,6 +73,11 @@ class CountedVectorDB(VectorDB):
         exclude_if=lambda count: count is None,
         description="Number of different `document_id`s in the metadata of its chunks.",
     )
+    disk_bytes: int | None = Field(
+        default=None,
+        exclude_if=lambda size: size is None,
+        description="Size of its files on this machine, if it has any. Returned only to admins.",
+    )
 
 
 class VectorDBList(BaseModel):

@@ -125,6 +125,7 @@ def requests() -> list[tuple[str, str, Any]]:
         ("GET", "/metrics", None),
         ("GET", "/reports", None),
         ("GET", f"/reports/{SECRET}", None),
+        ("GET", "/v1/config", None),
         ("GET", "/v1/limits", None),
         ("GET", "/v1/orphans", None),
         ("POST", "/v1/orphans/remove", {"orphans": [{"provider_id": SECRET, "name": SECRET}]}),

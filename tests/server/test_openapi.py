@@ -62,6 +62,7 @@ ROUTES = {
     "/document": {"get"},
     "/reports": {"get"},
     "/reports/{name}": {"get"},
+    "/v1/config": {"get"},
     "/v1/limits": {"get"},
     "/v1/version": {"get"},
     "/v1/whoami": {"get"},
