@@ -261,6 +261,10 @@ class VectorIOProvider(Provider):
         """
         return []
 
+    async def disk_bytes(self, vector_db: VectorDB) -> int | None:
+        """Return the size of a vector DB's files on this machine; None if it has none here."""
+        return None
+
     def resources(self) -> Collection[str]:
         """Return the valid values of `provider_vector_db_id`: existing tables to attach.
 

@@ -95,7 +95,8 @@ class Answers:
         if unread:
             started = time.perf_counter()
             model = self.rerankers[rerank.model]
-            read = await model.rerank(self.texts[key], unread, len(unread))
+            tenant = self.vector_db.tenant
+            read = await model.rerank(self.texts[key], unread, len(unread), tenant=tenant)
             took = (time.perf_counter() - started) / len(unread)
             self.reading.setdefault(rerank.model, []).append(took)
             scores.update((hit.chunk.chunk_id, hit.score) for hit in read)

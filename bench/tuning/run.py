@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
@@ -20,7 +20,7 @@ from corral.bench.data.judged import JudgedSet
 from corral.bench.report.rows import DataSet, TuneSection
 from corral.bench.scratch import scratch_stack, store
 from corral.bench.tuning.confidence import GENERATED, least, of_questions, proposal
-from corral.bench.tuning.legs import search_legs
+from corral.bench.tuning.legs import Answers, search_legs
 from corral.bench.tuning.questions import (
     Questions,
     all_ids,
@@ -127,18 +127,29 @@ async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> Tuned:
     """
     async with opened(plan) as (stack, vector_db, questions, data):
         with watch(len(questions.texts)) as advance:
-            models = [name for _, name in stack.rerank_models()]
-            retrieval = Retrieval(stack)
-            answers = await search_legs(retrieval, vector_db, questions.texts, advance, models)
+            answers = await legs_of(stack, vector_db, questions, advance)
         section = await tune(answers, questions, plan.seed)
-        section = await _with_confidence(section, stack, questions)
+        section = await with_confidence(section, stack, questions)
         if plan.apply:
-            unset = {"rerank": {"type": "none"}} if vector_db.rerank else {}
-            await stack.change_search(vector_db.identifier, {**unset, **section.settings})
+            await stack.change_search(vector_db.identifier, complete_settings(section, vector_db))
         return Tuned(section, vector_db, data)
 
 
-async def _with_confidence(section: TuneSection, stack: Stack, questions: Questions) -> TuneSection:
+async def legs_of(
+    stack: Stack, vector_db: VectorDB, questions: Questions, advance: Advance
+) -> Answers:
+    """Return the legs of every question, with all re-ranking models of the configuration."""
+    models = [name for _, name in stack.rerank_models()]
+    return await search_legs(Retrieval(stack), vector_db, questions.texts, advance, models)
+
+
+def complete_settings(section: TuneSection, vector_db: VectorDB) -> dict[str, Any]:
+    """Return the recommended settings; without a re-ranker they remove the registered one."""
+    unset = {"rerank": {"type": "none"}} if vector_db.rerank else {}
+    return {**unset, **section.settings}
+
+
+async def with_confidence(section: TuneSection, stack: Stack, questions: Questions) -> TuneSection:
     """Return a report with a minimum confidence for the recommended search.
 
     It is 0 if the search has no confidence. Generated questions only lead to a proposal, not to a

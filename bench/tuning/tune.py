@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from corral.bench.tuning.legs import Answers
 from corral.bench.tuning.questions import GENERATED_NOTE, Questions, halves
 from corral.bench.tuning.space import (
     RERANKED,
+    WEIGHTS,
     Trial,
     fusions,
     re_ranked,
@@ -36,7 +37,12 @@ Values = dict[str, float]
 """nDCG@10 by question id."""
 
 
-async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSection:
+async def tune(
+    answers: Answers,
+    questions: Questions,
+    seed: int = 0,
+    advance: Callable[[], None] = lambda: None,
+) -> TuneSection:
     """Try every trial on half of the questions, and judge the best on the other half.
 
     The candidate is the simplest trial that is as good as the best one on the training half. From
@@ -54,19 +60,25 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
         answers: The legs of every question.
         questions: The relevant chunks of each question.
         seed: Seed of halves, intervals and tests.
+        advance: Called for each trial, at most `trials_of` times; ends the tuning if it raises.
     """
+
+    async def values(trial: Trial, keys: Sequence[str]) -> Values:
+        advance()
+        return await _values(answers, questions, trial, keys)
+
     train, held_out = halves(list(questions.texts), seed)
     trials, current = _with_registered([*single_modes(), *fusions()], answers.vector_db)
-    trained = {trial: await _values(answers, questions, trial, train) for trial in trials}
+    trained = {trial: await values(trial, train) for trial in trials}
     labels = {trial.label for trial in trials}
     models = [_options_of(name, current) for name in answers.rerankers]
     again = [each for each in re_ranked(_best(trained), models) if each.label not in labels]
     for trial in again:
-        trained[trial] = await _values(answers, questions, trial, train)
+        trained[trial] = await values(trial, train)
     candidate = simplest(trained)
     order = sorted(trained, key=lambda trial: -_mean(trained[trial]))
     shown = dict.fromkeys([candidate, current, *single_modes(), *order[:REPORTED], *again])
-    judged = {trial: await _values(answers, questions, trial, held_out) for trial in shown}
+    judged = {trial: await values(trial, held_out) for trial in shown}
     gain = _gain(candidate, current, judged, seed)
     best = candidate if gain is not None and gain.low > 0 else current
     complete = {trial: await _complete(answers, questions, trial) for trial in shown}
@@ -85,6 +97,13 @@ async def tune(answers: Answers, questions: Questions, seed: int = 0) -> TuneSec
         statement=f"{_choice(candidate, current, gain)} {_statement(best, judged, seed)}",
         notes=(*_notes(questions, len(held_out), chunks), *_costs(answers)),
     )
+
+
+def trials_of(models: int) -> int:
+    """Return the maximum number of measured trials, with a number of re-ranking models."""
+    first = len([*single_modes(), *fusions()]) + 1
+    again = len(re_ranked(single_modes()[0])) + models * len(WEIGHTS)
+    return first + again + (again + REPORTED + 4)
 
 
 def _with_registered(trials: Sequence[Trial], vector_db: VectorDB) -> tuple[list[Trial], Trial]:

@@ -32,7 +32,7 @@ BYTES_AT_ONCE = 16 << 20
 """A batch ends at either limit; a single chunk may exceed the size."""
 
 
-class _Sink(io.RawIOBase):
+class Sink(io.RawIOBase):
     """A write-only buffer for a zip file; it cannot seek."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Sink(io.RawIOBase):
 class _Writer:
     """Writes the members of a snapshot and records them for the manifest."""
 
-    sink: _Sink = field(default_factory=_Sink)
+    sink: Sink = field(default_factory=Sink)
     members: list[Member] = field(default_factory=list)
     chunks: int = 0
 
@@ -102,7 +102,7 @@ async def snapshot_of(
     """
     writer = _Writer()
     seen = hashlib.sha256()
-    async for ids in _ids(index):
+    async for ids in ids_of(index):
         for start in range(0, len(ids), CHUNKS_AT_ONCE):
             part = ids[start : start + CHUNKS_AT_ONCE]
             chunks = await index.get_chunks(part, include_embeddings=True)
@@ -111,7 +111,7 @@ async def snapshot_of(
                 yield writer.sink.taken()
             _count_ids(seen, [chunk.chunk_id for chunk in chunks])
     now = hashlib.sha256()
-    async for ids in _ids(index):
+    async for ids in ids_of(index):
         _count_ids(now, ids)
     manifest = _manifest(index.vector_db, details, writer, changed=now.digest() != seen.digest())
     writer.zip.writestr(zipfile.ZipInfo(MANIFEST), manifest.model_dump_json(indent=1))
@@ -134,7 +134,8 @@ def _manifest(vector_db: VectorDB, details: Details, writer: _Writer, *, changed
     )
 
 
-async def _ids(index: EmbeddingIndex) -> AsyncIterator[list[str]]:
+async def ids_of(index: EmbeddingIndex) -> AsyncIterator[list[str]]:
+    """Yield the ids of all chunks, ascending, in pages."""
     after = ""
     while ids := await index.chunk_ids(after, MAX_IDS):
         yield ids

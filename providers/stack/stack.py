@@ -29,6 +29,7 @@ from corral.providers.ingestion.service import Ingestion
 from corral.providers.rag.frame import metadata_cost
 from corral.providers.stack.configured import ConfiguredProviders
 from corral.providers.stack.host import check_shared, host_id
+from corral.providers.stack.judged_sets import JudgedSets
 from corral.providers.stack.making import Making
 from corral.providers.stack.open_indexes import OpenIndexes
 from corral.providers.stack.rebuild import Rebuilding
@@ -44,6 +45,7 @@ from corral.providers.stack.registrations import (
 )
 from corral.providers.stack.registry import is_inline
 from corral.providers.stack.syncing import Syncs
+from corral.providers.stack.tunings import Tunings
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
 from corral.providers.stack.write_logs import StateWriteLog
@@ -72,6 +74,8 @@ class Stack(ConfiguredProviders):
         principal: The caller that it serves.
         host: Id of this machine; "" if no other machine shares the registrations.
         claims: The claims of this process on background work.
+        judged: The judged questions of all vector DBs.
+        tunings: The tunings of all vector DBs.
 
     Raises:
         UnknownProvider, ConfigError: The configuration is invalid.
@@ -98,6 +102,7 @@ class Stack(ConfiguredProviders):
             self.claims = Claims(self.state)
             self.files = FileStore.open(home, self.state, config.files, clock=clock)
             self.stores = VectorStoreTable(self.state, clock)
+            self.judged, self.tunings = JudgedSets(self.state), Tunings(self.state)
             self._conversations = ConversationTable(self.state, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
             limits, readers = config.server.limits, self.readers()
@@ -117,6 +122,7 @@ class Stack(ConfiguredProviders):
             self._open, self.rebuilds = whole._open, whole.rebuilds
             self.stores, self.embeddings = whole.stores, whole.embeddings
             self._conversations = whole._conversations
+            self.judged, self.tunings = whole.judged, whole.tunings
             self.files = whole.files.of(self.principal)
             self.ingestion = whole.ingestion.on(self)
             self.syncs = whole.syncs
@@ -323,6 +329,7 @@ class Stack(ConfiguredProviders):
 
     async def close(self) -> None:
         """Close every index and provider."""
+        await self.tunings.close()
         await self.syncs.close()
         await self.ingestion.close()
         await self.rebuilds.close()

@@ -12,7 +12,7 @@ from corral.api.chunks import STORED
 from corral.api.errors import Conflict, NotFound
 from corral.api.vector_dbs import VectorDB
 from corral.providers.state.state import Rows, State
-from corral.providers.state.tables import VECTOR_DBS
+from corral.providers.state.tables import JUDGED_QUESTIONS, JUDGED_SETS, TUNINGS, VECTOR_DBS
 
 AREA = "registrations"
 """The area of the registrations and rebuilds, which change in one transaction."""
@@ -129,7 +129,9 @@ class VectorDBTable:
         await self._area.write(change)
 
     async def remove(self, vector_db: VectorDB) -> None:
-        """Delete a registration, but not a later registration of the same identifier.
+        """Delete a registration with its judged questions and its tunings.
+
+        A later registration of the same identifier stays.
 
         Raises:
             Unavailable: Another process has locked the state; the registration still exists.
@@ -138,7 +140,9 @@ class VectorDBTable:
         def remove(connection: Connection) -> None:
             stored = stored_in(connection, vector_db.key)
             if stored is not None and stored.created_at == vector_db.created_at:
-                connection.execute(delete(VECTOR_DBS).where(at(VECTOR_DBS, vector_db.key)))
+                _delete_questions(connection, vector_db.key)
+                for table in (JUDGED_SETS, TUNINGS, VECTOR_DBS):
+                    connection.execute(delete(table).where(at(table, vector_db.key)))
 
         await self._area.write(remove)
 
@@ -159,6 +163,11 @@ def put(connection: Connection, changed: VectorDB) -> None:
     """Replace a registration, within a transaction."""
     values = {"registration": changed.model_dump_json()}
     connection.execute(update(VECTOR_DBS).where(at(VECTOR_DBS, changed.key)).values(values))
+
+
+def _delete_questions(connection: Connection, key: Key) -> None:
+    sets = select(JUDGED_SETS.c.number).where(at(JUDGED_SETS, key))
+    connection.execute(delete(JUDGED_QUESTIONS).where(JUDGED_QUESTIONS.c.judged_set.in_(sets)))
 
 
 def _parsed(rows: Rows) -> list[VectorDB]:

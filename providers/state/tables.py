@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0003"
+HEAD = "0004"
 """The newest revision."""
 
 METADATA = MetaData()
@@ -44,6 +44,11 @@ def _serial(name: str) -> Column[int]:
 def _vector_db() -> tuple[Column[str], Column[str]]:
     """Return the key columns of a table with one row per vector DB."""
     return _text("tenant", key=True), _text("identifier", key=True)
+
+
+def _registration() -> tuple[Column[str], Column[str], Column[float]]:
+    """Return the columns of the registration that a row belongs to."""
+    return _text("tenant"), _text("identifier"), _time("created_at")
 
 
 def _owner() -> tuple[Column[str], Column[str]]:
@@ -136,6 +141,55 @@ WRITES = Table(
     Column("entry", LargeBinary, nullable=True),
 )
 """The write-ahead logs of vector DBs: the writer that holds the lock, and its unfinished write."""
+
+# --- evaluation ------------------------------------------------------------------------------
+
+JUDGED_SETS = Table(
+    "judged_sets",
+    METADATA,
+    _serial("number"),
+    *_registration(),
+    _text("name"),
+    _time("made_at"),
+    UniqueConstraint("tenant", "identifier", "created_at", "name"),
+    sqlite_autoincrement=True,
+)
+JUDGED_QUESTIONS = Table(
+    "judged_questions",
+    METADATA,
+    _serial("number"),
+    _number("judged_set"),
+    _text("key"),
+    _text("question"),
+    # JSON: the grade of each judged chunk by its id.
+    _text("grades"),
+    _number("suggested"),
+    _time("changed_at"),
+    UniqueConstraint("judged_set", "key"),
+    sqlite_autoincrement=True,
+)
+TUNINGS = Table(
+    "tunings",
+    METADATA,
+    _serial("number"),
+    Column("tuning_id", Text, nullable=False, unique=True),
+    *_registration(),
+    _text("judged_set"),
+    _text("user"),
+    _text("status"),
+    _number("done"),
+    _number("total"),
+    _number("cancelled"),
+    _text("error"),
+    _text("report", null=True),
+    # JSON: the settings of the registration before the recommended ones were applied.
+    _text("before", null=True),
+    _text("owner"),
+    _time("started_at"),
+    _time("ended_at", null=True),
+    Index("tunings_by_vector_db", "tenant", "identifier"),
+    sqlite_autoincrement=True,
+)
 
 # --- files -----------------------------------------------------------------------------------
 

@@ -33,7 +33,6 @@ from corral.server.cli.sync import sync
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from corral.providers.base.config import RunConfig
     from corral.server.cli.client import Client
 
 
@@ -258,12 +257,14 @@ def show_config(target: Target, as_json: bool) -> None:
     import yaml
 
     from corral.providers.base.config import CONFIG_NAME, data_home, load_config
+    from corral.providers.stack.configured import ConfiguredProviders
+    from corral.providers.stack.effective import effective_config
     from corral.providers.state.state import State
 
     folder = target.home or data_home()
     source = target.config or folder / CONFIG_NAME
     settings = load_config(target.config, folder)
-    effective = _effective(settings, folder)
+    effective = effective_config(ConfiguredProviders(settings, folder))
     if as_json:
         display.show_json(effective)
         return
@@ -273,27 +274,6 @@ def show_config(target: Target, as_json: bool) -> None:
     installation = tables.recorded_installation() or "none yet; the first start makes its id"
     click.echo(f"# configuration: {origin}\n# data folder: {folder}")
     click.echo(f"# installation: {installation}\n{shown}", nl=False)
-
-
-def _effective(settings: RunConfig, folder: Path) -> JSON:
-    """Return the effective configuration with secrets masked.
-
-    Providers' defaults are filled in, and the default model is a served one.
-    """
-    from corral.api.provider import Api
-    from corral.providers.sources.registry import check_source
-    from corral.providers.stack.configured import ConfiguredProviders
-    from corral.providers.stack.registry import check_config
-
-    configured = ConfiguredProviders(settings, folder)
-    dumped = settings.model_dump(mode="json")
-    for api in Api:
-        for shown, entry in zip(dumped["providers"][api], settings.providers.of(api), strict=True):
-            shown["config"] = check_config(api, entry).model_dump(mode="json")
-    for shown, sync_entry in zip(dumped["sync"], settings.sync, strict=True):
-        spec, config = check_source(sync_entry.source, f"sync.{sync_entry.name}.source")
-        shown["source"] = {"type": spec.name, **config.model_dump(mode="json")}
-    return {**dumped, "default_embedding_model": configured.default_model()}
 
 
 def models_table(models: Sequence[JSON]) -> RenderableType:

@@ -15,10 +15,11 @@ from corral.api.provider import Api, ProviderSpec
 from corral.providers.base.config import Limits
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.stack.configured import ProviderStatus
+from corral.providers.stack.effective import effective_config
 from corral.providers.stack.registry import broken_plugins, provider_specs
 from corral.providers.stack.stack import Stack
 from corral.server import DISTRIBUTION
-from corral.server.access.roles import PUBLIC
+from corral.server.access.roles import OPERATOR, PUBLIC
 from corral.server.errors import ERRORS
 from corral.server.routing import ContractRoute, PathId, PrincipalOf, StackOf
 
@@ -164,6 +165,12 @@ async def retrieve_provider(
         if provider.provider_id == provider_id:
             return provider
     raise UnknownProvider(provider_id, {p.provider_id for p in providers}, field="provider_id")
+
+
+@router.get("/config", summary="Show the configuration", dependencies=[OPERATOR])
+async def config(stack: StackOf) -> dict[str, Any]:
+    """Return all settings in force, with secrets masked, like `corral config show`."""
+    return effective_config(stack)
 
 
 @router.get("/limits", summary="Show the limits")

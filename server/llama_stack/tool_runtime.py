@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from corral.api.rag import RAGQueryConfig, RAGQueryResult
 from corral.providers.base.config import Limits
 from corral.providers.rag.tool import RagTool
+from corral.server.access.acting import acting
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_max_chunks
@@ -91,12 +92,15 @@ async def insert(request: InsertDocumentsRequest, stack: StackOf) -> InsertDocum
 
 @router.post("/rag-tool/query", summary="Ask a question", dependencies=[READER])
 async def query(
-    request: RAGQueryRequest, rag_tool: RagToolOf, limits: LimitsOf, base_url: BaseUrlOf
+    request: RAGQueryRequest,
+    stack: StackOf,
+    rag_tool: RagToolOf,
+    limits: LimitsOf,
+    base_url: BaseUrlOf,
 ) -> RAGQueryResult:
     """Return a context of at most `max_tokens_in_context` tokens, and a list of what is in it."""
-    result = await _ask(
-        rag_tool, limits, request.content, request.vector_db_ids, request.query_config
-    )
+    tool = rag_tool.on(acting(stack, request.as_user))
+    result = await _ask(tool, limits, request.content, request.vector_db_ids, request.query_config)
     return _with_pages(result, base_url)
 
 

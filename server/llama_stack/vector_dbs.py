@@ -38,7 +38,10 @@ async def register(registration: VectorDBRegistration, stack: StackOf) -> Vector
 
 Counts = Annotated[
     bool,
-    Query(description="Add `chunk_count` and `document_count`, if the backend answers in time."),
+    Query(
+        description="Add `chunk_count`, `document_count` and, for admins, `disk_bytes`, if the "
+        "backend answers in time."
+    ),
 ]
 
 
@@ -67,6 +70,9 @@ async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedV
                 index = await stack.index(vector_db.identifier, active=False)
                 shown.chunk_count = await index.count()
                 shown.document_count = await count_documents(index)
+                if stack.principal.reads_all:
+                    provider = stack.vector_io(vector_db.provider_id)
+                    shown.disk_bytes = await provider.disk_bytes(vector_db)
     return shown
 
 

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from corral.providers.rag.plan import empty_question, is_blank
 from corral.providers.stack.expiry import store_expiring
+from corral.server.access.acting import acting
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS
 from corral.server.limits import check_count, check_max_chunks
@@ -18,7 +19,7 @@ from corral.server.llama_stack.wire import (
     QueryParams,
     check_registered,
 )
-from corral.server.routing import ContractRoute, InsertRoute, LimitsOf, RetrievalOf, StackOf
+from corral.server.routing import ContractRoute, InsertRoute, LimitsOf, RagToolOf, StackOf
 
 router = APIRouter(
     prefix="/v1/vector-io", tags=["Chunks"], route_class=ContractRoute, responses=ERRORS
@@ -52,7 +53,7 @@ async def insert(request: InsertChunksRequest, stack: StackOf, limits: LimitsOf)
 
 @router.post("/query", summary="Query chunks", dependencies=[READER])
 async def query(
-    request: QueryChunksRequest, stack: StackOf, retrieval: RetrievalOf, limits: LimitsOf
+    request: QueryChunksRequest, stack: StackOf, rag_tool: RagToolOf, limits: LimitsOf
 ) -> QueryChunksReply | ExplainedReply:
     """Return the best chunks for a question, best first; chunk_id breaks ties.
 
@@ -63,6 +64,7 @@ async def query(
     check_max_chunks(params.max_chunks, limits, field="params.max_chunks")
     if params.order_by is None and is_blank(request.query, params):
         raise empty_question()
+    retrieval = rag_tool.on(acting(stack, request.as_user)).retrieval
     result = await retrieval.search(
         request.vector_db_id, request.query, k=params.max_chunks, options=params
     )

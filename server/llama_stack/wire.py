@@ -32,6 +32,7 @@ from corral.api.wire import (
     content_text,
     strip_nul,
 )
+from corral.server.access.acting import AsUser
 
 KNOWLEDGE_SEARCH = "knowledge_search"
 """The tool's name for agents of Llama Stack."""
@@ -71,6 +72,11 @@ class CountedVectorDB(VectorDB):
         default=None,
         exclude_if=lambda count: count is None,
         description="Number of different `document_id`s in the metadata of its chunks.",
+    )
+    disk_bytes: int | None = Field(
+        default=None,
+        exclude_if=lambda size: size is None,
+        description="Size of its files on this machine, if it has any. Returned only to admins.",
     )
 
 
@@ -244,6 +250,10 @@ class QueryChunksRequest(OnVectorDB):
 
     query: InterleavedText
     params: QueryParams | None = None
+    as_user: AsUser | None = Field(
+        default=None,
+        description="For admins: search as a reader with this name and these groups.",
+    )
 
 
 class QueryChunksReply(BaseModel):
@@ -348,6 +358,10 @@ class RAGQueryRequest(Strict):
         min_length=1, description="At most `server.limits.max_vector_dbs_per_query`."
     )
     query_config: RAGQueryConfig | None = None
+    as_user: AsUser | None = Field(
+        default=None,
+        description="For admins: search as a reader with this name and these groups.",
+    )
 
 
 class KnowledgeSearchArguments(Strict):

@@ -34,7 +34,7 @@ class Model(BaseModel):
     model_type: Literal["embedding", "llm"]
     metadata: dict[str, Any] = Field(
         description="Of an embedding model: `embedding_dimension`, `max_tokens` and whether it is "
-        "the `default`."
+        "the `default`. Of a language model: whether it is the `default`, which answers."
     )
     custom_metadata: dict[str, Any] = Field(
         description="The same with the model's type and provider, where OGX's clients read it."
@@ -78,7 +78,11 @@ async def _models(stack: Stack) -> list[Model]:
         )
         for provider_id, info in stack.models()
     ]
-    language = [_model(*each, "llm") for each in stack.inference_models(that_quote=True)]
+    writing = stack.inference_models(that_quote=True)
+    answering = stack.answering_model() if writing else None
+    language = [
+        _model(provider_id, name, "llm", default=name == answering) for provider_id, name in writing
+    ]
     vector_dbs = [
         _model(each.provider_id, f"{PREFIX}{each.identifier}", "llm", vector_db_id=each.identifier)
         for each in (await stack.vector_dbs() if language else ())

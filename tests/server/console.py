@@ -9,8 +9,10 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import httpx
+from click.testing import CliRunner
 
 from corral.providers.base.config import RunConfig
+from corral.server.cli.cli import main
 
 from ..bench.report.headless import Browser
 from .harness import run_config
@@ -95,6 +97,30 @@ def hits(browser: Browser, mode: str = "hybrid") -> list[str]:
     return found
 
 
+RIGHT = "document.querySelector('#hybrid [data-said=right]')"
+
+
+def mark_right(browser: Browser) -> None:
+    """Mark the first hit as right, and wait until the server has stored it."""
+    wait(browser, f"{RIGHT}?.disabled === false")
+    browser.evaluate(f"{RIGHT}.click()")
+    wait(browser, f"{RIGHT}.getAttribute('aria-pressed') === 'true'")
+
+
+# Keeps what the page would save as a file.
+CATCH = "URL.createObjectURL = (blob) => { window.saved = blob; return '#'; }; 0"
+
+
+def downloaded_questions(browser: Browser, url: str, vector_db_id: str) -> str:
+    """Return the file of questions that the view of a vector DB saves."""
+    browser.open(url + address("dbs", vector_db_id, "evaluate"), 1440)
+    browser.evaluate(CATCH)
+    click(browser, "Download questions.jsonl")
+    wait(browser, "window.saved !== undefined")
+    text: str = browser.evaluate("window.saved.text()")
+    return text
+
+
 def listed(browser: Browser) -> list[str]:
     """Return the names of the documents that the view lists, sorted."""
     script = "[...document.querySelectorAll('#documents th[scope=row]')].map((o) => o.textContent)"
@@ -106,3 +132,28 @@ def keep(browser: Browser, folder: str | None, name: str) -> None:
     if folder:
         box = browser.evaluate("({x: 0, y: 0, width: innerWidth, height: innerHeight})")
         (Path(folder) / name).write_bytes(browser.screenshot(box))
+
+
+def tab_to(browser: Browser, script: str) -> None:
+    """Press Tab until the element with the focus passes."""
+    for _ in range(60):
+        if browser.evaluate(f"((one) => {script})(document.activeElement)"):
+            return
+        browser.press("Tab")
+    raise AssertionError(script)
+
+
+def create_key(home: Path, role: str, *more: str) -> str:
+    """Create a key and return it."""
+    words = ["--home", str(home), "keys", "create", "page", "--role", role, *more]
+    made = CliRunner().invoke(main, words)
+    assert made.exit_code == 0, made.output
+    return next(word for word in made.output.split() if word.startswith("corral_"))
+
+
+def sign_in(browser: Browser, key: str, *, stays: bool = False) -> None:
+    """Give the page a key."""
+    wait(browser, "document.getElementById('key-form') !== null")
+    fill(browser, "[name=key]", key)
+    browser.evaluate(f"(document.querySelector('[name=stays]').checked = {json.dumps(stays)}, 0)")
+    browser.evaluate("document.getElementById('key-form').requestSubmit()")

@@ -19,9 +19,13 @@ from .console import (
     ask,
     ask_path,
     click,
+    create_key,
+    downloaded_questions,
     fill,
     hits,
     listed,
+    mark_right,
+    sign_in,
     store,
     wait,
 )
@@ -97,10 +101,10 @@ def test_a_person_goes_through_the_console(
             wait(
                 browser, f"document.querySelector('#hybrid .text')?.textContent.includes('{name}')"
             )
-            browser.evaluate("document.querySelector('#hybrid [data-said=right]').click()")
+            mark_right(browser)
+        lines = downloaded_questions(browser, url, "farm")
         assert browser.errors == []
         assert all(each.startswith((url, "blob:")) for each in browser.requests)
-        lines = browser.evaluate("import('/page/views/judging.js').then((it) => it.lines('farm'))")
     assert len(lines.splitlines()) == len(TOPICS)
     questions = tmp_path / "questions.jsonl"
     questions.write_text(lines, "utf-8")
@@ -231,22 +235,6 @@ def test_nothing_keeps_anybody_from_using_it(
             assert browser.evaluate("document.documentElement.scrollWidth") <= width, path
             assert browser.errors == []
         assert found == []
-
-
-def create_key(home: Path, role: str, *more: str) -> str:
-    """Create a key and return it."""
-    words = ["--home", str(home), "keys", "create", "page", "--role", role, *more]
-    made = CliRunner().invoke(main, words)
-    assert made.exit_code == 0, made.output
-    return next(word for word in made.output.split() if word.startswith("corral_"))
-
-
-def sign_in(browser: Browser, key: str, *, stays: bool = False) -> None:
-    """Give the page a key."""
-    wait(browser, "document.getElementById('key-form') !== null")
-    fill(browser, "[name=key]", key)
-    browser.evaluate(f"(document.querySelector('[name=stays]').checked = {json.dumps(stays)}, 0)")
-    browser.evaluate("document.getElementById('key-form').requestSubmit()")
 
 
 def test_with_keys_the_page_asks_for_one_and_keeps_it_to_itself(

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from corral.providers.base.config import ProviderEntry
-
 from ..bench.report.headless import Browser, find_browser
+from ..chat_service import running_chat
 from .console import (
     MESSAGE,
     address,
@@ -21,18 +20,11 @@ from .console import (
     hits,
     modelless_config,
     store,
+    tab_to,
     wait,
 )
 from .harness import live_server, run_config
-
-RIGHT = "document.querySelector('#hybrid [data-said=right]')"
-LINES = "import('/page/views/judging.js').then((it) => it.lines({}))"
-
-
-def judged(browser: Browser, vector_db_id: str) -> list[dict[str, Any]]:
-    """Return the questions as the page hands them to `corral bench tune`."""
-    lines = browser.evaluate(LINES.format(json.dumps(vector_db_id)))
-    return [json.loads(line) for line in lines.splitlines()]
+from .openai.answers import with_model
 
 
 def test_an_answer_streams_with_links_to_its_sources(tmp_path: Path, browser: Browser) -> None:
@@ -74,6 +66,49 @@ def test_several_vector_dbs_answer_together(tmp_path: Path, browser: Browser) ->
             )
 
 
+def test_an_admin_asks_as_another_user(tmp_path: Path, browser: Browser) -> None:
+    """The page shows what that user may read, and no answer of a model; the request says so too.
+
+    If this fails: an admin who checks permissions sees documents that the user does not.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        store(url, "birds", "The owl sleeps in a tree.", default_acl=["group:keepers"])
+        browser.open(url + ask_path("birds", "who sleeps?", "options", "why"), 1440)
+        wait(browser, "document.getElementById('answer')?.textContent.includes('owl')")
+        fill(browser, "#as", "ann")
+        wait(browser, "location.search.includes('as=ann')")
+        wait(browser, "document.getElementById('context')?.textContent.startsWith('(empty')")
+        wait(browser, "document.querySelectorAll('#results .hit').length === 0")
+        fill(browser, "#groups", "keepers others")
+        wait(browser, "document.getElementById('context')?.textContent.includes('owl')")
+        wait(browser, "document.querySelectorAll('#results .hit').length > 0")
+        assert "what ann of keepers, others may read" in browser.evaluate(
+            "document.querySelector('main .notice:not([hidden])').textContent"
+        )
+        assert browser.evaluate("document.getElementById('answer')") is None
+        assert browser.errors == []
+
+
+def test_the_configured_model_answers_with_changed_settings(
+    tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`answers.model` answers, with moved settings too, though another model is listed first.
+
+    If this fails: whoever moves a setting gets the answer of another model.
+    """
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with running_chat() as service:
+        config = with_model(service, answers={"model": "extractive"})
+        with live_server(config, tmp_path) as url:
+            store(url, "birds", "The owl sleeps in a tree. It hunts mice.")
+            for settings in ({}, {"k": "4"}):
+                browser.open(url + ask_path("birds", "where does the owl sleep?", **settings), 1440)
+                wait(browser, "document.querySelector('#answer sup a') !== null")
+                answer = browser.evaluate("document.getElementById('answer').textContent")
+                assert answer.startswith("The owl sleeps in a tree.")
+            assert service.requests == []
+
+
 def test_without_a_language_model_the_context_is_shown(tmp_path: Path, browser: Browser) -> None:
     """The page says that there is no model, and shows the context with links to its documents."""
     with live_server(modelless_config(), tmp_path) as url:
@@ -82,36 +117,6 @@ def test_without_a_language_model_the_context_is_shown(tmp_path: Path, browser: 
         wait(browser, "document.getElementById('context')?.textContent.includes('owl')")
         assert "language model" in browser.evaluate("document.querySelector('main').innerText")
         assert browser.evaluate("document.querySelectorAll('#sources a').length") == 1
-
-
-def test_a_judgment_is_of_its_vector_db(tmp_path: Path, browser: Browser) -> None:
-    """A mark belongs to the vector DB and question that it was made on, survives, and goes again.
-
-    If this fails: questions.jsonl names chunks of a vector DB that is not the one tuned.
-    """
-    with live_server(run_config(), tmp_path) as url:
-        store(url, "birds", "The owl sleeps in a tree.")
-        store(url, "bears", "The bear sleeps in a cave.")
-        question = 'who sleeps? "__proto__"'
-        browser.open(url + ask_path("birds", question, "why"), 1440)
-        hits(browser)
-        browser.evaluate(f"{RIGHT}.click()")
-        wait(browser, f"{RIGHT}.getAttribute('aria-pressed') === 'true'")
-        assert judged(browser, "birds") == [{"query": question, "relevant": ["birds-0"]}]
-        browser.open(url + ask_path("bears", question, "why"), 1440)
-        hits(browser)
-        assert judged(browser, "bears") == []
-        assert browser.evaluate(f"{RIGHT}.getAttribute('aria-pressed')") == "false"
-        browser.open(url + ask_path("birds", question, "why"), 1440)
-        hits(browser)
-        assert browser.evaluate(f"{RIGHT}.getAttribute('aria-pressed')") == "true"
-        browser.open(url + address("dbs", "birds", "evaluate"), 1440)
-        wait(browser, "document.getElementById('judged')?.textContent.startsWith('1 judged')")
-        click(browser, "Delete the judgments")
-        click(browser, "Yes")
-        wait(browser, "document.getElementById('judged').textContent.startsWith('0 judged')")
-        assert judged(browser, "birds") == []
-        assert browser.evaluate("localStorage.length") == 0
 
 
 @pytest.mark.parametrize("has_model", [True, False])
@@ -282,37 +287,6 @@ def test_the_buttons_copy(tmp_path: Path, host: str, form: str) -> None:
         assert {"curl": "curl -sS", "Python": "import json", "JSON": "{"}[form] in copied
 
 
-@pytest.mark.parametrize(
-    ("engine", "command"),
-    [
-        ("inline::sqlite", "corral bench tune --db 'db' --queries questions.jsonl"),
-        (
-            "inline::memory",
-            "# inline::memory keeps nothing that a command could tune. Ingest into another "
-            "provider, such as inline::sqlite.",
-        ),
-    ],
-)
-def test_the_tune_command_can_run(
-    tmp_path: Path, browser: Browser, engine: str, command: str
-) -> None:
-    """Where the command and the server cannot have a vector DB open together, the page says so.
-
-    If this fails: the command that the page gives ends with an error of the engine.
-    """
-    config = run_config()
-    config.providers.vector_io = [ProviderEntry(provider_id="here", provider_type=engine)]
-    with live_server(config, tmp_path) as url:
-        store(url, "db", "The owl sleeps.", provider_id="here")
-        browser.open(url + ask_path("db", "who sleeps?", "why"), 1440)
-        hits(browser)
-        browser.evaluate(f"{RIGHT}.click()")
-        browser.open(url + address("dbs", "db", "evaluate"), 1440)
-        wait(browser, "document.getElementById('tune') !== null")
-        assert browser.evaluate("document.getElementById('tune').textContent") == command
-        browser.evaluate("localStorage.clear()")
-
-
 def test_on_a_phone_question_and_answer_are_on_the_first_screen(
     tmp_path: Path, browser: Browser
 ) -> None:
@@ -331,15 +305,6 @@ def test_on_a_phone_question_and_answer_are_on_the_first_screen(
             box = f"document.getElementById('{name}').getBoundingClientRect()"
             assert browser.evaluate(f"{box}.top >= 0 && {box}.top + 24 < innerHeight"), name
         assert browser.evaluate("scrollY") == 0
-
-
-def tab_to(browser: Browser, script: str) -> None:
-    """Press Tab until the element with the focus passes."""
-    for _ in range(60):
-        if browser.evaluate(f"((one) => {script})(document.activeElement)"):
-            return
-        browser.press("Tab")
-    raise AssertionError(script)
 
 
 def test_the_keyboard_alone_asks_and_opens_a_source(tmp_path: Path, browser: Browser) -> None:

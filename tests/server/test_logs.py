@@ -16,6 +16,30 @@ from .harness import InProcess, Json, ServerProcess, run_config
 SECRET = "classified"
 
 
+def evaluation(db: str) -> list[tuple[str, str, Any]]:
+    """Return requests for judged questions, good and bad."""
+    named = {"vector_db_id": db, "name": SECRET}
+    judgment = {**named, "question": f"{SECRET}?", "grades": {SECRET: 1}}
+    return [
+        ("POST", "/v1/judgments", named),
+        ("POST", "/v1/judgments", named),
+        ("GET", f"/v1/judgments?vector_db_id={db}", None),
+        ("POST", "/v1/judgments/questions", judgment),
+        ("POST", "/v1/judgments/questions", {**judgment, SECRET: SECRET}),
+        ("GET", f"/v1/judgments/questions?vector_db_id={db}&name={SECRET}", None),
+        ("POST", "/v1/judgments/questions/show", {**named, "question": f"{SECRET}?"}),
+        ("POST", "/v1/judgments/suggest", named),
+        ("GET", f"/v1/judgments/export?vector_db_id={db}&name={SECRET}", None),
+        ("POST", "/v1/tunings", named),
+        ("GET", f"/v1/tunings?vector_db_id={db}", None),
+        ("GET", f"/v1/tunings/{SECRET}?vector_db_id={db}", None),
+        ("POST", f"/v1/tunings/{SECRET}/cancel", {"vector_db_id": db}),
+        ("POST", f"/v1/tunings/{SECRET}/apply", {"vector_db_id": db}),
+        ("POST", f"/v1/tunings/{SECRET}/undo", {"vector_db_id": db}),
+        ("POST", "/v1/judgments/delete", named),
+    ]
+
+
 def requests() -> list[tuple[str, str, Any]]:
     """Return requests for every route, good and bad, with a secret in all that is a user's."""
     db = f"{SECRET}-db"
@@ -41,6 +65,7 @@ def requests() -> list[tuple[str, str, Any]]:
         ("GET", f"/v1/vector-dbs/{SECRET}", None),
         ("GET", f"/document?vector_db_id={db}&document_id={SECRET}", None),
         ("POST", "/v1/vector-io/insert", {"vector_db_id": db, "chunks": [chunk]}),
+        *evaluation(db),
         ("POST", "/v1/vector-io/insert", {"vector_db_id": db, "chunks": [{**chunk, "x": SECRET}]}),
         (
             "POST",
@@ -100,6 +125,7 @@ def requests() -> list[tuple[str, str, Any]]:
         ("GET", "/metrics", None),
         ("GET", "/reports", None),
         ("GET", f"/reports/{SECRET}", None),
+        ("GET", "/v1/config", None),
         ("GET", "/v1/limits", None),
         ("GET", "/v1/orphans", None),
         ("POST", "/v1/orphans/remove", {"orphans": [{"provider_id": SECRET, "name": SECRET}]}),

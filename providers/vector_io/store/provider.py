@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from abc import abstractmethod
+from contextlib import suppress
 from pathlib import Path
 
 from corral.api.engine_index import EngineIndex
@@ -59,6 +60,18 @@ class ChunkFileProvider(VectorIOProvider):
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+
+    async def disk_bytes(self, vector_db: VectorDB) -> int | None:
+        """Return the size of the file and its companions; see the contract."""
+        return await asyncio.to_thread(self._bytes, stored_name(vector_db))
+
+    def _bytes(self, name: str) -> int:
+        total = 0
+        for path in self._folder.glob(f"{name}.*"):
+            for file in path.rglob("*") if path.is_dir() else (path,):
+                with suppress(FileNotFoundError):  # a newer searcher replaced it
+                    total += file.stat().st_size if file.is_file() else 0
+        return total
 
     async def health(self) -> Health:
         """Return OK if the folder, or the folder it will be created in, is writable."""

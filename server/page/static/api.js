@@ -70,7 +70,7 @@ function messageOf(text, status) {
 }
 
 /**
- * Send a request and return the JSON of its reply, or its text if it is not JSON.
+ * Send a request and return the JSON of its reply; the bytes of a zip file; or else its text.
  * @param {string} method
  * @param {string} path
  * @param {unknown} [body]
@@ -79,8 +79,9 @@ function messageOf(text, status) {
  */
 export async function send(method, path, body, signal) {
   const response = await request(method, path, body, signal);
-  const isJSON = response.headers.get("content-type")?.startsWith("application/json");
-  return isJSON ? response.json() : response.text();
+  const type = response.headers.get("content-type") ?? "";
+  if (type.startsWith("application/zip")) return response.blob();
+  return type.startsWith("application/json") ? response.json() : response.text();
 }
 
 /** @param {string} path @param {AbortSignal} [signal] */

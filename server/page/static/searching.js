@@ -34,6 +34,13 @@ export const askedDBs = (query, db) => [...new Set([db.identifier, ...query.getA
 /** Whether the address changes anything about the search. @param {URLSearchParams} query */
 export const isChanged = (query) => ["mode", "k", "threshold", "alpha", "lambda", "mmr", "filter", "tokens"].some((name) => query.has(name));
 
+/** The user that an admin asks as; null for none. @param {URLSearchParams} query */
+export function asUser(query) {
+  const groups = (query.get("groups") ?? "").split(/[\s,]+/).filter(Boolean);
+  const user = query.get("as") ?? "";
+  return user || groups.length ? { user, groups } : null;
+}
+
 /**
  * The request to the RAG tool.
  * @param {URLSearchParams} query
@@ -41,7 +48,8 @@ export const isChanged = (query) => ["mode", "k", "threshold", "alpha", "lambda"
  */
 export function ragRequest(query, db) {
   const config = { ...searching(query, db), max_tokens_in_context: numeric(query, "tokens") };
-  return { content: query.get("q") ?? "", vector_db_ids: askedDBs(query, db), query_config: config };
+  const as = asUser(query);
+  return { content: query.get("q") ?? "", vector_db_ids: askedDBs(query, db), query_config: config, ...(as && { as_user: as }) };
 }
 
 /**

@@ -7,7 +7,7 @@ import { createContext, useCallback, useContext, useEffect, useState } from "./h
  * @typedef {object} Session
  * @property {any} who the caller: role, tenant, user, groups, is_operator
  * @property {any[]} dbs the vector DBs
- * @property {string[]} languageModels
+ * @property {string[]} languageModels the one that answers comes first
  * @property {any[]} embeddingModels
  * @property {() => Promise<void>} refresh
  * @property {(text: string, failed?: boolean) => void} say
@@ -39,7 +39,7 @@ export async function load() {
   return {
     who,
     dbs: listed.data,
-    languageModels: language.map((/** @type {any} */ one) => one.identifier),
+    languageModels: language.sort((/** @type {any} */ one, /** @type {any} */ other) => Number(other.metadata.default) - Number(one.metadata.default)).map((/** @type {any} */ one) => one.identifier),
     embeddingModels: models.data.filter((/** @type {any} */ one) => one.model_type === "embedding"),
   };
 }

@@ -118,3 +118,12 @@ function copySelected(text) {
   if (focused instanceof HTMLElement) focused.focus();
   if (!copied) throw new Error("The browser blocked the copy. Allow clipboard access, or open the page over https or on localhost.");
 }
+
+/** Save a file. @param {string} name @param {Blob | string} content */
+export function download(name, content) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content]));
+  link.download = name;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "../html.js";
 import { address, go } from "../router.js";
-import { answerRequest, isChanged, ragRequest } from "../searching.js";
+import { answerRequest, asUser, isChanged, ragRequest } from "../searching.js";
 import { useSession } from "../session.js";
 import { CopyButtons } from "../widgets.js";
 import { Answer } from "./answer.js";
@@ -12,7 +12,9 @@ import { Why } from "./why.js";
 
 /** @param {{ db: any, query: URLSearchParams }} props */
 export function Ask({ db, query }) {
-  const { languageModels: [model] } = useSession();
+  const { languageModels } = useSession();
+  const as = asUser(query);
+  const model = as ? undefined : languageModels[0];
   const asked = query.get("q") ?? "";
   const [text, type] = useState(asked);
   const [turn, again] = useState(0);
@@ -40,7 +42,7 @@ export function Ask({ db, query }) {
     ${asked && (model ? html`<${Answer} key=${key} query=${query} db=${db} model=${model} />` : html`<${Context} key=${key} query=${query} db=${db} isAnswer />`)}
     ${asked && html`<${Closed} name="why" query=${query} change=${change} label="Why these sources: ranks and scores in each mode"><${Why} key=${key} query=${query} db=${db} /><//>`}
     ${asked && model && html`<${Closed} name="context" query=${query} change=${change} label="The context that a model reads"><${Context} key=${key} query=${query} db=${db} /><//>`}
-    <${Closed} name="options" query=${query} change=${change} label=${isChanged(query) || query.has("also") ? "Search settings (changed)" : "Search settings"}><${Options} query=${query} db=${db} change=${change} /><//>
+    <${Closed} name="options" query=${query} change=${change} label=${isChanged(query) || query.has("also") || as ? "Search settings (changed)" : "Search settings"}><${Options} query=${query} db=${db} change=${change} /><//>
     ${asked && html`<${Closed} name="copies" query=${query} change=${change} label="Ask this from a program"><${Copies} query=${query} db=${db} model=${model} /><//>`}`;
 }
 

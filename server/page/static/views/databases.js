@@ -1,7 +1,8 @@
 // All vector DBs, and the form that registers another.
 
-import { get, post } from "../api.js";
+import { dbPath, get, post } from "../api.js";
 import { html, useState } from "../html.js";
+import { sizeOf } from "../names.js";
 import { address, go, Link } from "../router.js";
 import { refusal, useLoad, useSession } from "../session.js";
 import { Field, Head, NotAllowed, Table } from "../widgets.js";
@@ -11,11 +12,19 @@ const PAGE_SIZE = 50;
 export function Databases() {
   const { dbs, who } = useSession();
   const [shown, show] = useState(PAGE_SIZE);
-  return html`<${Head} title="Vector DBs" />
-    ${dbs.length > 0 && html`<${Table} label="Vector DBs"><thead><tr><th scope="col">Id</th><th scope="col">Provider</th><th scope="col">Embedding model</th><th scope="col">Mode</th></tr></thead>
-      <tbody>${dbs.slice(0, shown).map((db) => html`<tr key=${db.identifier}><th scope="row" class="wraps"><${Link} to=${address(["dbs", db.identifier, "ask"])}><bdi>${db.identifier}</bdi><//></th><td>${db.provider_id}</td><td>${db.embedding_model}</td><td><span class="badge mode-${db.search_mode}">${db.search_mode}</span></td></tr>`)}</tbody><//>`}
+  const [measured, measure] = useState(false);
+  return html`<${Head} title="Vector DBs">${dbs.length > 0 && html`<button type="button" aria-pressed=${measured} onClick=${() => measure(!measured)}>Sizes</button>`}<//>
+    ${dbs.length > 0 && html`<${Table} label="Vector DBs"><thead><tr><th scope="col">Id</th><th scope="col">Provider</th><th scope="col">Embedding model</th><th scope="col">Mode</th>${measured && html`<th scope="col" class="n">Chunks</th><th scope="col" class="n">Documents</th><th scope="col" class="n">Disk</th>`}</tr></thead>
+      <tbody>${dbs.slice(0, shown).map((db) => html`<tr key=${db.identifier}><th scope="row" class="wraps"><${Link} to=${address(["dbs", db.identifier, "ask"])}><bdi>${db.identifier}</bdi><//></th><td>${db.provider_id}</td><td>${db.embedding_model}</td><td><span class="badge mode-${db.search_mode}">${db.search_mode}</span></td>${measured && html`<${Sizes} id=${db.identifier} />`}</tr>`)}</tbody><//>`}
     ${dbs.length > shown && html`<p><button type="button" onClick=${() => show(shown + PAGE_SIZE)}>Show more</button></p>`}
     <${Register} why=${refusal(who, "writer")} />`;
+}
+
+/** The sizes of a vector DB; a backend that does not answer has none. @param {{ id: string }} props */
+function Sizes({ id }) {
+  const { data, loading } = useLoad((signal) => get(`${dbPath(id)}?counts=true`, signal), [id]);
+  const shown = (/** @type {number | undefined} */ count) => (loading ? "..." : count === undefined ? "-" : count.toLocaleString());
+  return html`<td class="n" aria-busy=${loading}>${shown(data?.chunk_count)}</td><td class="n">${shown(data?.document_count)}</td><td class="n">${loading ? "..." : sizeOf(data?.disk_bytes) || "-"}</td>`;
 }
 
 /** @param {{ why: string }} props */

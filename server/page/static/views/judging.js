@@ -1,52 +1,53 @@
-// Judgments of hits: right or wrong, for each question of a vector DB.
+// Judgments of hits: right or wrong, for each question of a vector DB, in a set on the server.
 
-import { html, useState } from "../html.js";
+import { post } from "../api.js";
+import { html, useRef, useState } from "../html.js";
+import { refusal, told, useLoad, useSession } from "../session.js";
 
-const PREFIX = "corral.judgments.";
+const PATH = "v1/judgments";
+export const RIGHT = 1;
+export const WRONG = 0;
+
+/** The set that an address names. @param {URLSearchParams} query */
+export const setOf = (query) => query.get("set") || "main";
 
 /**
- * The judgments on a vector DB in this browser: pairs of a question and its verdicts by chunk.
+ * Judge chunks for a question.
  * @param {string} db
- * @returns {[string, [string, string][]][]}
+ * @param {string} name of the set, which is created if it does not exist
+ * @param {string} question
+ * @param {Record<string, number | null>} grades by chunk; null takes a judgment back
+ * @param {boolean} [suggested]
  */
-export function judged(db) {
-  try {
-    return JSON.parse(localStorage.getItem(PREFIX + db) ?? "[]");
-  } catch {
-    return [];
-  }
-}
-
-/** @param {string} db @param {[string, [string, string][]][]} rows */
-export function keep(db, rows) {
-  const filled = rows.filter(([, verdicts]) => verdicts.length > 0);
-  if (filled.length > 0) localStorage.setItem(PREFIX + db, JSON.stringify(filled));
-  else localStorage.removeItem(PREFIX + db);
-}
-
-/** One JSON object per line, as `corral bench tune --queries` reads them. @param {string} db */
-export function lines(db) {
-  return judged(db).map(([query, verdicts]) => ({ query, relevant: verdicts.filter(([, said]) => said === "right").map(([chunk]) => chunk) }))
-    .filter((row) => row.relevant.length > 0).map((row) => `${JSON.stringify(row)}\n`).join("");
-}
+export const judge = (db, name, question, grades, suggested = false) => post(`${PATH}/questions`, { vector_db_id: db, name, question, grades, suggested });
 
 /**
- * The verdicts on the hits of a question, and a function that sets one, or removes it if it is the same.
+ * The grades of the chunks of a question, and a way to change them: the same one again takes it back.
  * @param {string} db
  * @param {string} question
+ * @param {string} name of the set
  */
-export function useJudgments(db, question) {
-  const [all, set] = useState(judged(db));
-  const about = new Map(all.find((/** @type {any} */ [asked]) => asked === question)?.[1] ?? []);
-  const judge = (/** @type {string} */ chunk, /** @type {string} */ said) => {
-    if (about.get(chunk) === said) about.delete(chunk);
-    else about.set(chunk, said);
-    const rows = [...judged(db).filter(([asked]) => asked !== question), /** @type {[string, [string, string][]]} */ ([question, [...about]])];
-    keep(db, rows);
-    set(rows);
+export function useJudgments(db, question, name) {
+  const { who, say } = useSession();
+  const { data } = useLoad((signal) => post(`${PATH}/questions/show`, { vector_db_id: db, name, question }, signal), [db, question, name]);
+  const [changed, change] = useState(/** @type {any} */ (null));
+  const last = useRef(Promise.resolve());
+  const grades = changed ?? data?.question?.grades ?? {};
+  const give = (/** @type {string} */ chunk, /** @type {number} */ grade) => {
+    const now = grades[chunk] === grade ? null : grade;
+    last.current = last.current.then(async () => {
+      try {
+        change((await judge(db, name, question, { [chunk]: now })).question?.grades ?? {});
+      } catch (error) {
+        say(told(error), true);
+      }
+    });
   };
-  return { about, judge };
+  return { grades, give, why: refusal(who, "writer") || (data ? "" : "The judgments are being loaded.") };
 }
 
 /** @param {{ judgments: any, chunk: any, about: string }} props */
-export const Judge = ({ judgments, chunk, about }) => html`<p class="actions">${["right", "wrong"].map((said) => html`<button type="button" data-said=${said} aria-pressed=${judgments.about.get(chunk.chunk_id) === said} aria-label=${`${said === "right" ? "Right" : "Wrong"}: ${about}`} onClick=${() => judgments.judge(chunk.chunk_id, said)}>${said === "right" ? "Right" : "Wrong"}</button>`)}</p>`;
+export function Judge({ judgments: { grades, give, why }, chunk: { chunk_id: id }, about }) {
+  const verdicts = [["Right", RIGHT], ["Wrong", WRONG]];
+  return html`<p class="actions">${verdicts.map(([label, grade]) => html`<button type="button" data-said=${String(label).toLowerCase()} title=${why || undefined} disabled=${Boolean(why)} aria-pressed=${grade ? grades[id] > 0 : grades[id] === 0} aria-label=${`${label}: ${about}`} onClick=${() => give(id, Number(grade))}>${label}</button>`)}</p>`;
+}

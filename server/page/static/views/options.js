@@ -2,7 +2,7 @@
 
 import { html, useEffect, useRef, useState } from "../html.js";
 import { DEFAULTS } from "../searching.js";
-import { useSession } from "../session.js";
+import { refusal, useSession } from "../session.js";
 import { Field } from "../widgets.js";
 
 const SLOW_MS = 150;
@@ -10,7 +10,8 @@ const MOST_LISTED = 50;
 
 /** @param {{ query: URLSearchParams, db: any, change: (changes: Record<string, any>, replace?: boolean) => void }} props */
 export function Options({ query, db, change }) {
-  const { dbs } = useSession();
+  const { dbs, who } = useSession();
+  const why = refusal(who, "admin");
   const set = (/** @type {string} */ name) => (/** @type {string} */ value) => change({ [name]: value }, true);
   const alpha = db.ranker?.type === "weighted" ? db.ranker.alpha ?? 0.55 : null;
   const mmr = query.get("mmr") ?? (db.rerank?.type === "mmr" ? "on" : "off");
@@ -27,7 +28,9 @@ export function Options({ query, db, change }) {
     ${mmr === "on" && html`<${Slider} id="lambda" label="Relevance against diversity (lambda)" min="0" max="1" step="0.01" at=${query.get("lambda") ?? db.rerank?.lambda ?? 0.5} set=${set("lambda")} />`}
     <${Filter} at=${query.get("filter") ?? ""} set=${set("filter")} />
     ${others.length > 0 && html`<fieldset><legend>Ask these as well</legend>${others.map((one) => html`<label class="check"><input type="checkbox" checked=${also.includes(one.identifier)} onChange=${(/** @type {any} */ event) => include(one.identifier, event.target.checked)} /> <bdi>${one.identifier}</bdi></label>`)}</fieldset>`}
-    <p><button type="button" onClick=${() => change(Object.fromEntries(["mode", "k", "alpha", "threshold", "tokens", "mmr", "lambda", "filter", "also"].map((name) => [name, ""])), true)}>As registered</button></p></div>`;
+    <fieldset><legend>Ask as another user</legend>${why ? html`<p class="quiet">${why}</p>` : html`<${Field} label="User"><input id="as" value=${query.get("as") ?? ""} maxlength="255" onChange=${(/** @type {any} */ event) => set("as")(event.target.value.trim())} /><//>
+      <${Field} label="Groups" note="With spaces between"><input id="groups" value=${query.get("groups") ?? ""} onChange=${(/** @type {any} */ event) => set("groups")(event.target.value.trim())} /><//>`}</fieldset>
+    <p><button type="button" onClick=${() => change(Object.fromEntries(["mode", "k", "alpha", "threshold", "tokens", "mmr", "lambda", "filter", "also", "as", "groups"].map((name) => [name, ""])), true)}>As registered</button></p></div>`;
 }
 
 /** @param {{ id: string, label: string, min: string, max: string, step: string, at: string | number | null, otherwise?: string, set: (value: string) => void }} props */

@@ -3,7 +3,7 @@
 import { get, hasKey } from "../api.js";
 import { html } from "../html.js";
 import { refusal, useLoad, useSession } from "../session.js";
-import { Act, Failed, Head, NotAllowed } from "../widgets.js";
+import { Act, download, Failed, Head, NotAllowed } from "../widgets.js";
 
 export function Reports() {
   const { who } = useSession();
@@ -23,12 +23,6 @@ function List() {
 function ReportLink({ report }) {
   const path = `reports/${encodeURIComponent(report.name)}`;
   if (!hasKey()) return html`<a href=${path} target="_blank" rel="noopener">${report.name}</a>`;
-  const download = async () => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([await get(path)], { type: "text/html" }));
-    link.download = `${report.name}.html`;
-    link.click();
-    URL.revokeObjectURL(link.href);
-  };
-  return html`<${Act} act=${download}>${report.name} (download)<//>`;
+  const save = async () => download(`${report.name}.html`, new Blob([await get(path)], { type: "text/html" }));
+  return html`<${Act} act=${save}>${report.name} (download)<//>`;
 }

@@ -9,7 +9,7 @@ import { Facts, Failed, Head, NotAllowed, Sure } from "../widgets.js";
 /** @param {{ db: any }} props */
 export function Settings({ db }) {
   const { who, refresh } = useSession();
-  const { data, error } = useLoad((signal) => get(dbPath(db.identifier), signal), []);
+  const { data, error } = useLoad((signal) => get(`${dbPath(db.identifier)}?counts=true`, signal), []);
   const why = refusal(who, "admin");
   const erase = async () => {
     await remove(dbPath(db.identifier));
