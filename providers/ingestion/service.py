@@ -14,13 +14,13 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
+from corral.api.document_names import name_in
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import Metadata
 from corral.api.writes import Write
-from corral.providers.base.document_names import name_in
 from corral.providers.base.documents import (
     change_attributes,
     delete_document,
@@ -253,6 +253,12 @@ class Ingestion:
         vector_db = await self._library.vector_db(vector_db_id)
         scope = self._all(vector_db=vector_db, file_id=file_id)
         return await self._reader.get(scope, f"file {file_id!r} in vector DB {vector_db_id!r}")
+
+    async def newest_of(self, vector_db_id: str, document_ids: Sequence[str]) -> dict[str, Job]:
+        """Return the newest job of each document that has one, by document id."""
+        scope = await self._scope(vector_db_id, document_ids=document_ids, newest_only=True)
+        jobs = await self._reader.find(scope) if document_ids else []
+        return {job.document_id: job for job in sorted(jobs, key=lambda job: job.number)}
 
     async def page(
         self,
