@@ -49,18 +49,18 @@ def test_the_page_lists_documents_and_not_jobs(tmp_path: Path, browser: Browser)
         httpx.post(f"{url}/v1/vector-dbs/farm/copy", json=copied, timeout=60).raise_for_status()
         store(url, "loose", "a chunk of no document")
         browser.open(url + address("dbs", "copy", "documents"), 1440)
-        wait(browser, f"{PAGING} === 'Documents 1 to 25'")
+        wait(browser, f"{PAGING} === 'Documents 1 to 25 of 48'")
         assert listed(browser) == [f"Title {n:02}" for n in range(25)]
         assert browser.evaluate("document.getElementById('jobs')") is None
         assert browser.evaluate("document.querySelector('#paging button').disabled")
         click(browser, "Next")
-        wait(browser, f"{PAGING} === 'Documents 26 to 48'")
+        wait(browser, f"{PAGING} === 'Documents 26 to 48 of 48'")
         assert listed(browser) == [f"Title {n:02}" for n in range(25, 48)]
         assert browser.evaluate("document.querySelector('#paging button:nth-child(2)').disabled")
         browser.open(browser.evaluate("location.href"), 1440)
-        wait(browser, f"{PAGING} === 'Documents 26 to 48'")
+        wait(browser, f"{PAGING} === 'Documents 26 to 48 of 48'")
         click(browser, "Previous")
-        wait(browser, f"{PAGING} === 'Documents 1 to 25'")
+        wait(browser, f"{PAGING} === 'Documents 1 to 25 of 48'")
         browser.open(url + address("dbs", "loose", "documents"), 1440)
         wait(browser, "document.getElementById('no-documents') !== null")
         assert listed(browser) == []
