@@ -111,18 +111,24 @@ class DocumentTests(Suite):
         index.add([], replace_documents=["gone"])
         for order, ordered in SORTED.items():
             for descending in (False, True):
-                wanted = ordered[::-1] if descending else ordered
+                expected = ordered[::-1] if descending else ordered
                 pages = [
                     index.document_page(DocumentQuery("", order, descending, start, 2))
                     for start in (0, 2, 4)
                 ]
                 listed = [one.document_id for page in pages for one in page.items]
-                assert (order, descending, listed) == (order, descending, list(wanted))
+                assert (order, descending, listed) == (order, descending, list(expected))
                 assert {page.total for page in pages} == {len(ordered)}
-        for part, found in {"ÉTÉ": ["c"], "winter": ["a", "d"], "%": [], "_": [], "x'": []}.items():
+        for part, matching in {
+            "ÉTÉ": ["c"],
+            "winter": ["a", "d"],
+            "%": [],
+            "_": [],
+            "x'": [],
+        }.items():
             page = index.document_page(DocumentQuery(part, DocumentOrder.ID))
-            assert (part, [one.document_id for one in page.items]) == (part, found)
-            assert page.total == len(found)
+            assert (part, [one.document_id for one in page.items]) == (part, matching)
+            assert page.total == len(matching)
         [one] = index.document_page(DocumentQuery("hay", DocumentOrder.ID)).items
         assert one == DocumentSummary("b", "hay", 1, 1, 40)
         index.add([titled("b", "straw", "xxx", 50)], replace_documents=["b"])

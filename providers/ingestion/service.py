@@ -32,6 +32,7 @@ from corral.providers.ingestion.jobs.jobs import UNFINISHED, Job, JobRequest, Jo
 from corral.providers.ingestion.jobs.queue import NoLongerOurs
 from corral.providers.ingestion.jobs.reader import Scope
 from corral.providers.ingestion.jobs.runner import LOOK_EVERY_SECONDS, FileLibrary, Workers
+from corral.providers.ingestion.read.reading import Reader
 from corral.providers.ingestion.read.records import Columns, records, table_of_objects
 from corral.providers.ingestion.rows import row_documents
 from corral.providers.ingestion.split.chunking import Sizes
@@ -95,6 +96,11 @@ class Ingestion:
         """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number."""
         return await self._workers.sweep()
 
+    @property
+    def reader(self) -> Reader:
+        """The reader of documents, in processes of its own."""
+        return self._workers.ingester.reader
+
     async def text_of(self, source: str | StoredFile) -> str:
         """Return the text of a document, as ingestion would read it, and of those in it.
 
@@ -128,9 +134,8 @@ class Ingestion:
         """
         if not isinstance(source, StoredFile):
             return row_documents([*records(table_of_objects(enumerate(source, 1)), columns)])
-        reader = self._workers.ingester.reader
         async with self._library.files.local(source) as path:
-            made = await reader.read_rows(path, source.filename, source.charset, columns)
+            made = await self.reader.read_rows(path, source.filename, source.charset, columns)
         return row_documents(made, source.filename)
 
     async def insert(

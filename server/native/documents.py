@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from corral.api.checks import MAX_OFFSET
 from corral.api.chunks import Acl, Chunk
-from corral.api.document_names import title_of
+from corral.api.document_names import file_of, title_of
 from corral.api.documents import DocumentOrder, DocumentQuery
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import InvalidRequest, NotFound
@@ -125,6 +125,12 @@ class Document(BaseModel):
     chunk_count: int = Field(description="Number of all its chunks.")
     metadata: dict[str, Any] = Field(description="The document's metadata, from its first chunk.")
     chunks: list[Chunk] = Field(description="Chunks in order, from `offset`, at most `limit`.")
+    colors: list[list[tuple[str, str]]] | None = Field(
+        default=None,
+        exclude_if=lambda colors: colors is None,
+        description="With `colors`, for code: each chunk's text in pieces of class (comment, "
+        'keyword, name, builtin, number, string or "") and text.',
+    )
 
 
 class DeletedDocument(BaseModel):
@@ -266,6 +272,7 @@ async def retrieve(
     stack: StackOf,
     offset: Offset = 0,
     limit: Chunks = 100,
+    colors: Annotated[bool, Query(description="Return `colors` if the document is code.")] = False,
 ) -> Document:
     """Return a document's metadata and its chunks in order, without embeddings."""
     page = Page(offset, limit)
@@ -273,12 +280,17 @@ async def retrieve(
     if document is None:
         raise _unknown(vector_db_id, document_id)
     audit.current().returns(vector_db_id, [chunk.chunk_id for chunk in document.chunks])
+    pieces = None
+    if colors and document.chunks and (name := file_of(document.chunks[0])):
+        texts = [chunk.content for chunk in document.chunks]
+        pieces = await stack.ingestion.reader.colored(texts, name)
     return Document(
         vector_db_id=vector_db_id,
         document_id=document_id,
         chunk_count=document.chunk_count,
         metadata=document.metadata,
         chunks=document.chunks,
+        colors=pieces,
     )
 
 
