@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from corral.api.scope import Scope
 from corral.api.vector_dbs import SearchMode
 
 _OF_EACH_CHUNK = ("document_id", "token_count", "metadata_token_count")
+MAX_CONCURRENT_READS = 25
+"""Maximum reads of chunk ids at once."""
+
 RESERVED = frozenset({*_OF_EACH_CHUNK, "file_id", "filename", "part_of", "parts"})
 """Metadata keys that ingestion writes into each chunk; attributes cannot change them."""
 
@@ -93,7 +97,11 @@ async def origins_of(index: EmbeddingIndex) -> dict[str, str | None]:
 
 async def _first_chunks(index: EmbeddingIndex, document_ids: Sequence[str]) -> AsyncIterator[Chunk]:
     """Yield a chunk of each document that exists."""
-    firsts = [ids[0] for each in document_ids if (ids := await index.document_chunk_ids(each))]
+    firsts: list[str] = []
+    for start in range(0, len(document_ids), MAX_CONCURRENT_READS):
+        some = document_ids[start : start + MAX_CONCURRENT_READS]
+        listed = await asyncio.gather(*map(index.document_chunk_ids, some))
+        firsts += [ids[0] for ids in listed if ids]
     async for chunk in chunks_by_id(index, firsts):
         yield chunk
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import httpx
 import pytest
 
 from ..bench.report.headless import INSTALLED, Browser
-from .console import address, click, fill, wait
+from .console import address, click, fill, keep, wait
 from .harness import live_server, run_config, wait_until
 from .test_pdf_pages import pdf_of
 
@@ -18,7 +19,10 @@ pytest.importorskip("pypdfium2")
 
 CODE = "def feed(ewes):\n    return ewes * 2.5  # kilos <b>of</b> hay\n"
 TABLE = "# Hay\n\n| barn | bales |\n|---|---|\n| north | 40 |\n"
-PDF_LINES = ("The fence keeps the sheep in at night.", "The wire of the fence lasts 20 years.")
+PDF_PAGES = (
+    "The fence keeps the sheep in at night.\nIt is checked each spring,\nbefore the lambs go out.",
+    "The wire of the fence lasts 20 years.\nA post of oak lasts 15 years.",
+)
 
 
 def upload(http: httpx.Client, name: str, data: bytes) -> str:
@@ -34,7 +38,7 @@ def upload(http: httpx.Client, name: str, data: bytes) -> str:
 def fill_farm(url: str) -> dict[str, str]:
     """Register `farm`, ingest a file of each kind, and return the ids by name."""
     files = {
-        "fences.pdf": pdf_of(*PDF_LINES),
+        "fences.pdf": pdf_of(*PDF_PAGES),
         "feed.py": CODE.encode(),
         "hay.md": TABLE.encode(),
         "bales.csv": b"barn,bales\nnorth,40\nsouth,20\n",
@@ -63,7 +67,7 @@ def test_a_pdf_opens_on_its_page_with_the_passage_marked(tmp_path: Path, browser
         browser.open(url + address("dbs", "farm", "documents", document, chunk=chunk, page=2), 1440)
         wait(browser, "document.querySelector('.page img')?.naturalWidth === 1200")
         assert "Page 2 of 2" in browser.evaluate("document.getElementById('pages').textContent")
-        [mark] = browser.evaluate(
+        mark, _ = browser.evaluate(
             "[...document.querySelectorAll('.page rect')].map((r) => [r.x, r.y].map((one) =>"
             " one.baseVal.value))"
         )
@@ -152,7 +156,11 @@ def test_attributes_are_changed_and_bad_ones_refused(tmp_path: Path, browser: Br
 def test_axe_finds_nothing_in_documents_and_sources(
     tmp_path: Path, browser: Browser, width: int
 ) -> None:
-    """In light and dark, each view has no violation and is no wider than the window."""
+    """In light and dark, each view has no violation and is no wider than the window.
+
+    Two pictures of the documentation are made here.
+    """
+    pictures = {(768, "#documents"): "documents", (1440, ".page img"): "page"}
     axe = INSTALLED / "axe.min.js"
     if not axe.exists():
         pytest.skip("no Chromium: axe-core comes with it")
@@ -172,6 +180,9 @@ def test_axe_finds_nothing_in_documents_and_sources(
                 browser.open(url + path, width, scheme=scheme)
                 wait(browser, f"document.querySelector({part!r}) !== null")
                 wait(browser, "document.querySelector('main [aria-busy=true]') === null")
+                if scheme == "light" and (width, part) in pictures:
+                    name = f"console-{pictures[width, part]}.png"
+                    keep(browser, os.environ.get("CORRAL_SCREENSHOTS"), name)
                 browser.evaluate(axe.read_text("utf-8") + "; 0")
                 script = "axe.run().then((f) => f.violations.map((v) => [v.id, v.nodes[0].html]))"
                 found += [(scheme, path, *each) for each in browser.evaluate(script)]

@@ -20,11 +20,12 @@ PICTURE, AREAS = "/v1/pages/picture", "/v1/pages/areas"
 
 
 def pdf_of(*pages: str) -> bytes:
-    """Return a PDF with a line on each page."""
+    """Return a PDF with the lines of each page."""
     file = io.BytesIO()
     canvas = Canvas(file, pagesize=(400, 600))
-    for line in pages:
-        canvas.drawString(40, 500, line)
+    for page in pages:
+        for number, line in enumerate(page.split("\n")):
+            canvas.drawString(40, 500 - 20 * number, line)
         canvas.showPage()
     canvas.save()
     return file.getvalue()

@@ -27,11 +27,11 @@ export function Documents({ db, query }) {
     return address(["dbs", id, "documents"], { q: now.q, sort: now.sort === "name" ? "" : now.sort, order: now.order === "asc" ? "" : now.order, page: now.page === 1 ? "" : now.page });
   };
   const sortedBy = (/** @type {string} */ column, /** @type {boolean} */ down) => place({ sort: column, order: down ? "desc" : "asc", page: 1 });
-  return html`<${Head} title="Documents" lead=${data ? html`<span id="total">${counted(data.total, "document")}${q && html` named like <q dir="auto">${q}</q>`}</span>` : ""} />
+  return html`<${Head} title="Documents" /><p class="lead" id="total">${data && counted(data.total, "document")}${data && q && html` named like <q dir="auto">${q}</q>`}</p>
     <${NotAllowed} why=${why && `Documents can be read here. ${why}`} />
     ${!why && html`<${Upload} id=${id} />`}
     <${Unfinished} id=${id} why=${why} ended=${reload} />
-    <${Find} key=${q} q=${q} find=${(/** @type {string} */ text) => go(place({ q: text, page: 1 }))} />
+    <div><${Find} key=${q} q=${q} find=${(/** @type {string} */ text) => go(place({ q: text, page: 1 }))} /></div>
     <${Failed} error=${error} />
     <div aria-busy=${loading}>${data && data.data.length > 0 && html`<${Rows} db=${db} data=${data.data} sort=${sort} isDown=${order === "desc"} sortedBy=${sortedBy} why=${why} done=${reload} showsAcl=${!why} />`}
     ${data && data.data.length === 0 && html`<${Nothing} total=${data.total} q=${q} back=${place({ page: 1 })} />`}</div>
