@@ -24,6 +24,9 @@ MAX_K = 1000
 MAX_IDS = 100_000
 """Maximum ids in one page of `chunk_ids`: about 10 MB."""
 
+MAX_OFFSET = 10_000_000
+"""Maximum documents before a page of `document_page`."""
+
 MAX_QUERY_CHARACTERS = 200_000
 """Maximum length of a query text: about 20,000 words."""
 
@@ -42,6 +45,19 @@ def check_k(k: object, *, field: str = "k", most: int = MAX_K) -> int:
             f"{field} must be an integer from 1 to {most} (got {k!r}).", field=field
         )
     return int(k)
+
+
+def check_offset(offset: object) -> int:
+    """Return an offset if it is an integer from 0 to `MAX_OFFSET`.
+
+    Raises:
+        InvalidRequest: It is not.
+    """
+    if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset <= MAX_OFFSET:
+        raise InvalidRequest(
+            f"offset must be an integer from 0 to {MAX_OFFSET} (got {offset!r}).", field="offset"
+        )
+    return offset
 
 
 def check_document_ids(document_ids: Collection[str]) -> frozenset[str]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from corral.api.checks import AnyRanker
 from corral.api.chunks import Chunk
-from corral.api.documents import DocumentCount
+from corral.api.documents import DocumentCount, DocumentPage, DocumentQuery
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, Leg, QueryChunksResponse, TermStatistics
 from corral.api.legs import IndexQuery
@@ -259,6 +259,18 @@ class EmbeddingIndex(ABC):
             InvalidRequest: A bad argument.
             ProviderError: The backend failed.
             ContractViolation: The provider's answer breaks the contract.
+        """
+
+    @abstractmethod
+    async def document_page(self, query: DocumentQuery) -> DocumentPage:
+        """Return a page of documents in any order, and the number of documents.
+
+        The page is of the moment: a document that is added or deleted moves the others. An engine
+        that keeps no list of documents reads every chunk for each page.
+
+        Raises:
+            InvalidRequest: `offset` or `limit` is out of range.
+            ProviderError: The backend failed.
         """
 
     @abstractmethod

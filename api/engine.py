@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 
 from corral.api.checks import MAX_IDS
 from corral.api.chunks import Chunk
-from corral.api.documents import READ_CHUNKS, DocumentCount
+from corral.api.documents import (
+    READ_CHUNKS,
+    DocumentCount,
+    DocumentPage,
+    DocumentQuery,
+    DocumentSummary,
+    count_chunk,
+    page_of,
+)
 from corral.api.errors import ContractViolation, InvalidRequest
 from corral.api.filters import Filter, matches
 from corral.api.hits import Candidate, TermStatistics
@@ -182,6 +190,17 @@ class Engine(ABC):
             counts[chunk.document_id or ""] += 1
         ids = sorted(document_id for document_id in counts if document_id > after)[:limit]
         return [DocumentCount(document_id, counts[document_id]) for document_id in ids]
+
+    async def document_page(self, query: DocumentQuery, filters: Filter | None) -> DocumentPage:
+        """Return a page of the documents with chunks that pass the filters, in any order.
+
+        Counts, sizes, times and names are of these chunks only. Override it if the engine need not
+        read every chunk.
+        """
+        documents: dict[str, DocumentSummary] = {}
+        async for chunk in self._passing("", filters):
+            count_chunk(documents, chunk)
+        return page_of(documents.values(), query)
 
     async def _passing(self, after: str, filters: Filter | None) -> AsyncIterator[Chunk]:
         """Yield the chunks above an id that pass the filters, ascending by id."""

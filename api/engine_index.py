@@ -26,13 +26,14 @@ from corral.api.checks import (
     check_document_ids,
     check_k,
     check_matrix,
+    check_offset,
     check_query_embedding,
     check_query_text,
     check_ranker,
     check_threshold,
 )
 from corral.api.chunks import Chunk, last_of_each
-from corral.api.documents import READ_CHUNKS, DocumentCount
+from corral.api.documents import READ_CHUNKS, DocumentCount, DocumentPage, DocumentQuery
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.engine import Engine
 from corral.api.errors import ContractViolation, Forbidden, NotFound
@@ -364,6 +365,20 @@ class EngineIndex(EmbeddingIndex):
                 documents = await self.engine.documents_passing(start, size, visible)
         self._check_page("documents", [one.document_id for one in documents], start, size)
         return list(documents)
+
+    @override
+    async def document_page(self, query: DocumentQuery) -> DocumentPage:
+        """Return a page of the documents with visible chunks; see `EmbeddingIndex`."""
+        check_k(query.limit, field="limit", most=MAX_IDS)
+        check_offset(query.offset)
+        scope = self._view.scope
+        with self._calls, scope.reading():
+            page = await self.engine.document_page(query, scope.visible())
+        if len(page.items) > min(query.limit, max(0, page.total - query.offset)):
+            raise ContractViolation(
+                f"{self.vector_db.provider_id}: a page of documents is too long."
+            )
+        return page
 
     @override
     async def document_chunk_ids(self, document_id: str) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk
+from corral.api.documents import DocumentOrder, DocumentQuery
 from corral.api.errors import Conflict, Forbidden, InvalidFilter, InvalidRequest
 from corral.api.principal import ACL_KEY, MAX_ACL, Principal, Role
 from corral.api.testing.indexes import Handle, Indexes, chunk, ids
@@ -151,6 +152,9 @@ class AclTests(Suite):
             assert view.chunk_ids(names[0], 2) == names[1:3]
             assert view.chunk_ids(names[0], 2, EVERY) == names[1:3]
             assert view.documents() == dict.fromkeys(names, 1)
+            page = view.document_page(DocumentQuery(order_by=DocumentOrder.ID, offset=1, limit=2))
+            assert [one.document_id for one in page.items] == names[1:3]
+            assert page.total == len(names)
             assert list(view.documents(names[0], 2)) == names[1:3]
             assert [view.chunk_ids_of(name) for name in ACLS] == [
                 [name] if name in names else [] for name in ACLS
@@ -163,9 +167,29 @@ class AclTests(Suite):
         parts = {"a": ["user:ann"], "b": ["user:bob"], "c": None}
         index.add([secret(name, acl, document_id="d") for name, acl in parts.items()])
         assert index.scoped_to(ANN).documents() == {"d": 2}
+        for who, count in ((ANN, 2), (EVE, 1)):
+            page = index.scoped_to(who).document_page(DocumentQuery())
+            size = count * len("zebra a")
+            assert [(one.chunks, one.size) for one in page.items] == [(count, size)]
         assert index.scoped_to(ANN).chunk_ids_of("d") == ["a", "c"]
         assert index.scoped_to(EVE).chunk_ids_of("d") == ["c"]
         assert index.chunk_ids_of("d") == ["a", "b", "c"]
+
+    def test_no_name_of_a_hidden_chunk_is_listed_or_found(self, indexes: Indexes) -> None:
+        """A document with a hidden chunk is not found by the title in that chunk.
+
+        If this fails: the list of documents takes its names from chunks that the caller cannot see.
+        """
+        index = indexes.open()
+        for name, acl in (("a", ["user:ann"]), ("b", ["user:bob"])):
+            index.add([secret(name, acl, document_id="d", title=f"Title {name}")])
+            index.add([secret(f"{name}2", acl, document_id=name, title=f"Title {name}")])
+        for who, own, other in ((ANN, "a", "b"), (BOB, "b", "a")):
+            view = index.scoped_to(who)
+            assert view.document_page(DocumentQuery(f"title {other}")).total == 0
+            names = [one.name for one in view.document_page(DocumentQuery()).items]
+            assert f"Title {own}" in names
+            assert f"Title {other}" not in names
 
     def test_an_acl_comes_back_as_a_field_and_metadata_as_it_was(self, indexes: Indexes) -> None:
         """Writers see acls, readers do not; metadata never contains the reserved key."""

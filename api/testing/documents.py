@@ -6,9 +6,35 @@ import asyncio
 
 import pytest
 
+from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.documents import DocumentOrder, DocumentPage, DocumentQuery, DocumentSummary
 from corral.api.errors import InvalidRequest
 from corral.api.testing.indexes import Handle, Indexes, chunk, ids, version_of
 from corral.api.testing.suite import Suite, needs
+
+TITLED = (
+    ("a", "Winter", "xxx", 10),
+    ("b", "hay", "x", 40),
+    ("c", "Été", "é", 30),
+    ("d", "WINTER notes", "xx", None),
+    ("d", "WINTER notes", "xxx", None),
+    ("e", "Zebra", "xx", 20),
+)
+"""Documents of one or two chunks: id, title, content, time of the chunk."""
+SORTED = {
+    DocumentOrder.ID: "abcde",
+    DocumentOrder.NAME: "badec",
+    DocumentOrder.SIZE: "bcead",
+    DocumentOrder.CHUNKS: "abced",
+    DocumentOrder.UPDATED: "daecb",
+}
+"""The ids of these documents in each order, ascending."""
+
+
+def titled(document_id: str, title: str, content: str, time: int | None) -> Chunk:
+    """Return a chunk of a document with a title and a time."""
+    made = chunk(f"{document_id}{content}", content, document_id=document_id, title=title)
+    return made.model_copy(update={"chunk_metadata": ChunkMetadata(updated_timestamp=time)})
 
 
 def versions_left(index: Handle) -> dict[int, int]:
@@ -70,6 +96,45 @@ class DocumentTests(Suite):
         index.add([chunk("new", document_id="a")], replace_documents=["a", "B"])
         assert index.documents(limit=2) == {"a": 1, "a/b": 2}
         assert (index.chunk_ids_of("a"), index.chunk_ids_of("B")) == (["new"], [])
+
+    def test_documents_are_sorted_and_found_by_name(self, indexes: Indexes) -> None:
+        """Each order, both ways, over pages, with the total; ties are in order of id.
+
+        A name is found in any case, as text and not as a pattern. Deleted documents are not listed.
+
+        If this fails: compare names as `name_key` returns them, and count the current chunks.
+        """
+        index = indexes.open()
+        assert index.document_page(DocumentQuery()) == DocumentPage([], 0)
+        index.add([titled(*one) for one in TITLED])
+        index.add([chunk("none"), chunk("nul", document_id=""), titled("gone", "Gone", "x", 9)])
+        index.add([], replace_documents=["gone"])
+        for order, ordered in SORTED.items():
+            for descending in (False, True):
+                expected = ordered[::-1] if descending else ordered
+                pages = [
+                    index.document_page(DocumentQuery("", order, descending, start, 2))
+                    for start in (0, 2, 4)
+                ]
+                listed = [one.document_id for page in pages for one in page.items]
+                assert (order, descending, listed) == (order, descending, list(expected))
+                assert {page.total for page in pages} == {len(ordered)}
+        for part, matching in {
+            "ÉTÉ": ["c"],
+            "winter": ["a", "d"],
+            "%": [],
+            "_": [],
+            "x'": [],
+        }.items():
+            page = index.document_page(DocumentQuery(part, DocumentOrder.ID))
+            assert (part, [one.document_id for one in page.items]) == (part, matching)
+            assert page.total == len(matching)
+        [one] = index.document_page(DocumentQuery("hay", DocumentOrder.ID)).items
+        assert one == DocumentSummary("b", "hay", 1, 1, 40)
+        index.add([titled("b", "straw", "xxx", 50)], replace_documents=["b"])
+        [one] = index.document_page(DocumentQuery("straw")).items
+        assert one == DocumentSummary("b", "straw", 1, 3, 50)
+        assert index.document_page(DocumentQuery("hay")).total == 0
 
     def test_several_documents_are_replaced_at_once(self, indexes: Indexes) -> None:
         """Every named document loses its old chunks, even if it gets no new chunks."""

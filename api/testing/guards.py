@@ -12,12 +12,12 @@ from corral.api.testing.suite import Suite, applies, standard_tests
 
 PUBLIC = (
     "query", "add_chunks", "set_acl", "change_document", "get_chunks", "delete_chunks", "count",
-    "chunk_ids", "documents", "document_chunk_ids", "scoped_to", "delete",
+    "chunk_ids", "documents", "document_page", "document_chunk_ids", "scoped_to", "delete",
 )  # fmt: skip
 CALLS = (
     "add", "search_vector", "search_keyword", "search_fuzzy", "search_hybrid", "get", "delete",
     "count", "chunk_ids", "documents", "document_chunk_ids", "count_passing", "chunk_ids_passing",
-    "documents_passing", "drop",
+    "documents_passing", "document_page", "drop",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from corral.api.chunks import Chunk
+from corral.api.documents import DocumentPage, DocumentQuery
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.hits import Leg, QueryChunksResponse, TermStatistics
 from corral.api.legs import IndexQuery
@@ -179,6 +180,11 @@ class Handle:
         """Return the number of chunks by document."""
         documents = self._run(self.index.documents(after, limit))
         return {document.document_id: document.chunks for document in documents}
+
+    def document_page(self, query: DocumentQuery) -> DocumentPage:
+        """Return a page of documents."""
+        page: DocumentPage = self._run(self.index.document_page(query))
+        return page
 
     def chunk_ids_of(self, document_id: str) -> list[str]:
         """Return the ids of a document's chunks."""

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterable, Iterable
 from dataclasses import dataclass, field
 
 from corral.api.chunks import Chunk
+from corral.api.document_names import filename_of
 from corral.bench.answers.questions import Question
-from corral.providers.base.document_names import filename_of
 from corral.providers.rag.answer import NO_ANSWER
 from corral.providers.rag.answer_events import Cited, Ended, Event, Searched, Source, Text, Usage
 from corral.providers.text.sentences import sentences

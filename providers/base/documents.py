@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ from corral.api.filters import MAX_VALUES
 from corral.api.principal import UNRESTRICTED
 from corral.api.scope import Scope
 from corral.api.vector_dbs import SearchMode
-from corral.providers.base.document_names import title_of
 
 _OF_EACH_CHUNK = ("document_id", "token_count", "metadata_token_count")
-_RESERVED = frozenset({*_OF_EACH_CHUNK, "file_id", "filename", "part_of", "parts"})
+MAX_CONCURRENT_READS = 25
+"""Maximum reads of chunk ids at once."""
+
+RESERVED = frozenset({*_OF_EACH_CHUNK, "file_id", "filename", "part_of", "parts"})
 """Metadata keys that ingestion writes into each chunk; attributes cannot change them."""
 
 
@@ -71,13 +74,12 @@ async def list_documents(index: EmbeddingIndex, after: str, limit: int) -> Liste
     return Listed(found[:limit], len(found) > limit)
 
 
-async def names_of(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[str, str]:
-    """Return the names of documents by id; see `document_names` for the rules.
+async def first_chunks_of(index: EmbeddingIndex, document_ids: Sequence[str]) -> dict[str, Chunk]:
+    """Return a chunk of each document that exists, by document id.
 
     Reads the chunk ids of each document, and one of its chunks.
     """
-    found = _first_chunks(index, document_ids)
-    return {chunk.document_id or "": title_of(chunk) async for chunk in found}
+    return {chunk.document_id or "": chunk async for chunk in _first_chunks(index, document_ids)}
 
 
 async def origins_of(index: EmbeddingIndex) -> dict[str, str | None]:
@@ -95,7 +97,11 @@ async def origins_of(index: EmbeddingIndex) -> dict[str, str | None]:
 
 async def _first_chunks(index: EmbeddingIndex, document_ids: Sequence[str]) -> AsyncIterator[Chunk]:
     """Yield a chunk of each document that exists."""
-    firsts = [ids[0] for each in document_ids if (ids := await index.document_chunk_ids(each))]
+    firsts: list[str] = []
+    for start in range(0, len(document_ids), MAX_CONCURRENT_READS):
+        some = document_ids[start : start + MAX_CONCURRENT_READS]
+        listed = await asyncio.gather(*map(index.document_chunk_ids, some))
+        firsts += [ids[0] for ids in listed if ids]
     async for chunk in chunks_by_id(index, firsts):
         yield chunk
 
@@ -201,12 +207,17 @@ async def change_attributes(
     """
 
     def changed(chunk: Chunk) -> Chunk:
-        kept = {k: v for k, v in chunk.metadata.items() if k in _RESERVED or k not in old}
-        reserved = {k: v for k, v in kept.items() if k in _RESERVED}
+        kept = {k: v for k, v in chunk.metadata.items() if k in RESERVED or k not in old}
+        reserved = {k: v for k, v in kept.items() if k in RESERVED}
         return chunk.model_copy(update={"metadata": {**kept, **new, **reserved}})
 
     parts = await parts_of(index, document_id)
     return sum([await index.change_document(each, changed) for each in (document_id, *parts)])
+
+
+def attributes_of(chunk: Chunk) -> dict[str, Any]:
+    """Return the attributes of a chunk's document: its metadata but for what ingestion writes."""
+    return {key: value for key, value in chunk.metadata.items() if key not in RESERVED}
 
 
 def acls_of(chunks: Iterable[Chunk], default: Sequence[str]) -> dict[str, set[str]]:

@@ -18,11 +18,11 @@ import numpy as np
 
 from corral.api.checks import MAX_K
 from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.document_names import public_source
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, SearchMode
-from corral.providers.base.document_names import public_source
 from corral.providers.base.documents import chunks_by_id
 
 

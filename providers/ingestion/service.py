@@ -14,13 +14,13 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
+from corral.api.document_names import name_in
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import Metadata
 from corral.api.writes import Write
-from corral.providers.base.document_names import name_in
 from corral.providers.base.documents import (
     change_attributes,
     delete_document,
@@ -32,6 +32,7 @@ from corral.providers.ingestion.jobs.jobs import UNFINISHED, Job, JobRequest, Jo
 from corral.providers.ingestion.jobs.queue import NoLongerOurs
 from corral.providers.ingestion.jobs.reader import Scope
 from corral.providers.ingestion.jobs.runner import LOOK_EVERY_SECONDS, FileLibrary, Workers
+from corral.providers.ingestion.read.reading import Reader
 from corral.providers.ingestion.read.records import Columns, records, table_of_objects
 from corral.providers.ingestion.rows import row_documents
 from corral.providers.ingestion.split.chunking import Sizes
@@ -95,6 +96,11 @@ class Ingestion:
         """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number."""
         return await self._workers.sweep()
 
+    @property
+    def reader(self) -> Reader:
+        """The reader of documents, in processes of its own."""
+        return self._workers.ingester.reader
+
     async def text_of(self, source: str | StoredFile) -> str:
         """Return the text of a document and of the documents in it, as ingestion would read them.
 
@@ -129,9 +135,8 @@ class Ingestion:
         """
         if not isinstance(source, StoredFile):
             return row_documents([*records(table_of_objects(enumerate(source, 1)), columns)])
-        reader = self._workers.ingester.reader
         async with self._library.files.local(source) as path:
-            made = await reader.read_rows(path, source.filename, source.charset, columns)
+            made = await self.reader.read_rows(path, source.filename, source.charset, columns)
         return row_documents(made, source.filename)
 
     async def insert(
@@ -255,6 +260,12 @@ class Ingestion:
         vector_db = await self._library.vector_db(vector_db_id)
         scope = self._all(vector_db=vector_db, file_id=file_id)
         return await self._reader.get(scope, f"file {file_id!r} in vector DB {vector_db_id!r}")
+
+    async def newest_of(self, vector_db_id: str, document_ids: Sequence[str]) -> dict[str, Job]:
+        """Return the newest job of each document that has one, by document id."""
+        scope = await self._scope(vector_db_id, document_ids=document_ids, newest_only=True)
+        jobs = await self._reader.find(scope) if document_ids else []
+        return {job.document_id: job for job in sorted(jobs, key=lambda job: job.number)}
 
     async def page(
         self,

@@ -32,10 +32,10 @@ from functools import lru_cache
 from typing import Any
 
 from corral.api.chunks import Chunk
+from corral.api.document_names import cited_name, shown_place
 from corral.api.invisible import clean_text
 from corral.api.rag import DEFAULT_CHUNK_TEMPLATE, template_parts
 from corral.api.wire import encodable
-from corral.providers.base.document_names import cited_name, shown_place
 from corral.providers.rag.digest_cache import DigestCache
 from corral.providers.text.tokens import tokenizer
 

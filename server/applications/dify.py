@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
+from corral.api.document_names import title_of
 from corral.api.wire import Identifier, NullsAreDefaults
-from corral.providers.base.document_names import title_of
 from corral.server.access.roles import READER
 from corral.server.applications.conditions import Conditions, as_filter
 from corral.server.limits import check_max_chunks

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, RootModel
 from starlette.types import Scope
 
 from corral.api.chunks import Chunk
+from corral.api.document_names import title_of
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Conflict, InvalidRequest, NotFound
 from corral.api.filters import Comparison, Compound, Filter
@@ -22,7 +23,6 @@ from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.api.wire import Identifier, Strict
 from corral.providers.base.config import ServerSettings
-from corral.providers.base.document_names import title_of
 from corral.providers.base.documents import (
     WHOLE,
     StoredDocument,

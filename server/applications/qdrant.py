@@ -14,11 +14,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel, BeforeValidator, Field
 
 from corral.api.chunks import Chunk
+from corral.api.document_names import source_of, title_of
 from corral.api.hits import Hit
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.api.wire import Strict
-from corral.providers.base.document_names import source_of, title_of
 from corral.server.access import audit
 from corral.server.access.roles import READER
 from corral.server.limits import check_max_chunks

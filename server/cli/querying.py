@@ -149,7 +149,7 @@ async def write_answer(client: Client, body: JSON, write: Callable[[str], None])
     Raises:
         CommandError: The model or the search failed.
     """
-    from corral.providers.base.document_names import shown_place
+    from corral.api.document_names import shown_place
 
     sources: dict[tuple[str, str], JSON] = {}
     event: JSON = {}

@@ -16,6 +16,8 @@ from corral.server.routing import ContractRoute, stack_of
 PREFIX = "/v1/vector-dbs/"
 MARKER = "documents"
 REGISTERED = "corral.registered"
+PAGE_PARAMETERS = frozenset({"after", "limit", "names", "details", "q", "sort", "order", "offset"})
+"""What only a request for a list of documents has."""
 
 
 class DocumentRoute(ContractRoute):
@@ -106,4 +108,4 @@ def _splits(tail: str) -> Iterator[tuple[str, str | None]]:
 
 def _asks_for_a_page(scope: Scope) -> bool:
     parameters = parse_qs(scope.get("query_string", b"").decode("ascii", "replace"))
-    return bool({"after", "limit"} & parameters.keys())
+    return bool(PAGE_PARAMETERS & parameters.keys())

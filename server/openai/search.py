@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from corral.api.document_names import filename_of
 from corral.api.errors import InvalidRequest
 from corral.api.hits import Hit, QueryChunksResponse
 from corral.api.options import RetrievalOptions, checked
 from corral.api.rag import LLMQueryGenerator
-from corral.providers.base.document_names import filename_of
 from corral.providers.rag.query_generator import generate_query
 from corral.providers.stack.stack import Stack
 from corral.server.access.roles import READER

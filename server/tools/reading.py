@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from corral.api.chunks import Chunk
+from corral.api.document_names import shown_place, title_of, web_address
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.config import ToolSettings
-from corral.providers.base.document_names import shown_place, title_of, web_address
 from corral.providers.base.documents import WHOLE, Page, count_documents, read_document
 from corral.providers.rag.passages import document_text
 from corral.providers.rag.selection import ContextHit

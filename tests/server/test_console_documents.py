@@ -10,8 +10,8 @@ import httpx
 from corral.providers.base.config import ProviderEntry
 
 from ..bench.report.headless import Browser
-from .console import address, ask_path, click, hits, listed, store, wait
-from .harness import live_server, run_config
+from .console import address, ask_path, click, fill, hits, listed, store, wait
+from .harness import live_server, run_config, wait_until
 
 PAGING = "document.querySelector('#paging span')?.textContent"
 
@@ -49,18 +49,18 @@ def test_the_page_lists_documents_and_not_jobs(tmp_path: Path, browser: Browser)
         httpx.post(f"{url}/v1/vector-dbs/farm/copy", json=copied, timeout=60).raise_for_status()
         store(url, "loose", "a chunk of no document")
         browser.open(url + address("dbs", "copy", "documents"), 1440)
-        wait(browser, f"{PAGING} === 'Documents 1 to 25'")
+        wait(browser, f"{PAGING} === 'Documents 1 to 25 of 48'")
         assert listed(browser) == [f"Title {n:02}" for n in range(25)]
         assert browser.evaluate("document.getElementById('jobs')") is None
         assert browser.evaluate("document.querySelector('#paging button').disabled")
         click(browser, "Next")
-        wait(browser, f"{PAGING} === 'Documents 26 to 48'")
+        wait(browser, f"{PAGING} === 'Documents 26 to 48 of 48'")
         assert listed(browser) == [f"Title {n:02}" for n in range(25, 48)]
         assert browser.evaluate("document.querySelector('#paging button:nth-child(2)').disabled")
         browser.open(browser.evaluate("location.href"), 1440)
-        wait(browser, f"{PAGING} === 'Documents 26 to 48'")
+        wait(browser, f"{PAGING} === 'Documents 26 to 48 of 48'")
         click(browser, "Previous")
-        wait(browser, f"{PAGING} === 'Documents 1 to 25'")
+        wait(browser, f"{PAGING} === 'Documents 1 to 25 of 48'")
         browser.open(url + address("dbs", "loose", "documents"), 1440)
         wait(browser, "document.getElementById('no-documents') !== null")
         assert listed(browser) == []
@@ -144,3 +144,106 @@ def test_a_long_document_opens_at_its_passage(tmp_path: Path, browser: Browser) 
         assert 0 <= top < 900
         browser.open(url + address("dbs", "db", "documents", "long", chunk="gone"), 390)
         wait(browser, "document.body.innerText.includes('no longer in this document')")
+
+
+def test_documents_are_sorted_found_and_counted(tmp_path: Path, browser: Browser) -> None:
+    """Headings sort, a part of a name finds, and the address holds both and no cursors.
+
+    If this fails: the order is only of the page that is shown, or the address grows.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        insert(url, 60)
+        browser.open(url + address("dbs", "farm", "documents"), 1440)
+        total = "document.getElementById('total')?.textContent"
+        wait(browser, f"{total} === '60 documents'")
+        heading = "[...document.querySelectorAll('thead a')].find((a) => a.textContent.{})"
+        browser.evaluate(heading.format("startsWith('Document')") + ".click()")
+        wait(browser, "location.search === '?order=desc'")
+        first = "document.querySelector('#documents th')?.textContent"
+        wait(browser, f"{first} === 'Title 59'")
+        for page in (2, 3):
+            click(browser, "Next")
+            wait(browser, f"location.search === '?order=desc&page={page}'")
+            wait(browser, f"{PAGING}?.startsWith('Documents {25 * page - 24} to')")
+        assert (
+            browser.evaluate(
+                "document.querySelector('thead [aria-sort]').getAttribute('aria-sort')"
+            )
+            == "descending"
+        )
+        fill(browser, "#find input", "TITLE 1")
+        browser.evaluate("document.querySelector('#find').requestSubmit()")
+        wait(browser, f"{total}?.startsWith('10 documents')")
+        assert listed(browser) == [f"Title 1{n}" for n in range(10)]
+        tops = "['h1', '#total', '#drop', '#find', '#documents'].map((one) =>"
+        tops += " document.querySelector(`main ${one}`).getBoundingClientRect().top)"
+        assert (order := browser.evaluate(tops)) == sorted(order)
+        assert browser.evaluate("location.search") == "?q=TITLE+1&order=desc"
+        browser.evaluate("history.back()")
+        wait(browser, f"{total} === '60 documents'")
+        assert browser.errors == []
+
+
+def test_a_file_is_replaced_and_read_again(tmp_path: Path, browser: Browser) -> None:
+    """The new file takes the attributes, and the old document goes once it is stored.
+
+    A file that cannot be read leaves the old document. What has no file says why it cannot be read
+    again.
+    """
+    old, new, broken = tmp_path / "old.md", tmp_path / "new.md", tmp_path / "broken.pdf"
+    old.write_text("The hen lays an egg.")
+    new.write_text("The goose lays an egg.")
+    broken.write_bytes(b"%PDF-1.7\nbroken")
+    message = "document.getElementById('message').textContent"
+    with live_server(run_config(), tmp_path) as url:
+        insert(url, 1)
+        browser.open(url + address("dbs", "farm", "documents"), 1440)
+        wait(browser, "document.getElementById('files') !== null")
+        browser.choose("#files", old)
+        wait(browser, "document.querySelectorAll('#documents tr').length === 2")
+        path = f"{url}/v1/vector-dbs/farm/documents"
+        [document] = [
+            one["document_id"]
+            for one in httpx.get(f"{path}?names=true").json()["data"]
+            if one["name"] == "old.md"
+        ]
+        changed = httpx.patch(f"{path}/{document}", json={"attributes": {"year": 2026}})
+        changed.raise_for_status()
+        browser.open(url + address("dbs", "farm", "documents"), 1440)
+        again = "[...document.querySelectorAll('button')].find((b) => b.ariaLabel === {})"
+        without_file = again.format("'Re-ingest Title 00'")
+        wait(browser, f"{without_file}?.disabled")
+        assert "no file" in browser.evaluate(f"{without_file}.title")
+        jobs = f"{url}/v1/jobs?vector_db_id=farm"
+        browser.evaluate(again.format("'Re-ingest old.md'") + ".click()")
+        wait_until(
+            lambda: [job["status"] for job in httpx.get(jobs).json()["data"]] == ["completed"] * 2
+        )
+        browser.choose(f"[data-replaces='{document}']", broken)
+        wait(browser, f"{message}.includes('The old document stays.')")
+        assert "old.md" in listed(browser)
+        browser.choose(f"[data-replaces='{document}']", new)
+        wait(browser, f"{message} === 'old.md is replaced by new.md.'")
+        wait(browser, "document.querySelector('#documents').innerText.includes('new.md')")
+        assert listed(browser) == ["new.md", "Title 00"]
+        row = "[...document.querySelectorAll('#documents tr')].map((r) => r.innerText).join()"
+        assert "year: 2026" in browser.evaluate(row)
+
+
+def test_files_are_added_with_the_keyboard(tmp_path: Path, browser: Browser) -> None:
+    """Tab reaches the field for files before the list, and what is chosen there is stored."""
+    note = tmp_path / "note.md"
+    note.write_text("The hen lays an egg.")
+    with live_server(run_config(), tmp_path) as url:
+        insert(url, 1)
+        browser.open(url + address("dbs", "farm", "documents"), 1440)
+        wait(browser, "document.querySelectorAll('#documents tr').length === 1")
+        browser.evaluate("document.getElementById('main').focus()")
+        reached = []
+        while (at := browser.evaluate("document.activeElement.id || 'x'")) != "files":
+            reached.append(at)
+            assert len(reached) < 10, reached
+            browser.press("Tab")
+        browser.choose("#files", note)
+        wait(browser, "document.querySelectorAll('#documents tr').length === 2")
+        assert listed(browser) == ["note.md", "Title 00"]

@@ -17,6 +17,8 @@ ROUTES = {
     "/v1/vector-dbs/{vector_db_id}": {"get", "delete"},
     "/v1/orphans": {"get"},
     "/v1/orphans/remove": {"post"},
+    "/v1/pages/areas": {"get"},
+    "/v1/pages/picture": {"get"},
     "/v1/vector-dbs/{vector_db_id}/documents": {"get"},
     "/v1/vector-dbs/{vector_db_id}/documents/{document_id}": {"get", "delete", "patch"},
     "/v1/vector-dbs/{vector_db_id}/sync": {"post"},

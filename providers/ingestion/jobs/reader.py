@@ -98,6 +98,7 @@ class Scope:
             documents that it may not read.
         changed_after: Only jobs that changed after this version.
         files_only: Only jobs of uploaded files.
+        document_ids: Only jobs of these documents.
     """
 
     tenant: str | None = None
@@ -111,6 +112,7 @@ class Scope:
     changed_after: int | None = None
     reader: Principal | None = None
     files_only: bool = False
+    document_ids: Collection[str] | None = None
 
     def where(self) -> list[ColumnElement[bool]]:
         """Return the conditions of the selection."""
@@ -128,6 +130,8 @@ class Scope:
             found.append(NEWEST)
         if self.files_only:
             found.append(J.file_id.is_not(None))
+        if self.document_ids is not None:
+            found.append(J.document_id.in_(self.document_ids))
         if self.changed_after is not None:
             found.append(J.version > self.changed_after)
         return found

@@ -43,6 +43,7 @@ from corral.providers.ingestion.read.external import (
     named_type,
     reader_for,
 )
+from corral.providers.ingestion.read.formats.pdf.pages import Area
 from corral.providers.ingestion.read.mime_types import (
     chosen_type,
     decode_data_uri,
@@ -150,6 +151,39 @@ class Reader:
             (place, row if isinstance(row, str) else Record(**row))
             for place, row in await self.run(json.loads, text)
         ]
+
+    async def page_picture(self, path: Path, page: int, width: int) -> bytes:
+        """Return a page of a PDF on disk as a PNG; see `pages.picture`.
+
+        Raises:
+            InvalidRequest: It is not a PDF, or is broken, or takes more than the limits allow.
+            MissingDependency: pypdfium2 is not installed.
+        """
+        request = {"mime_type": None, "form": "page", "page": page, "width": width}
+        _, body = await self.run(self._call, str(path), request)
+        return cast("bytes", body)
+
+    async def page_areas(
+        self, path: Path, page: int, passage: str, *, is_whole: bool
+    ) -> tuple[list[Area], int]:
+        """Return the areas of a passage on a page, and the number of pages; see `pages.areas`.
+
+        Raises:
+            InvalidRequest, MissingDependency: As for `page_picture`.
+        """
+        request = {"mime_type": None, "form": "page", "page": page, "passage": passage}
+        head, _ = await self.run(self._call, str(path), {**request, "is_whole": is_whole})
+        return [Area(*each) for each in head["areas"]], head["pages"]
+
+    async def colored(self, texts: Sequence[str], filename: str) -> list[list[list[str]]] | None:
+        """Return texts of code as pairs of class and text; see `coloring.colored`.
+
+        Raises:
+            InvalidRequest: They take more time or memory than the limits allow.
+        """
+        request = {"mime_type": None, "form": "colors", "name": filename}
+        _, body = await self.run(self._call, json.dumps(texts), request)
+        return cast("list[list[list[str]]] | None", json.loads(body))
 
     async def parts(
         self, content: str | bytes | Path | URL, mime_type: str | None

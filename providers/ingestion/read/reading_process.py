@@ -43,6 +43,8 @@ from corral.providers.ingestion.read.records import (
 
 MIB = 1 << 20
 
+_PDF = b"%PDF-"
+
 _FORMS: dict[str, Callable[..., ParsedDocument]] = {
     "content": parse,
     "data_uri": parse_data_uri,
@@ -84,21 +86,25 @@ def serve() -> None:
             limits, ocr = DocumentLimits(**asked["limits"]), OcrSettings(**asked["ocr"])
             bounded = bounded or _bound_memory(limits, ocr)
             deadline.start(limits.max_seconds)
-            head, text = _answer(content, asked, limits, ocr)
+            head, body = _answer(content, asked, limits, ocr)
             deadline.stop()
-            send(answers, head, text)
+            send(answers, head, body)
 
 
 def _answer(
     content: str | bytes, asked: dict[str, Any], limits: DocumentLimits, ocr: OcrSettings
-) -> tuple[dict[str, Any], str]:
-    """Return the head of the answer and the text of the document, or its parts or rows."""
+) -> tuple[dict[str, Any], str | bytes]:
+    """Return the answer's head and the document's text, or another body as its form says."""
     try:
         if asked.get("folder"):
             parts = _unpacked(content, asked, limits)
             return {"parts": [asdict(part) for part in parts]}, ""
         if asked["form"] == "rows":
             return {}, json.dumps(_rows(str(content), asked, limits))
+        if asked["form"] == "page":
+            return _page(str(content), asked)
+        if asked["form"] == "colors":
+            return {}, json.dumps(_colored(str(content), asked["name"]))
         parsed = _FORMS[asked["form"]](content, asked["mime_type"], limits, ocr)
     except MemoryError:
         error: CorralError = limits.exceeded("MiB to read", "max_memory_mib")
@@ -118,6 +124,30 @@ def _unpacked(content: str | bytes, request: dict[str, Any], limits: DocumentLim
         mime_type = chosen_type(mime_type, stated)
     data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     return unpack(data, *split_mime_type(mime_type), limits, Path(request["folder"]))
+
+
+def _page(path: str, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """Return a page of a PDF as a picture, or the areas of a passage on it."""
+    from corral.providers.ingestion.read.formats.pdf.pages import (  # noqa: PLC0415 - only people need them, and importing takes a tenth of a second
+        areas,
+        picture,
+    )
+
+    data = compression.unpacked(Path(path).read_bytes())
+    if _PDF not in data[:1024]:
+        raise InvalidRequest("The file is not a PDF.", field="document_id")
+    number = request["page"]
+    if "width" in request:
+        return {}, picture(data, number, request["width"])
+    passage, is_whole = request["passage"], request["is_whole"]
+    marks, count = areas(data, number, passage, is_whole=is_whole)
+    return {"areas": marks, "pages": count}, b""
+
+
+def _colored(texts: str, name: str) -> list[list[tuple[str, str]]] | None:
+    from corral.providers.ingestion.read.coloring import colored  # noqa: PLC0415 - as for pages
+
+    return colored(json.loads(texts), name)
 
 
 def _rows(path: str, request: dict[str, Any], limits: DocumentLimits) -> list[tuple[str, Any]]:

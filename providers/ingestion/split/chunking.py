@@ -20,13 +20,13 @@ from corral.api.chunks import (
     derive_chunk_id,
     embedded_text,
 )
+from corral.api.document_names import public_source
 from corral.api.embedder import Embedder
 from corral.api.errors import InvalidRequest
 from corral.api.findings import first_finding
 from corral.api.rag import URL, RAGDocument
 from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
 from corral.api.wire import MAX_ID_LENGTH
-from corral.providers.base.document_names import public_source
 from corral.providers.ingestion.document_state import document_hash
 from corral.providers.ingestion.read.parsing import ParsedDocument
 from corral.providers.ingestion.split.budget import Window

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from corral.api.chunks import Chunk
-from corral.api.documents import DocumentCount
+from corral.api.documents import DocumentCount, DocumentPage, DocumentQuery
 from corral.api.engine import Engine
 from corral.api.errors import CorralError, Unavailable
 from corral.api.filters import Filter
@@ -359,6 +359,10 @@ class WriteAheadEngine(Engine):
         self, after: str, limit: int, filters: Filter | None
     ) -> Sequence[DocumentCount]:
         return await self.engine.documents_passing(after, limit, filters)
+
+    @override
+    async def document_page(self, query: DocumentQuery, filters: Filter | None) -> DocumentPage:
+        return await self.engine.document_page(query, filters)
 
     @override
     async def settle(self) -> None:

@@ -13,7 +13,7 @@ from psycopg import sql
 from typing_extensions import override
 
 from corral.api.chunks import Chunk
-from corral.api.documents import DocumentCount
+from corral.api.documents import DocumentCount, DocumentPage, DocumentQuery
 from corral.api.engine import Engine
 from corral.api.filters import Filter
 from corral.api.hits import Candidate, TermStatistics
@@ -195,6 +195,10 @@ class PgvectorEngine(Engine):
             {"after": after, "limit": limit},
         )
         return [DocumentCount(str(document_id), count) for document_id, count in found]
+
+    @override
+    async def document_page(self, query: DocumentQuery, filters: Filter | None) -> DocumentPage:
+        return await self._reads.document_page(query, filters)
 
     @override
     async def document_chunk_ids(self, document_id: str) -> Sequence[str]:

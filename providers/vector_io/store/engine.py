@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from corral.api.chunks import Chunk
-from corral.api.documents import DocumentCount
+from corral.api.documents import DocumentCount, DocumentPage, DocumentQuery
 from corral.api.engine import Engine
 from corral.api.errors import NotFound
 from corral.api.filters import Filter
@@ -38,6 +38,7 @@ from corral.providers.vector_io.store.connections import (
     delete_files,
     state,
 )
+from corral.providers.vector_io.store.directory import document_page
 from corral.providers.vector_io.store.filters import FilterCache
 from corral.providers.vector_io.store.postings import KeywordIndex
 from corral.providers.vector_io.store.rows import (
@@ -248,6 +249,10 @@ class ChunkFileEngine(Engine):
     @override
     async def documents(self, after: str, limit: int) -> Sequence[DocumentCount]:
         return await self._read(documents_after, after, limit)
+
+    @override
+    async def document_page(self, query: DocumentQuery, filters: Filter | None) -> DocumentPage:
+        return await self._read(self._passing_rows, document_page, filters, query)
 
     @override
     async def document_chunk_ids(self, document_id: str) -> Sequence[str]:

@@ -15,6 +15,7 @@ from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount
 from corral.providers.vector_io.kit.records import CHUNK_FIELDS, chunk_fields, read_chunk
 from corral.providers.vector_io.kit.rows import RowSet
+from corral.providers.vector_io.store import directory
 from corral.providers.vector_io.store.connections import state
 from corral.providers.vector_io.store.filters import attributes
 
@@ -53,6 +54,7 @@ def insert_rows(
         ),
     )
     insert_attributes(connection, rows, chunks)
+    directory.add_chunks(connection, chunks)
     return rows
 
 
@@ -74,6 +76,7 @@ def remove_rows(connection: apsw.Connection, rows: Sequence[int]) -> None:
     """Delete rows, except their keywords, and log the deletion for copies in memory."""
     if not rows:
         return
+    directory.remove_rows(connection, rows)
     ids = [(row,) for row in rows]
     stored = connection.executemany("SELECT row, metadata FROM chunks WHERE row = ?", ids)
     connection.executemany(

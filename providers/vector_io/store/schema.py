@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import apsw
 
 from corral.api.chunks import Chunk
 from corral.providers.base.schema_version import Step, check_version, upgrade
+from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk
+from corral.providers.vector_io.store import directory
 from corral.providers.vector_io.store.connections import IN_MEMORY, state, transaction
 from corral.providers.vector_io.store.postings import KEYWORD_VERSION, KeywordIndex
 
@@ -54,12 +57,43 @@ CREATE TABLE deletions (sequence INTEGER PRIMARY KEY AUTOINCREMENT, row INTEGER 
 """
 
 
+_DOCUMENTS = """
+-- What lists of documents show and sort by, counted from the chunks.
+CREATE TABLE documents (
+    document_id TEXT PRIMARY KEY,
+    name TEXT NOT NULL,
+    name_key TEXT NOT NULL,
+    chunks INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    updated_at INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE INDEX documents_name ON documents(name_key, document_id);
+CREATE INDEX documents_chunks ON documents(chunks, document_id);
+CREATE INDEX documents_size ON documents(size, document_id);
+CREATE INDEX documents_updated ON documents(updated_at, document_id);
+"""
+
+
 def _create(connection: apsw.Connection) -> None:
     for _ in connection.execute(_TABLES):
         pass
 
 
-MIGRATIONS: tuple[Step, ...] = (_create,)
+def _list_documents(connection: apsw.Connection) -> None:
+    for _ in connection.execute(_DOCUMENTS):
+        pass
+    query = (
+        "SELECT row, chunk_id, content, metadata, chunk_metadata FROM chunks"
+        " WHERE row > ? AND document_id > '' ORDER BY row LIMIT ?"
+    )
+    last: Any = 0
+    while batch := connection.execute(query, (last, REINDEX_BATCH)).fetchall():
+        rows = [dict(zip(CHUNK_FIELDS, fields, strict=True)) for _, *fields in batch]
+        directory.add_chunks(connection, map(read_chunk, rows))
+        last = batch[-1][0]
+
+
+MIGRATIONS: tuple[Step, ...] = (_create, _list_documents)
 """Step n migrates a file from schema version n to n + 1; released steps never change. The keyword
 index is not among them: it is rebuilt if `KEYWORD_VERSION` differs."""
 

@@ -84,6 +84,22 @@ export async function send(method, path, body, signal) {
   return type.startsWith("application/json") ? response.json() : response.text();
 }
 
+/**
+ * Return a picture as a data: address, since an <img> would ask for it without the key.
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<string>}
+ */
+export async function picture(path, signal) {
+  const blob = await (await request("GET", path, undefined, signal)).blob();
+  return new Promise((done, failed) => {
+    const reader = new FileReader();
+    reader.addEventListener("load", () => done(String(reader.result)));
+    reader.addEventListener("error", () => failed(reader.error));
+    reader.readAsDataURL(blob);
+  });
+}
+
 /** @param {string} path @param {AbortSignal} [signal] */
 export const get = (path, signal) => send("GET", path, undefined, signal);
 /** @param {string} path @param {unknown} [body] @param {AbortSignal} [signal] */

@@ -1,11 +1,12 @@
 // The documents of a vector DB, from any source, and the files that are being ingested.
 
-import { dbPath, get, post, remove, storePath, upload } from "../api.js";
+import { dbPath, get, post, storePath, upload } from "../api.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { counted, sizeOf } from "../names.js";
 import { address, go, Link } from "../router.js";
 import { refusal, told, useLoad, useSession } from "../session.js";
-import { Act, Failed, Head, NotAllowed, Sure, Table } from "../widgets.js";
+import { Act, Failed, Head, NotAllowed, Table } from "../widgets.js";
+import { adviceOn, Rows } from "./document_rows.js";
 
 const EVERY_MS = 700;
 const PAGE_SIZE = 25;
@@ -15,23 +16,42 @@ const MOST_JOBS = 10;
 export function Documents({ db, query }) {
   const { who } = useSession();
   const id = db.identifier;
-  const afters = query.getAll("after"); // where each page begins, up to this one
-  const after = afters.at(-1) ?? "";
+  const [q, sort, order] = [query.get("q") ?? "", query.get("sort") ?? "name", query.get("order") ?? "asc"];
+  const page = Math.max(1, Math.floor(Number(query.get("page"))) || 1);
   const why = refusal(who, "writer");
-  const { data, error, loading, reload } = useLoad((signal) => get(`${dbPath(id)}/documents?${new URLSearchParams({ names: "true", limit: String(PAGE_SIZE), after })}`, signal), [id, after]);
-  const turn = (/** @type {string[]} */ to) => go(address(["dbs", id, "documents"], { after: to }));
-  const first = afters.length * PAGE_SIZE;
-  return html`<${Head} title="Documents" />
+  const first = (page - 1) * PAGE_SIZE;
+  const asked = String(new URLSearchParams({ details: "true", limit: String(PAGE_SIZE), offset: String(first), sort, order, q }));
+  const { data, error, loading, reload } = useLoad((signal) => get(`${dbPath(id)}/documents?${asked}`, signal), [id, asked]);
+  const place = (/** @type {Record<string, string | number>} */ changes) => {
+    const now = { q, sort, order, page, ...changes };
+    return address(["dbs", id, "documents"], { q: now.q, sort: now.sort === "name" ? "" : now.sort, order: now.order === "asc" ? "" : now.order, page: now.page === 1 ? "" : now.page });
+  };
+  const sortedBy = (/** @type {string} */ column, /** @type {boolean} */ down) => place({ sort: column, order: down ? "desc" : "asc", page: 1 });
+  return html`<${Head} title="Documents" /><p class="lead" id="total">${data && counted(data.total, "document")}${data && q && html` named like <q dir="auto">${q}</q>`}</p>
     <${NotAllowed} why=${why && `Documents can be read here. ${why}`} />
     ${!why && html`<${Upload} id=${id} />`}
     <${Unfinished} id=${id} why=${why} ended=${reload} />
+    <div><${Find} key=${q} q=${q} find=${(/** @type {string} */ text) => go(place({ q: text, page: 1 }))} /></div>
     <${Failed} error=${error} />
-    <div aria-busy=${loading}>${data && data.data.length > 0 && html`<${Table} label="Stored documents"><thead><tr><th scope="col">Document</th><th scope="col" class="n">Chunks</th><th scope="col"><span class="announcement">Actions</span></th></tr></thead>
-      <tbody id="documents">${data.data.map((/** @type {any} */ one) => html`<tr key=${one.document_id}><th scope="row" class="wraps"><${Link} to=${address(["dbs", id, "documents", one.document_id])}><bdi>${one.name ?? one.document_id}</bdi><//></th><td class="n">${one.chunk_count}</td>
-        <td class="n"><${Sure} why=${why} sure="Delete it?" act=${() => remove(`${dbPath(id)}/documents/${encodeURIComponent(one.document_id)}`).then(reload)}>Delete<//></td></tr>`)}</tbody><//>`}
-    ${data && data.data.length === 0 && (afters.length ? html`<p>There are no more documents.</p>` : html`<p id="no-documents">No documents yet. Chunks without a document are not listed.</p>`)}</div>
-    ${data && (afters.length > 0 || data.has_more) && html`<p class="actions" id="paging"><button type="button" disabled=${afters.length === 0} onClick=${() => turn(afters.slice(0, -1))}>Previous</button><button type="button" disabled=${!data.has_more} onClick=${() => turn([...afters, data.last_id])}>Next</button>
-      <span>Documents ${first + 1} to ${first + data.data.length}</span></p>`}`;
+    <div aria-busy=${loading}>${data && data.data.length > 0 && html`<${Rows} db=${db} data=${data.data} sort=${sort} isDown=${order === "desc"} sortedBy=${sortedBy} why=${why} done=${reload} showsAcl=${!why} />`}
+    ${data && data.data.length === 0 && html`<${Nothing} total=${data.total} q=${q} back=${place({ page: 1 })} />`}</div>
+    ${data && (page > 1 || data.has_more) && html`<p class="actions" id="paging"><button type="button" disabled=${page === 1} onClick=${() => go(place({ page: page - 1 }))}>Previous</button><button type="button" disabled=${!data.has_more} onClick=${() => go(place({ page: page + 1 }))}>Next</button>
+      ${data.data.length > 0 && html`<span>Documents ${first + 1} to ${first + data.data.length} of ${data.total.toLocaleString()}</span>`}</p>`}`;
+}
+
+/** @param {{ q: string, find: (text: string) => void }} props */
+function Find({ q, find }) {
+  const submit = (/** @type {any} */ event) => {
+    event.preventDefault();
+    find(event.target.elements.part.value.trim());
+  };
+  return html`<form id="find" role="search" class="actions find" onSubmit=${submit}><label class="field"><span>Find by name</span><input name="part" type="search" maxlength="255" value=${q} /></label><button>Find</button>${q && html`<button type="button" onClick=${() => find("")}>Show all</button>`}</form>`;
+}
+
+/** @param {{ total: number, q: string, back: string }} props */
+function Nothing({ total, q, back }) {
+  if (total > 0) return html`<p>There are no more documents. <${Link} to=${back}>First page<//></p>`;
+  return html`<p id="no-documents">${q ? "No document has this in its name." : "No documents yet. Chunks without a document are not listed."}</p>`;
 }
 
 /** @param {{ id: string }} props */
@@ -122,9 +142,6 @@ export function Job({ job, why, done, showsDB }) {
       ${isOpen && html` <${Act} why=${why} act=${() => post(`${path}/cancel`).then(done)} aria-label=${`Cancel ${name}`}>Cancel<//>`}
       ${canRetry && html` <${Act} why=${why} act=${() => post(`${path}/retry`).then(done)} aria-label=${`Retry ${name}`}>Retry<//>`}</td></tr>`;
 }
-
-/** Whether a retry can help. @param {any} job */
-const adviceOn = (job) => (job.error_code === "server_error" ? "A retry can help." : "A retry reads the same file: replace it first.");
 
 /** @param {{ job: any, name: string }} props */
 function Progress({ job, name }) {

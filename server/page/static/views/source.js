@@ -1,16 +1,18 @@
 // A document: its text with the cited chunks marked, and its chunks as a list.
 
 import { dbPath, get, remove, send } from "../api.js";
-import { html, useEffect, useState } from "../html.js";
-import { counted, nameOf, placeOf, wayTo } from "../names.js";
+import { html, useEffect } from "../html.js";
+import { counted, nameOf, wayTo } from "../names.js";
 import { address, go, Link } from "../router.js";
 import { refusal, useLoad, useSession } from "../session.js";
-import { Act, Facts, Failed, Field, Head, NotAllowed, Sure } from "../widgets.js";
+import { Failed, Head, Sure } from "../widgets.js";
+import { About } from "./about.js";
 import { Markdown } from "./markdown.js";
+import { hasPages, Pages } from "./pages.js";
 
 const AROUND = 50;
+const TABLE = /^\|? *:?-{3,}:? *\|/m; // readers write the tables of all formats so
 const MOST_ON_A_PAGE = 100;
-const SET_BY_SERVER = new Set(["document_id", "file_id", "filename", "title", "part_of", "parts"]);
 
 /** @param {{ db: any, documentId: string, query: URLSearchParams }} props */
 export function Source({ db, documentId, query }) {
@@ -29,14 +31,14 @@ export function Source({ db, documentId, query }) {
   const missing = cited.length > 0 && given === null && !chunks.some((/** @type {any} */ chunk) => cited.includes(chunk.chunk_id));
   const why = refusal(who, "writer");
   const erase = () => remove(path).then(() => go(address(["dbs", db.identifier, "documents"])));
-  const view = query.get("view") ?? "text";
-  const turn = (/** @type {Record<string, any>} */ changes) => address(["dbs", db.identifier, "documents", documentId], { chunk: cited, view: view === "text" ? "" : view, offset: given, ...changes });
+  const view = query.get("view") ?? (hasPages(chunks[0]) ? "pages" : "text");
+  const turn = (/** @type {Record<string, any>} */ changes) => address(["dbs", db.identifier, "documents", documentId], { chunk: cited, view: query.get("view"), offset: given, ...changes });
   return html`<${Head} title=${nameOf(chunks[0])}>${path && html`<${Sure} why=${why} sure="Delete it?" act=${erase}>Delete<//>`}<//>
     <p><${Link} to=${address(["dbs", db.identifier, "documents"])}>Documents of <bdi>${db.identifier}</bdi><//> <span class="quiet">${counted(total, "chunk")}</span></p>
     ${missing && html`<p class="notice">The cited passage is no longer in this document, which may have changed.</p>`}
-    <nav class="tabs" aria-label="Ways to see the document">${[["text", "Text"], ["chunks", "Chunks"], ["about", "About"]].map(([name, label]) => html`<${Link} to=${turn({ view: name === "text" ? "" : name })} aria-current=${view === name ? "page" : undefined}>${label}<//>`)}</nav>
-    ${view === "about" ? html`<${About} path=${path} chunk=${chunks[0]} why=${why} done=${reload} />` : html`<${Text} chunks=${chunks} cited=${cited} isList=${view === "chunks"} />`}
-    ${total > chunks.length && html`<p class="actions">${offset > 0 && html`<${Link} to=${turn({ offset: Math.max(0, offset - MOST_ON_A_PAGE) })}>Earlier<//>`}${offset + chunks.length < total && html`<${Link} to=${turn({ offset: offset + chunks.length })}>Later<//>`}<span class="quiet">Chunks ${offset + 1} to ${offset + chunks.length} of ${total}</span></p>`}`;
+    <nav class="tabs" aria-label="Ways to see the document">${[["text", "Text"], ...(hasPages(chunks[0]) ? [["pages", "Pages"]] : []), ["chunks", "Chunks"], ["about", "About"]].map(([name, label]) => html`<${Link} to=${turn({ view: name })} aria-current=${view === name ? "page" : undefined}>${label}<//>`)}</nav>
+    ${view === "about" ? html`<${About} path=${path} chunk=${chunks[0]} metadata=${data.metadata} why=${why} done=${reload} />` : view === "pages" ? html`<${Pages} db=${db.identifier} documentId=${documentId} chunks=${chunks} cited=${cited} query=${query} turn=${turn} text=${html`<${Text} chunks=${chunks} cited=${cited} />`} />` : html`<${Text} chunks=${chunks} colors=${data.colors} cited=${cited} isList=${view === "chunks"} />`}
+    ${view !== "about" && view !== "pages" && total > chunks.length && html`<p class="actions">${offset > 0 && html`<${Link} to=${turn({ offset: Math.max(0, offset - MOST_ON_A_PAGE) })}>Earlier<//>`}${offset + chunks.length < total && html`<${Link} to=${turn({ offset: offset + chunks.length })}>Later<//>`}<span class="quiet">Chunks ${offset + 1} to ${offset + chunks.length} of ${total}</span></p>`}`;
 }
 
 /**
@@ -48,44 +50,29 @@ export function Source({ db, documentId, query }) {
  */
 async function part(path, cited, given, signal) {
   let offset = Number(given ?? 0);
-  let data = await get(`${path}?limit=${MOST_ON_A_PAGE}&offset=${offset}`, signal);
+  let data = await get(`${path}?colors=true&limit=${MOST_ON_A_PAGE}&offset=${offset}`, signal);
   const has = () => data.chunks.some((/** @type {any} */ chunk) => cited.includes(chunk.chunk_id));
   while (given === null && cited.length > 0 && !has() && offset + data.chunks.length < data.chunk_count) {
     offset += AROUND;
-    data = await get(`${path}?limit=${MOST_ON_A_PAGE}&offset=${offset}`, signal);
+    data = await get(`${path}?colors=true&limit=${MOST_ON_A_PAGE}&offset=${offset}`, signal);
   }
-  return { chunks: data.chunks, total: data.chunk_count, offset };
+  return { chunks: data.chunks, metadata: data.metadata, colors: data.colors, total: data.chunk_count, offset };
 }
 
 /** Chunks that belong to no document. @param {string} db @param {string[]} ids @param {AbortSignal} signal */
 async function alone(db, ids, signal) {
   const { data: chunks } = await send("POST", "v1/vector-io/get", { vector_db_id: db, chunk_ids: ids }, signal);
   if (chunks.length === 0) throw new Error("There is no such chunk, or you may not read it.");
-  return { chunks, total: chunks.length, offset: 0 };
+  return { chunks, metadata: chunks[0].metadata, total: chunks.length, offset: 0 };
 }
 
-/** @param {{ chunks: any[], cited: string[], isList: boolean }} props */
-function Text({ chunks, cited, isList }) {
+/** @param {{ chunks: any[], colors?: [string, string][][], cited: string[], isList?: boolean }} props */
+function Text({ chunks, colors, cited, isList }) {
   const first = chunks.find((chunk) => cited.includes(chunk.chunk_id))?.chunk_id;
-  return html`<div class=${isList ? "chunks" : "document"}>${chunks.map((chunk) => html`<section key=${chunk.chunk_id} id=${chunk.chunk_id === first ? "passage" : undefined} class=${cited.includes(chunk.chunk_id) ? "chunk cited" : "chunk"} aria-label=${cited.includes(chunk.chunk_id) ? "Cited passage" : undefined}>
+  return html`<div class=${isList ? "chunks" : "document"}>${chunks.map((chunk, at) => html`<section key=${chunk.chunk_id} id=${chunk.chunk_id === first ? "passage" : undefined} class=${cited.includes(chunk.chunk_id) ? "chunk cited" : "chunk"} aria-label=${cited.includes(chunk.chunk_id) ? "Cited passage" : undefined}>
     ${isList && html`<p class="quiet"><code>${chunk.chunk_id}</code> ${wayTo(chunk)}</p>`}
-    ${isMarkdown(chunk) && !isList ? html`<${Markdown} text=${chunk.content} />` : html`<div class="plain-text" dir="auto">${chunk.content}</div>`}</section>`)}</div>`;
+    ${colors?.[at] ? html`<pre class="code" tabindex="0" role="group" aria-label="Code"><code>${colors[at].map(([kind, text]) => (kind ? html`<span class="code-${kind}">${text}</span>` : text))}</code></pre>` : isMarkdown(chunk) && !isList ? html`<${Markdown} text=${chunk.content} />` : html`<div class="plain-text" dir="auto">${chunk.content}</div>`}</section>`)}</div>`;
 }
 
 /** @param {any} chunk */
-const isMarkdown = (chunk) => /\.(md|markdown)$/i.test(chunk.metadata.filename ?? chunk.chunk_metadata?.filename ?? chunk.chunk_metadata?.source ?? "") || chunk.metadata.mime_type === "text/markdown";
-
-/** @param {{ path: string, chunk: any, why: string, done: () => void }} props */
-function About({ path, chunk, why, done }) {
-  const { say } = useSession();
-  const [acl, type] = useState((chunk.acl ?? []).join("\n"));
-  const attributes = Object.entries(chunk.metadata).filter(([name]) => !SET_BY_SERVER.has(name));
-  const permit = async () => {
-    const tokens = acl.split(/\s+/).filter(Boolean);
-    await send("PATCH", path, { acl: tokens.length ? tokens : null });
-    say("The permissions are changed.");
-    done();
-  };
-  return html`<h2>Attributes</h2><${Facts} of=${[["place of the first chunk", placeOf(chunk.chunk_metadata)], ...attributes]} />
-    ${path && html`<section class="card"><h2>Who may read it</h2><${NotAllowed} why=${why} /><${Field} label="Tokens, one a line" note="Such as group:sales. Empty: as the vector DB's default_acl says."><textarea id="acl" rows="3" value=${acl} disabled=${Boolean(why)} onInput=${(/** @type {any} */ event) => type(event.target.value)}></textarea><//><p><${Act} why=${why} act=${permit}>Save the permissions<//></p></section>`}`;
-}
+const isMarkdown = (chunk) => TABLE.test(chunk.content) || /\.(md|markdown)$/i.test(chunk.metadata.filename ?? chunk.chunk_metadata?.filename ?? chunk.chunk_metadata?.source ?? "") || chunk.metadata.mime_type === "text/markdown";

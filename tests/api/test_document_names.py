@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral.api.chunks import Chunk
-from corral.providers.base.document_names import cited_name, filename_of, public_source, title_of
+from corral.api.document_names import cited_name, filename_of, public_source, title_of
 
 URL = "https://farm.example/fences"
 

@@ -127,5 +127,5 @@ def _source(metadata: Mapping[str, Any], record: ChunkMetadata | None) -> str | 
 
 
 def _text(metadata: Mapping[str, Any], name: str) -> str | None:
-    found = metadata.get(name)
-    return found if isinstance(found, str) and found else None
+    value = metadata.get(name)
+    return value if isinstance(value, str) and value else None
