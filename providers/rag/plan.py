@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from corral.api.reranker import (
 )
 from corral.api.spans import span
 from corral.api.vector_dbs import ContextDefaults, SearchDefaults, SearchMode, VectorDB
+from corral.providers.rag.auto_filters import Proposal
 from corral.providers.rag.query_generator import Question, generate_query, plain_question
 from corral.providers.rag.query_syntax import Checker, parse
 from corral.providers.rag.tasks import run_all
@@ -121,6 +122,7 @@ class Plan:
         tokenizer_model: The embedding model with the tokenizer that counts the budget; None if the
             request names a tokenizer.
         question: The question and the query that is searched; blank if chunks are listed.
+        proposals: By vector DB id, the filter that a language model proposed, if it was asked.
     """
 
     searches: Mapping[str, SearchPlan]
@@ -128,6 +130,7 @@ class Plan:
     request: RAGQueryConfig
     tokenizer_model: str | None
     question: Question = _BLANK
+    proposals: Mapping[str, Proposal] = field(default_factory=dict)
 
     @property
     def lists(self) -> bool:
@@ -151,6 +154,20 @@ class Plan:
         """Return the plan with another number of hits."""
         searches = {name: replace(each, k=k) for name, each in self.searches.items()}
         return replace(self, searches=searches, k=k)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """True if a proposed filter narrows a search."""
+        return any(each.filter is not None for each in self.proposals.values())
+
+    def with_proposals(self, proposals: Mapping[str, Proposal]) -> Self:
+        """Return the plan with the filters of proposals, by vector DB id, besides its own."""
+        own = self.request.filters
+        searches = {
+            name: replace(each, filters=proposals[name].with_own(own) if name in proposals else own)
+            for name, each in self.searches.items()
+        }
+        return replace(self, searches=searches, proposals=proposals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from corral.api.checks import MAX_QUERY_CHARACTERS, check_query_text
 from corral.api.errors import InvalidRequest, ProviderError
 from corral.api.invisible import clean_text
 from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator
+from corral.providers.models.language import serving, without_thoughts
 
 MAX_GENERATED_CHARACTERS = 1000
 """Longest generated query; a longer one is cut between words."""
@@ -23,20 +23,9 @@ MAX_TEXTS = 1000
 """Maximum number of texts of one question."""
 
 _FIELD = "query_config.query_generator_config"
-_THOUGHTS = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
+_WITHOUT = 'Use query_generator_config {"type": "default"}: the question as it is.'
 _BLANK_LINE = re.compile(r"\n\s*\n")
 _QUOTED = re.compile(r"\"([^\"]*)\"|“([^“”]*)”|„([^„“]*)“|«([^«»]*)»|'([^']*)'|`([^`]*)`")
-
-
-@runtime_checkable
-class LanguageModels(Protocol):
-    """Finds language models; `Stack` is one."""
-
-    def inference_models(self) -> list[tuple[str, str]]:
-        """Return (provider_id, model) for every language model of the configuration."""
-
-    async def complete(self, model: str, prompt: str) -> str:
-        """Return a model's short answer to a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +74,7 @@ async def generate_query(
         ProviderError: The model refused, or its answer has no query.
     """
     texts = [content] if isinstance(content, str) else content
-    provider_id, models = _provider(generator.model, library)
+    provider_id, models = serving(library, generator.model, _FIELD, _WITHOUT)
     question = check_query_text(joined(texts, "\n"))
     if not question.strip():
         return Question(question, question)
@@ -136,7 +125,7 @@ def query_of(answer: str) -> str:
     Remove thoughts in `<think>`, invisible characters and quotation marks around the whole, and cut
     a query longer than `MAX_GENERATED_CHARACTERS` between words.
     """
-    text = clean_text(_THOUGHTS.sub("", answer)).strip()
+    text = clean_text(without_thoughts(answer)).strip()
     line = " ".join(_BLANK_LINE.split(text, maxsplit=1)[0].split())
     if quoted := _QUOTED.fullmatch(line):
         line = next(inner for inner in quoted.groups() if inner is not None).strip()
@@ -144,22 +133,3 @@ def query_of(answer: str) -> str:
         cut = line[: MAX_GENERATED_CHARACTERS + 1]
         line = cut.rpartition(" ")[0] or cut[:-1]
     return line
-
-
-def _provider(model: str, library: object) -> tuple[str, LanguageModels]:
-    """Return the provider id of a model, and the library that finds it."""
-    models = library if isinstance(library, LanguageModels) else None
-    providers = {name: each for each, name in models.inference_models()} if models else {}
-    if models is None or not providers:
-        raise InvalidRequest(
-            "A query generator of type 'llm' needs a language model, and none is configured.",
-            hint='Use query_generator_config {"type": "default"}: the question as it is.',
-            field=_FIELD,
-        )
-    if model not in providers:
-        raise InvalidRequest(
-            f"No inference provider serves the model {model!r}.",
-            hint=f"Known: {', '.join(providers)}.",
-            field=f"{_FIELD}.model",
-        )
-    return providers[model], models

@@ -222,7 +222,7 @@ class Stack(ConfiguredProviders):
             stored = await self.vector_db(vector_db_id)
             changed = with_search(stored, settings)
             check_capabilities(changed, self.spec(changed.provider_id).capabilities)
-            self.check_reranker(changed.rerank)
+            self.check_models(changed)
             await self._vector_dbs.replace(stored, changed)
         return changed
 

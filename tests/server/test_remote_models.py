@@ -26,7 +26,9 @@ SETTINGS = [
 
 
 def answer(request: dict[str, Any]) -> Any:
-    """Prefer long texts, and rewrite every question to `fox`."""
+    """Prefer long texts, propose the kind memo, and rewrite every other question to `fox`."""
+    if "JSON array" in json.dumps(request):
+        return events(piece(json.dumps([{"type": "eq", "key": "kind", "value": "memo"}]), "stop"))
     if "messages" in request:
         return events(piece("fox", "stop"))
     return [{"index": i, "score": len(text) / 1000} for i, text in enumerate(request["texts"])]
@@ -180,6 +182,27 @@ def test_a_question_is_rewritten(app: InProcess, service: Service) -> None:
     found = app.rag_query("Which animal is it?", **generator)
     assert found["metadata"]["generated_query"] == "fox"
     assert service.requests[0]["messages"][0]["content"].endswith("Which animal is it?")
+
+
+def test_a_registered_model_proposes_filters(app: InProcess, service: Service) -> None:
+    """Both routes filter, with a note; a request switches it off; an unknown model is a 400."""
+    auto = {"model": "llama3.2:1b", "keys": ["kind"]}
+    app.register("filed", auto_filters=auto)
+    notes = [{"content": f"fox {kind}", "metadata": {"kind": kind}} for kind in ("memo", "letter")]
+    app.insert(*notes, db="filed")
+    found = app.query("fox in memos", "filed", explain=True)
+    assert [chunk["content"] for chunk in found["chunks"]] == ["fox memo"]
+    assert found["notes"][0].startswith("Filtered as llama3.2:1b proposed: ")
+    assert found["steps"][0]["name"] == "auto_filters"
+    assert app.rag_query("fox in memos", "filed")["metadata"]["chunks"] == ["fox memo"]
+    sent = len(service.requests)
+    assert len(app.contents("fox in memos", "filed", auto_filters="none")) == 2
+    assert len(service.requests) == sent
+    body = {"vector_db_id": "new", "embedding_model": "hashing"}
+    unknown = {**body, "auto_filters": {**auto, "model": "other"}}
+    response = app.send("POST", "/v1/vector-dbs", unknown)
+    assert response.status_code == 400
+    assert "llama3.2:1b" in message_of(response)
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))

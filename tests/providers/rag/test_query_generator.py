@@ -14,7 +14,7 @@ from corral.api.rag import LLMQueryGenerator, RAGDocument, RAGQueryConfig, RAGQu
 from corral.providers.rag.query_generator import MAX_GENERATED_CHARACTERS, fill, query_of
 from corral.providers.rag.tool import RagTool
 
-from .fake_library import FakeLibrary
+from .fake_library import ChattyLibrary, FakeLibrary
 from .inserting import insert
 
 GENERATOR: dict[str, Any] = {
@@ -22,24 +22,6 @@ GENERATOR: dict[str, Any] = {
     "model": "tiny",
     "template": "One query for:\n{messages}",
 }
-
-
-class ChattyLibrary(FakeLibrary):
-    """A library with a language model that gives one answer, or fails."""
-
-    def __init__(self, answer: str | Exception) -> None:
-        super().__init__()
-        self.answer = answer
-        self.prompts: list[str] = []
-
-    def inference_models(self) -> list[tuple[str, str]]:
-        return [("llm", "tiny"), ("llm", "large")]
-
-    async def complete(self, model: str, prompt: str) -> str:
-        self.prompts.append(prompt)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
 
 
 async def ask(
