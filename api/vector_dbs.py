@@ -132,6 +132,14 @@ class ChunkingConfig(Strict):
         description="Text at which chunks end, such as `======`; it is in no chunk. A part between "
         "two of them that fits is one chunk; a longer one is split by itself. Empty or null: none.",
     )
+    context_model: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        exclude_if=lambda model: model is None,
+        description="Language model that writes a sentence about each chunk, which is embedded and "
+        "indexed before the text; null: none. Only at registration.",
+    )
 
     @model_validator(mode="after")
     def _overlap(self) -> ChunkingConfig:

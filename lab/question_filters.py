@@ -120,9 +120,9 @@ def config(url: str, gguf: Path | None) -> RunConfig:
 
 async def measure(
     model: str, seed: int, most: int, gguf: Path | None, service: ChatService
-) -> list[str]:
-    """Return a row of a Markdown table for each way to search."""
-    there, rows = made(seed), []
+) -> None:
+    """Print a row of a Markdown table for each way to search."""
+    there = made(seed)
     ways: dict[str, Any] = {"no filter": "none"}
     for name in ("scripted", *(["real"] if gguf else [])):
         ways[f"{name} model"] = {"model": name, "keys": KEYS}
@@ -150,8 +150,7 @@ async def measure(
                     shares.append(first / len(questions[:most]))
                 cells = " | ".join(f"{share:.2f}" for share in shares)
                 mean = sum(shares) / len(shares)
-                rows.append(f"| {way} | {cells} | {mean:.3f} | {dropped} | {wrong} |")
-    return rows
+                click.echo(f"| {way} | {cells} | {mean:.3f} | {dropped} | {wrong} |")
 
 
 @click.command()
@@ -168,7 +167,7 @@ def main(model: str, seed: int, most: int, gguf: Path | None) -> None:
     click.echo(f"| way | {' | '.join(FORMS)} | mean | unusable | wrong |")
     click.echo(f"|---|{'---|' * (len(FORMS) + 3)}")
     with running_chat() as service:
-        click.echo("\n".join(asyncio.run(measure(model, seed, most, gguf, service))))
+        asyncio.run(measure(model, seed, most, gguf, service))
 
 
 if __name__ == "__main__":

@@ -194,7 +194,7 @@ async def propose(
         InvalidRequest: No language model is configured, or not this one.
         ProviderError: A backend failed. A failure of the model is a note.
     """
-    _, models = serving(library, auto.model, "auto_filters", _WITHOUT)
+    _, models = serving(library, auto.model, "auto_filters.model", _WITHOUT)
     values = await _cache.of(indexes, auto.keys)
     if not values:
         keys = ", ".join(auto.keys)

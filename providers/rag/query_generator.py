@@ -6,15 +6,13 @@ error, since silently searching the question would hide that the model does not 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corral.api.checks import MAX_QUERY_CHARACTERS, check_query_text
 from corral.api.errors import InvalidRequest, ProviderError
-from corral.api.invisible import clean_text
 from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator
-from corral.providers.models.language import serving, without_thoughts
+from corral.providers.models.language import first_line, serving
 
 MAX_GENERATED_CHARACTERS = 1000
 """Longest generated query; a longer one is cut between words."""
@@ -22,10 +20,8 @@ MAX_GENERATED_CHARACTERS = 1000
 MAX_TEXTS = 1000
 """Maximum number of texts of one question."""
 
-_FIELD = "query_config.query_generator_config"
+_FIELD = "query_config.query_generator_config.model"
 _WITHOUT = 'Use query_generator_config {"type": "default"}: the question as it is.'
-_BLANK_LINE = re.compile(r"\n\s*\n")
-_QUOTED = re.compile(r"\"([^\"]*)\"|“([^“”]*)”|„([^„“]*)“|«([^«»]*)»|'([^']*)'|`([^`]*)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,7 @@ async def generate_query(
     if not question.strip():
         return Question(question, question)
     answer = await models.complete(generator.model, fill(generator.template, question))
-    query = query_of(answer)
+    query = first_line(answer, MAX_GENERATED_CHARACTERS)
     if not query:
         raise ProviderError(
             f"{provider_id}: {generator.model!r} returned no query.",
@@ -117,19 +113,3 @@ def fill(template: str, question: str) -> str:
     Replaces in one pass, so a field in the question is not replaced.
     """
     return QUERY_TEMPLATE_FIELD.sub(lambda _: question, template)
-
-
-def query_of(answer: str) -> str:
-    """Return the query in a model's answer: its first paragraph as one line; "" for none.
-
-    Remove thoughts in `<think>`, invisible characters and quotation marks around the whole, and cut
-    a query longer than `MAX_GENERATED_CHARACTERS` between words.
-    """
-    text = clean_text(without_thoughts(answer)).strip()
-    line = " ".join(_BLANK_LINE.split(text, maxsplit=1)[0].split())
-    if quoted := _QUOTED.fullmatch(line):
-        line = next(inner for inner in quoted.groups() if inner is not None).strip()
-    if len(line) > MAX_GENERATED_CHARACTERS:
-        cut = line[: MAX_GENERATED_CHARACTERS + 1]
-        line = cut.rpartition(" ")[0] or cut[:-1]
-    return line

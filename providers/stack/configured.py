@@ -205,6 +205,9 @@ class ConfiguredProviders:
             self._serving(Api.RERANK, settings.rerank.model, "rerank.model")
         if isinstance(settings.auto_filters, AutoFilters):
             self._serving(Api.INFERENCE, settings.auto_filters.model, "auto_filters.model")
+        if settings.chunking.context_model is not None:
+            model = settings.chunking.context_model
+            self._serving(Api.INFERENCE, model, "chunking.context_model")
 
     def inference_models(self, *, that_quote: bool = False) -> list[tuple[str, str]]:
         """Return (provider_id, model) for every language model, as `models` does.
