@@ -8,7 +8,8 @@ that was chosen before (`document`), and of the same section (`section`); `cap` 
 many of a document. Only what was retrieved decides: a score far ahead stays ahead.
 
 The made set has handbooks of twelve sites. A broad question is about all of them, so each handbook
-holds a part of the answer; a narrow one is about one site, whose three paragraphs are the answer.
+holds a part of the answer; a narrow one is about one site, whose one or three paragraphs are the
+answer; a question about all topics of a site has a part of its answer in each section.
 Of judged sets, it measures the share of relevant documents in the context, and of questions with an
 answer in it where the set has answers.
 """
@@ -19,7 +20,6 @@ import asyncio
 import json
 import random
 import tempfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ from corral.api.rag import RAGDocument
 from corral.bench.data.readers import read_beir
 from corral.bench.quality.statistics import bootstrap
 from corral.providers import library
+from corral.providers.rag.selection import ContextHit, select, spread
 
 K, CANDIDATES, CHUNK_SIZE, BATCH = 6, 24, 64, 200
 SITES = (
@@ -50,6 +51,7 @@ PARAGRAPHS = (
     "the manager expects that it will stay about the same.",
 )
 BROAD = ("How do the sites handle {topic}?", "What are the rules, plans and costs of {topic}?")
+EVERY = "Which rules did the board of {site} approve?"
 NARROW = "How does {site} handle {topic}?"
 
 
@@ -67,42 +69,23 @@ class Way:
         return cap or ", ".join(each for each in shares if not each.endswith(" 0")) or "as ranked"
 
     def chosen(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Return the chunks of the context, best first."""
-        left, chosen = list(hits), list[Hit]()
-        low, high = (pick((hit.score for hit in hits), default=0.0) for pick in (min, max))
-        documents, sections = Counter[str](), Counter[tuple[str, ...]]()
-        while left and len(chosen) < K:
-            best = max(
-                left,
-                key=lambda hit: (
-                    (hit.score - low) / ((high - low) or 1.0)
-                    - self.document * documents[document_of(hit)]
-                    - self.section * sections[section_of(hit)]
-                ),
-            )
-            left.remove(best)
-            if documents[document_of(best)] < self.cap:
-                chosen.append(best)
-                documents[document_of(best)] += 1
-                sections[section_of(best)] += 1
-        return chosen
+        """Return the chunks of the context."""
+        some = [ContextHit("all", hit) for hit in hits]
+        if self.cap < CANDIDATES:
+            some = select(some, K, {"all": self.cap}, spreads=False).hits
+        shares = {"document": self.document, "section": self.section}
+        return [each.hit for each in spread(some, K, **shares)]
 
 
 WAYS = (
-    Way(), Way(cap=1), Way(cap=2), Way(document=0.02), Way(document=0.05), Way(document=0.1),
-    Way(document=0.2), Way(section=0.05), Way(section=0.1), Way(section=0.2),
+    Way(), Way(cap=1), Way(cap=2), Way(0.02), Way(0.05), Way(0.1), Way(0.2), Way(section=0.05),
+    Way(0.02, 0.02), Way(0.03, 0.03), Way(0.05, 0.05),
 )  # fmt: skip
 
 
 def document_of(hit: Hit) -> str:
     """Return the id of the document of a hit."""
     return hit.chunk.document_id or ""
-
-
-def section_of(hit: Hit) -> tuple[str, ...]:
-    """Return the document and the headings of a hit."""
-    record = hit.chunk.chunk_metadata
-    return document_of(hit), *((record.heading_path if record else None) or ())
 
 
 @dataclass
@@ -129,7 +112,7 @@ class Questions:
             return len({document_of(hit) for hit in right}) / min(len(relevant), K)
         parts = self.parts[question]
         there = sum(any(part in hit.chunk.content for hit in right) for part in parts)
-        return there / len(parts) if self.all_parts else float(there > 0)
+        return there / min(len(parts), K) if self.all_parts else float(there > 0)
 
 
 def made(seed: int) -> tuple[dict[str, str], dict[str, Questions]]:
@@ -137,7 +120,7 @@ def made(seed: int) -> tuple[dict[str, str], dict[str, Questions]]:
     chance = random.Random(seed)
     values = iter(chance.sample(range(10_000, 99_999), len(SITES) * len(TOPICS) * 3))
     documents: dict[str, str] = {}
-    broad, narrow = Questions(), Questions(all_parts=True)
+    broad, narrow, sections_ = Questions(), Questions(all_parts=True), Questions(all_parts=True)
     for site in SITES:
         sections = []
         for topic in TOPICS:
@@ -152,12 +135,15 @@ def made(seed: int) -> tuple[dict[str, str], dict[str, Questions]]:
             name = NARROW.format(site=site, topic=topic)
             narrow.texts[name] = name
             narrow.relevant[name], narrow.parts[name] = {site}, numbers[:count]
+            sections_.parts.setdefault(EVERY.format(site=site), []).append(numbers[0])
+        sections_.texts[EVERY.format(site=site)] = EVERY.format(site=site)
+        sections_.relevant[EVERY.format(site=site)] = {site}
         documents[site] = f"# Handbook of {site}\n\n" + "\n\n".join(sections)
     for topic in TOPICS:
         for form in BROAD:
             name = form.format(topic=topic)
             broad.texts[name], broad.relevant[name] = name, set(SITES)
-    return documents, {"broad": broad, "narrow": narrow}
+    return documents, {"broad": broad, "narrow": narrow, "all topics": sections_}
 
 
 def judged(folder: Path, most: int) -> tuple[dict[str, str], dict[str, Questions]]:

@@ -157,7 +157,11 @@ async def measure(
 @click.option("--embedder", "model", default="multilingual-e5-small")
 @click.option("--seed", default=0)
 @click.option("--most", default=QUESTIONS, help="Questions of each kind.")
-@click.option("--gguf", type=click.Path(exists=True, path_type=Path), help="A real model's file.")
+@click.option(
+    "--gguf",
+    type=click.Path(exists=True, resolve_path=True, path_type=Path),
+    help="A real model's file.",
+)
 def main(model: str, seed: int, most: int, gguf: Path | None) -> None:
     """Print the share of questions with the right note first, by key.
 

@@ -39,6 +39,12 @@ from corral.providers.text.tokens import EMBEDDER, Tokenizer, own_tokenizer, tok
 
 P = TypeVar("P", bound="Plan")
 
+SPREAD_FACTOR = 4
+"""Factor of k: the number of hits to choose a context from."""
+
+MAX_SPREAD = 50
+"""Maximum of it: the legs of the default ranker have as many candidates as for fewer hits."""
+
 _BLANK = Question("", "")
 _DEFAULTS = RAGQueryConfig()
 _REGISTERED = (*SearchDefaults.model_fields, *ContextDefaults.model_fields)
@@ -143,6 +149,24 @@ class Plan:
         return {
             name: each.vector_db.max_chunks_per_document for name, each in self.searches.items()
         }
+
+    @property
+    def spread_hits(self) -> int:
+        """Number of hits to choose the k of a context from, so that documents alternate.
+
+        It is k for a list, MMR or a cutoff, which choose by other rules. A re-ranking model reads
+        no more candidates for it.
+        """
+        searches = self.searches.values()
+        others = any(
+            isinstance(each.rerank, MMRRerank) or each.vector_db.cutoff != "none"
+            for each in searches
+        )
+        if self.lists or others:
+            return self.k
+        models = (each.rerank for each in searches)
+        read = [each.candidates for each in models if isinstance(each, ModelRerank)]
+        return max(self.k, min([self.k * SPREAD_FACTOR, MAX_SPREAD, *read]))
 
     def weight(self, vector_db_id: str) -> float:
         """Return the weight of a vector DB, divided by the largest of all."""

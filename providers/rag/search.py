@@ -338,13 +338,16 @@ class Retrieval:
     async def _search_until_full(self, plan: ContextPlan, indexes: Indexes) -> ContextMaterial:
         """Return the hits, the selection for the context, and the chunks adjacent to it.
 
-        Search deeper while duplicates leave places free. If documents are capped, the first search
-        is deeper already. A list goes from `plan.k` to the limit at once.
+        Search deeper while duplicates leave places free. If documents are capped, or the selection
+        is spread over documents, the first search is deeper already. A list goes from `plan.k` to
+        the limit at once.
         """
         limit = MAX_K if plan.lists else min(self._max_k, MAX_K)
         first = k = plan.k
         if any(plan.caps.values()) and not plan.lists:
             first = k = max(plan.k, min(plan.k * SPARE, limit))
+        else:
+            k = max(plan.k, min(plan.spread_hits, limit))
         while True:
             retrieved = await self._search_all(plan.with_k(k), indexes)
             selection = _select(retrieved.hits, plan)
@@ -356,8 +359,7 @@ class Retrieval:
             k = limit if plan.lists else min(k * SPARE, limit)
         # Of a deeper search only the hits that fill the places count.
         reach = max([first, *(selection.ranks[each.key] for each in selection.hits)])
-        if reach < len(retrieved.hits):
-            selection = _select(retrieved.hits[:reach], plan)
+        selection = selection.within(reach)
         neighbors = await _neighbors(plan, indexes, selection)
         return ContextMaterial(plan, retrieved, selection, neighbors)
 
@@ -402,7 +404,8 @@ def _embedding_keys(how: SearchPlan) -> list[tuple[str, str]]:
 
 
 def _select(hits: Sequence[ContextHit], plan: Plan) -> Selection:
-    return select(hits, plan.k, plan.caps, plan.request.deduplicate)
+    deduplicate, spreads = plan.request.deduplicate, plan.spread_hits > plan.k
+    return select(hits, plan.k, plan.caps, deduplicate, spreads=spreads)
 
 
 async def _neighbors(plan: Plan, indexes: Indexes, selection: Selection) -> Neighbors:
