@@ -1,11 +1,11 @@
 """What sentences of a language model before chunks add to search, and what they cost.
 
-    python -m lab.contexts data/xquad-en
+    python -m lab.contexts
     python -m lab.contexts data/xquad-en --documents 30 --gguf SmolLM2-135M-Instruct.Q4_1.gguf
 
 Documents are split into small chunks; a question is answered if one of three hits is from the right
-document and has one of the answers. The scripted model writes the first sentence of the document,
-which often names the subject that later chunks leave out.
+document and has one of the answers. The scripted model writes the first sentence of the document.
+The made set has handbooks that name their site there and nowhere else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from corral.api.hits import Hit
 from corral.api.rag import RAGDocument
 from corral.bench.quality.statistics import bootstrap
 from corral.providers import library
-from lab.diversity import judged
+from lab.diversity import NARROW, PARAGRAPHS, SITES, TOPICS, Questions, judged
 from lab.question_filters import config
 from tests.chat_service import events, piece
 from tests.providers.json_service import running_service
@@ -40,10 +40,28 @@ def scripted(request: dict[str, Any]) -> bytes:
     return events(piece(beginning.group(1) if beginning else "", "stop"))
 
 
-async def compare(folder: Path, model: str, most: int, gguf: Path | None, url: str) -> None:
+def handbooks() -> tuple[dict[str, str], Questions]:
+    """Return the made documents and the questions about their paragraphs."""
+    chance = random.Random(0)
+    values = iter(chance.sample(range(10_000, 99_999), len(SITES) * len(TOPICS)))
+    documents, questions = {}, Questions()
+    for site in SITES:
+        parts = [f"This is the handbook of {site}."]
+        for number, topic in enumerate(TOPICS):
+            value, name = str(next(values)), NARROW.format(site=site, topic=topic)
+            parts.append(PARAGRAPHS[number % len(PARAGRAPHS)].format(topic=topic, value=value))
+            questions.texts[name], questions.relevant[name] = name, {site}
+            questions.parts[name] = [value]
+        documents[site] = "\n\n".join(parts)
+    return documents, questions
+
+
+async def compare(folder: Path | None, model: str, most: int, gguf: Path | None, url: str) -> None:
     """Print a row of a Markdown table for each language model and mode."""
-    documents, kinds = judged(folder, 10**6)
-    [questions] = kinds.values()
+    documents, questions = handbooks()
+    if folder is not None:
+        documents, kinds = judged(folder, 10**6)
+        [questions] = kinds.values()
     chosen = set(random.Random(0).sample(sorted(documents), min(most, len(documents))))
     asked = [name for name, right in questions.relevant.items() if right <= chosen]
     before: dict[str, list[float]] = {}
@@ -71,11 +89,11 @@ async def compare(folder: Path, model: str, most: int, gguf: Path | None, url: s
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path, exists=True))
+@click.argument("folder", required=False, type=click.Path(path_type=Path, exists=True))
 @click.option("--embedder", "model", default="multilingual-e5-small")
 @click.option("--documents", "most", default=240, help="Documents of the set.")
 @click.option("--gguf", type=click.Path(exists=True, resolve_path=True, path_type=Path))
-def main(folder: Path, model: str, most: int, gguf: Path | None) -> None:
+def main(folder: Path | None, model: str, most: int, gguf: Path | None) -> None:
     """Print the share of questions with the answer in three hits, and the gain of each model."""
     os.environ["NO_PROXY"] = "127.0.0.1"
     click.echo("| model | mode | questions | share | gain |\n|---|---|---|---|---|")

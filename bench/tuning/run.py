@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from corral.api.chunks import Chunk
 from corral.api.errors import InvalidRequest
@@ -133,7 +133,8 @@ async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> Tuned:
         section = await tune(answers, questions, plan.seed)
         section = await _with_confidence(section, stack, questions)
         if plan.apply:
-            unset = {"rerank": {"type": "none"}} if vector_db.rerank else {}
+            unset: dict[str, Any] = {"recency": None, "auto_filters": "none"}
+            unset |= {"rerank": {"type": "none"}} if vector_db.rerank else {}
             await stack.change_search(vector_db.identifier, {**unset, **section.settings})
         return Tuned(section, vector_db, data)
 

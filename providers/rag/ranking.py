@@ -62,7 +62,7 @@ async def rank(
     answer = _confident(_fused(answers, how), how)
     if reranker is not None and answer.hits:
         answer = await _reranked(answer, how, reranker)
-    answer = _by_recency(answer, how.vector_db.recency)
+    answer = by_recency(answer, how.vector_db.recency)
     answer = _cut(answer, how)
     return await asyncio.to_thread(_with_words, answer, how) if how.explain else answer
 
@@ -229,7 +229,7 @@ async def _reranked(
     return replace(answer, hits=hits, steps=[*answer.steps, step], notes=notes)
 
 
-def _by_recency(answer: QueryChunksResponse, recency: Recency | None) -> QueryChunksResponse:
+def by_recency(answer: QueryChunksResponse, recency: Recency | None) -> QueryChunksResponse:
     """Return the candidates in the order that their age gives them.
 
     A score counts from the lowest one of the candidates, since scores of a mode may all be near 1
