@@ -55,6 +55,10 @@ JOB_BATCH = 64
 """Batch size of a job's embedding: about half a second on a laptop, for frequent progress."""
 
 
+CONTEXT_BATCH = 8
+"""Batch size if a language model writes a sentence about each chunk, which takes seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class InsertReport:
     """The result of an insert.
@@ -314,6 +318,7 @@ class Ingester:
         """
         dimension = how.vector_db.embedding_dimension
         writer = self._writer(how)
+        batch = batch if writer is None else CONTEXT_BATCH
 
         def following() -> list[Chunk]:
             return all_cleaned(list(islice(chunks, batch)), dimension)

@@ -305,7 +305,7 @@ class Retrieval:
             dropped = {name: each.dropped() for name, each in plan.proposals.items()}
             plan = plan.with_proposals(dropped)
             retrieved = await self._search_each(plan, indexes)
-        return _with_proposals(retrieved, plan.proposals)
+        return _noted(retrieved, plan.proposals)
 
     async def _search_each(self, plan: Plan, indexes: Indexes) -> Retrieved:
         """Return the best chunks as `_search_all` does, with the filters of the plan."""
@@ -386,7 +386,7 @@ class Retrieval:
             return error
 
 
-def _with_proposals(retrieved: Retrieved, proposals: Mapping[str, Proposal]) -> Retrieved:
+def _noted(retrieved: Retrieved, proposals: Mapping[str, Proposal]) -> Retrieved:
     """Return the hits with the notes and the steps of the proposed filters."""
     notes = dict.fromkeys(each.note for each in proposals.values() if each.note)
     steps = {name: [each.step] for name, each in proposals.items()}
