@@ -31,9 +31,9 @@ from corral.api.embedder import Embedder, ModelInfo
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.rankers import DEFAULT_RANKER, WeightedRanker
 from corral.api.vector_dbs import SearchMode, VectorDBRegistration
+from corral.bench.data.datasets import read_sets
 from corral.bench.data.embedded import CACHE_MIB, FOLDER, Embedding
 from corral.bench.data.judged import JudgedSet
-from corral.bench.data.readers import read_beir
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.scratch import store
 from corral.providers.base.config import RunConfig
@@ -238,7 +238,8 @@ async def measured(
     try:
         embedder = StaticEmbedder(*static) if static else await stack.embedder(model)
         for folder in folders:
-            click.echo(await compare(read_beir(folder), embedder, home))
+            [judged] = read_sets([str(folder)])
+            click.echo(await compare(judged, embedder, home))
     finally:
         await stack.close()
 
