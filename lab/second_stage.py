@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,20 +54,30 @@ def configuration() -> RunConfig:
     )
 
 
-async def compare(
-    judged: JudgedSet, model: str, reranks: Sequence[dict[str, Any]], home: Path
-) -> dict[str, float]:
-    """Print a row of a Markdown table for each way to re-rank; return the mean nDCG@10 by way."""
-    config, means = configuration(), dict[str, float]()
+@asynccontextmanager
+async def stored(judged: JudgedSet, model: str, home: Path) -> AsyncIterator[tuple[Stack, str]]:
+    """Store a set in memory, each document as a chunk; yield the stack and the vector DB's id."""
+    config, name = configuration(), f"{judged.name}-{model}"
     async with Embedding.opened(config, home, model) as embedding:
         embedded = await embedding.embed(judged)
     stack = Stack(config, home)
     try:
-        name = f"{judged.name}-{model}"
         await stack.register(VectorDBRegistration(vector_db_id=name, embedding_model=model))
         pairs = zip(judged.documents, embedded.contents, strict=True)
         chunks = [Chunk(chunk_id=key, content=text) for key, text in pairs]
         await store(await stack.index(name), chunks, embedded.documents)
+        yield stack, name
+        await stack.unregister(name)
+    finally:
+        await stack.close()
+
+
+async def compare(
+    judged: JudgedSet, model: str, reranks: Sequence[dict[str, Any]], home: Path
+) -> dict[str, float]:
+    """Print a row of a Markdown table for each way to re-rank; return the mean nDCG@10 by way."""
+    means: dict[str, float] = {}
+    async with stored(judged, model, home) as (stack, name):
         retrieval = RagTool(stack).retrieval
         for rerank in reranks:
             run, took = {}, []
@@ -87,9 +98,6 @@ async def compare(
                 f"[{ndcg.low:.3f}, {ndcg.high:.3f}] | {median:.1f} |"
             )
             means[way] = ndcg.mean
-        await stack.unregister(name)
-    finally:
-        await stack.close()
     return means
 
 

@@ -17,18 +17,13 @@ from pathlib import Path
 import click
 import numpy as np
 
-from corral.api.chunks import Chunk
 from corral.api.hits import Hit
-from corral.api.vector_dbs import VectorDBRegistration
-from corral.bench.data.embedded import Embedding
 from corral.bench.data.judged import JudgedSet
 from corral.bench.data.readers import read_beir
 from corral.bench.quality.metrics import NDCG, measure
-from corral.bench.scratch import store
 from corral.providers.rag.tool import RagTool
 from corral.providers.rerank.rescoring import blended
-from corral.providers.stack.stack import Stack
-from lab.second_stage import K, configuration
+from lab.second_stage import K, stored
 
 CANDIDATES, WEIGHT = 20, 0.6
 LATE, CROSS = "answerai-colbert-small-v1", "ms-marco-MiniLM-L-12-v2"
@@ -75,17 +70,9 @@ async def answered(
     judged: JudgedSet, model: str, models: Sequence[str], home: Path
 ) -> dict[str, Answered]:
     """Return the questions of a set with their hits."""
-    config = configuration()
-    async with Embedding.opened(config, home, model) as embedding:
-        embedded = await embedding.embed(judged)
-    stack = Stack(config, home)
-    try:
-        name = f"{judged.name}-{model}"
-        await stack.register(VectorDBRegistration(vector_db_id=name, embedding_model=model))
-        pairs = zip(judged.documents, embedded.contents, strict=True)
-        chunks = [Chunk(chunk_id=key, content=text) for key, text in pairs]
-        await store(await stack.index(name), chunks, embedded.documents)
-        retrieval, questions = RagTool(stack).retrieval, {}
+    questions: dict[str, Answered] = {}
+    async with stored(judged, model, home) as (stack, name):
+        retrieval = RagTool(stack).retrieval
         for key, text in judged.queries.items():
             found = await retrieval.search(name, text, k=CANDIDATES)
             read = {
@@ -93,9 +80,6 @@ async def answered(
                 for each in models
             }
             questions[key] = Answered(found.hits, read, found.confidence or 0.0)
-        await stack.unregister(name)
-    finally:
-        await stack.close()
     return questions
 
 
