@@ -229,8 +229,9 @@ def proposal_of(
         return Proposal(
             model, note=f"No filter was proposed: the answer of {model} is not a JSON array."
         )
-    accepted = [each for each in (_checked(one, question, values) for one in proposed) if each]
-    accepted, refused = list(dict.fromkeys(accepted)), len(proposed) - len(accepted)
+    checked = [_checked(one, question, values) for one in proposed]
+    accepted = list(dict.fromkeys(each for each in checked if each is not None))
+    refused = checked.count(None)
     filter_: Filter | None = None
     if accepted:
         filter_ = accepted[0] if len(accepted) == 1 else Compound("and", tuple(accepted))
