@@ -72,7 +72,7 @@ class Way:
         """Return the chunks of the context."""
         some = [ContextHit("all", hit) for hit in hits]
         if self.cap < CANDIDATES:
-            some = select(some, K, {"all": self.cap}, spreads=False).hits
+            some = select(some, K, {"all": self.cap}, window=K).hits
         shares = {"document": self.document, "section": self.section}
         return [each.hit for each in spread(some, K, **shares)]
 

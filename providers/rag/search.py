@@ -404,8 +404,8 @@ def _embedding_keys(how: SearchPlan) -> list[tuple[str, str]]:
 
 
 def _select(hits: Sequence[ContextHit], plan: Plan) -> Selection:
-    deduplicate, spreads = plan.request.deduplicate, plan.spread_hits > plan.k
-    return select(hits, plan.k, plan.caps, deduplicate, spreads=spreads)
+    deduplicate, window = plan.request.deduplicate, plan.spread_hits
+    return select(hits, plan.k, plan.caps, deduplicate, window=window)
 
 
 async def _neighbors(plan: Plan, indexes: Indexes, selection: Selection) -> Neighbors:

@@ -99,7 +99,7 @@ def select(
     caps: Mapping[str, int | None],
     deduplicate: bool = True,
     *,
-    spreads: bool = True,
+    window: int | None = None,
 ) -> Selection:
     """Return the hits that can be in a context, and the dropped ones.
 
@@ -109,7 +109,7 @@ def select(
         caps: By vector DB id, the most chunks of one document; None or absent for no limit. Chunks
             without a document are not counted.
         deduplicate: True to drop a hit that has the text of a better one.
-        spreads: True to choose by `spread` among more than k hits.
+        window: Number of hits to choose from by `spread`; k or less: the best ones. None: all.
     """
     dropped: dict[Key, Dropped] = {}
     eligible: list[ContextHit] = []
@@ -127,7 +127,8 @@ def select(
             eligible.append(each)
             texts[text] = each
             counts[document] += 1
-    chosen = {each.key for each in (spread(eligible, k) if spreads else eligible[:k])}
+    reach = len(eligible) if window is None else max(window, k)
+    chosen = {each.key for each in spread(eligible[:reach], k)}
     for place, each in enumerate(eligible):
         if each.key not in chosen:
             dropped[each.key] = Dropped(each, "spread" if place < k else "max_chunks")

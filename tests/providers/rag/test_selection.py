@@ -120,7 +120,7 @@ def test_chunks_are_spread_if_scores_are_close(
 def test_a_spread_is_switched_off() -> None:
     """A list and MMR choose by rank alone."""
     hits = scored(("d", "x", 1.0), ("d", "y", 0.99), ("e", "x", 0.98))
-    chosen = select(hits, 2, {}, spreads=False).hits
+    chosen = select(hits, 2, {}, window=2).hits
     assert [each.hit.chunk.chunk_id for each in chosen] == ["c0", "c1"]
 
 
