@@ -25,6 +25,9 @@ MAX_GAP = 256
 MAX_HEADINGS = 16
 """Maximum headings in a chunk's path."""
 
+MAX_CONTEXT = 300
+"""Maximum characters of the sentence about a chunk."""
+
 MAX_EMBEDDED_HEADINGS = 200
 """Maximum characters of headings that are embedded before a chunk's content."""
 
@@ -79,6 +82,12 @@ class ChunkMetadata(Strict):
         max_length=MAX_HEADINGS,
         description="The headings above it, outermost first; in code, the class and function. "
         "Embedded with the content, and searched as part of the title.",
+    )
+    context: Storable | None = Field(
+        default=None,
+        max_length=MAX_CONTEXT,
+        description="A sentence of a language model about it; embedded and searched with the "
+        "content, which stays as it is.",
     )
     filename: Storable | None = Field(default=None, max_length=MAX_ID_LENGTH)
     previous_chunk_id: Identifier | None = None
@@ -190,7 +199,7 @@ class Chunk(Strict):
 
 
 def embedded_text(chunk: Chunk) -> str:
-    """Return the text of a chunk to embed: its heading path, then its content.
+    """Return the text of a chunk to embed: heading path, sentence about it, content.
 
     Headings that the content already contains are left out. So are the outermost ones beyond
     `MAX_EMBEDDED_HEADINGS` characters.
@@ -202,7 +211,8 @@ def embedded_text(chunk: Chunk) -> str:
         if len(longer) > MAX_EMBEDDED_HEADINGS:
             break
         line = longer
-    return f"{line}\n{chunk.content}" if line else chunk.content
+    context = (chunk.chunk_metadata.context if chunk.chunk_metadata else None) or ""
+    return "\n".join(part for part in (line, context, chunk.content) if part)
 
 
 def derive_chunk_id(document_id: str, content: str, position: int = 0) -> str:

@@ -23,10 +23,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
 
-from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import (
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    field_validator,
+)
 
 from corral.api.errors import InvalidFilter
-from corral.api.wire import strip_nul
+from corral.api.principal import ACL_KEY
+from corral.api.wire import Storable, Strict, strip_nul
 
 Scalar: TypeAlias = str | float | int | bool
 ComparisonType = Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
@@ -284,3 +292,23 @@ def _name(value: Any) -> str:
 
 def _bad(path: str, wrong: str, hint: str) -> _Malformed:
     return _Malformed(path, wrong, hint)
+
+
+class AutoFilters(Strict):
+    """Lets a language model propose filters from a question."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str = Field(min_length=1, max_length=255, description="A configured language model.")
+    keys: tuple[Annotated[Storable, Field(min_length=1, max_length=255)], ...] = Field(
+        min_length=1,
+        max_length=16,
+        description="Metadata keys (1-16) that a filter may compare. The model sees their values.",
+    )
+
+    @field_validator("keys")
+    @classmethod
+    def _no_acl(cls, keys: tuple[str, ...]) -> tuple[str, ...]:
+        if ACL_KEY in keys:
+            raise ValueError(f"the key {ACL_KEY!r} is reserved; no filter can compare it")
+        return tuple(dict.fromkeys(keys))

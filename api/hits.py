@@ -127,8 +127,9 @@ class Step:
     """The effect of one step of a search on the candidates.
 
     Attributes:
-        name: retrieve, filter, query_syntax, queries, min_confidence, rerank, recency,
-            score_threshold or cutoff; `list` alone if there was no question.
+        name: auto_filters, retrieve, filter, query_syntax, queries, min_confidence, rerank,
+            recency, score_threshold or cutoff; only list if there was no question. For
+            auto_filters, `kept` and `removed` count proposed comparisons.
         kept: Number of candidates after the step.
         removed: Number of candidates that the step removed.
         detail: Description of the step for users; may be empty.

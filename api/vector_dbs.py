@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from corral.api.chunks import Acl
 from corral.api.errors import UnsupportedMode
+from corral.api.filters import AutoFilters
 from corral.api.principal import ACL_KEY, EVERYONE
 from corral.api.rankers import DEFAULT_RANKER, Ranker
 from corral.api.recency import Recency
@@ -131,6 +132,14 @@ class ChunkingConfig(Strict):
         description="Text at which chunks end, such as `======`; it is in no chunk. A part between "
         "two of them that fits is one chunk; a longer one is split by itself. Empty or null: none.",
     )
+    context_model: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        exclude_if=lambda model: model is None,
+        description="Language model that writes a sentence about each chunk, which is embedded and "
+        "indexed before the text; null: none. Only at registration.",
+    )
 
     @model_validator(mode="after")
     def _overlap(self) -> ChunkingConfig:
@@ -170,6 +179,11 @@ class SearchDefaults(NullsAreDefaults):
         description="Prefer newer chunks: `{field, half_life, weight}`, the metadata key with "
         "their time, days, and the largest share of a score that age takes (default: none).",
     )
+    auto_filters: AutoFilters | Literal["none"] = Field(
+        default="none",
+        description="Filters that a language model proposes from the question, besides `filters`: "
+        "`{model, keys}`, a configured model and the metadata keys to compare; none: no proposals.",
+    )
 
 
 class ContextDefaults(NullsAreDefaults):
@@ -201,6 +215,9 @@ class SearchOverrides(Strict):
     min_confidence: Confidence | None = _as_registered(SearchDefaults, "min_confidence")
     fuzzy: bool | None = _as_registered(SearchDefaults, "fuzzy")
     recency: Recency | None = _as_registered(SearchDefaults, "recency")
+    auto_filters: AutoFilters | Literal["none"] | None = _as_registered(
+        SearchDefaults, "auto_filters"
+    )
 
 
 class ContextOverrides(Strict):

@@ -22,6 +22,8 @@ def _of_model(schema: Any) -> Any:
 
 
 def _refusing(schema: Any) -> Any:
+    if isinstance(schema, list):  # the items of a tuple
+        return [_refusing(one) for one in schema]
     kind = schema["type"]
     if kind == "bool":
         return {**schema, "strict": True}

@@ -1,6 +1,7 @@
 """What a re-ranking model adds to hybrid search on judged sets, and what it costs a question.
 
     python -m lab.second_stage --embedder bge-small-en-v1.5 data/scifact data/cacm
+    python -m lab.second_stage --candidates 20 --candidates 30 --candidates 50 --weight 0.6 data/*
 
 Each document is one chunk. Embeddings are cached in the folder --home, as are the re-ranker's, so
 that the milliseconds are those of a store whose texts were re-ranked before.
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,20 +54,30 @@ def configuration() -> RunConfig:
     )
 
 
-async def compare(
-    judged: JudgedSet, model: str, reranks: Sequence[dict[str, Any]], home: Path
-) -> list[str]:
-    """Return a row of a Markdown table for each way to re-rank, the first without."""
-    config, rows = configuration(), []
+@asynccontextmanager
+async def stored(judged: JudgedSet, model: str, home: Path) -> AsyncIterator[tuple[Stack, str]]:
+    """Store a set in memory, each document as a chunk; yield the stack and the vector DB's id."""
+    config, name = configuration(), f"{judged.name}-{model}"
     async with Embedding.opened(config, home, model) as embedding:
         embedded = await embedding.embed(judged)
     stack = Stack(config, home)
     try:
-        name = f"{judged.name}-{model}"
         await stack.register(VectorDBRegistration(vector_db_id=name, embedding_model=model))
         pairs = zip(judged.documents, embedded.contents, strict=True)
         chunks = [Chunk(chunk_id=key, content=text) for key, text in pairs]
         await store(await stack.index(name), chunks, embedded.documents)
+        yield stack, name
+        await stack.unregister(name)
+    finally:
+        await stack.close()
+
+
+async def compare(
+    judged: JudgedSet, model: str, reranks: Sequence[dict[str, Any]], home: Path
+) -> dict[str, float]:
+    """Print a row of a Markdown table for each way to re-rank; return the mean nDCG@10 by way."""
+    means: dict[str, float] = {}
+    async with stored(judged, model, home) as (stack, name):
         retrieval = RagTool(stack).retrieval
         for rerank in reranks:
             run, took = {}, []
@@ -80,16 +92,13 @@ async def compare(
             about = " ".join(
                 str(rerank.get(each, "")) for each in ("model", "candidates", "weight")
             )
-            median = 1000 * float(np.median(took))
-            rows.append(
-                f"| {judged.name} | {model} | {about.strip() or 'none'} | {ndcg.mean:.4f} "
+            median, way = 1000 * float(np.median(took)), about.strip() or "none"
+            click.echo(
+                f"| {judged.name} | {model} | {way} | {ndcg.mean:.4f} "
                 f"[{ndcg.low:.3f}, {ndcg.high:.3f}] | {median:.1f} |"
             )
-            click.echo(rows[-1])
-        await stack.unregister(name)
-    finally:
-        await stack.close()
-    return rows
+            means[way] = ndcg.mean
+    return means
 
 
 @click.command()
@@ -112,8 +121,13 @@ def main(
     ways = [{**rerank, "candidates": n, "weight": w} for n in candidates for w in weights]
     click.echo("| set | embedder | re-ranker, candidates, weight | nDCG@10 | ms |")
     click.echo("|---|---|---|---|---|")
-    for folder in folders:
+    sets = [
         asyncio.run(compare(read_beir(folder), model, [{"type": "none"}, *ways], home))
+        for folder in folders
+    ]
+    for way in sets[0] if len(sets) > 1 else ():
+        mean = float(np.mean([means[way] for means in sets]))
+        click.echo(f"| mean of {len(sets)} | {model} | {way} | {mean:.4f} | |")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,11 @@ async def _hint(place: Location, path: str, stack: Stack) -> str:
         none = "No vector DB is registered: register one with POST /v1/vector-dbs."
         return _one_of(known, "GET /v1/vector-dbs", none)
     if field == "model":
-        models = {"rerank": stack.rerank_models, "query_generator_config": stack.inference_models}
+        models = {
+            "rerank": stack.rerank_models,
+            "query_generator_config": stack.inference_models,
+            "auto_filters": stack.inference_models,
+        }
         parent = str(place[-2]) if len(place) > 1 else ""
         known = [name for _, name in models[parent]()] if parent in models else _embedding(stack)
         return _one_of(known, "GET /v1/models", "No such model is configured in run.yaml.")

@@ -131,7 +131,9 @@ async def run_tune(plan: TunePlan, watch: Watch = unwatched) -> Tuned:
         section = await tune(answers, questions, plan.seed)
         section = await with_confidence(section, stack, questions)
         if plan.apply:
-            await stack.change_search(vector_db.identifier, complete_settings(section, vector_db))
+            unset: dict[str, Any] = {"recency": None, "auto_filters": "none"}
+            unset |= {"rerank": {"type": "none"}} if vector_db.rerank else {}
+            await stack.change_search(vector_db.identifier, {**unset, **section.settings})
         return Tuned(section, vector_db, data)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel
 
 from corral.api.checks import AnyRanker
+from corral.api.filters import AutoFilters
 from corral.api.rankers import DEFAULT_RANKER, LegWeights, MaxRanker, RRFRanker, WeightedRanker
+from corral.api.recency import Recency
 from corral.api.reranker import BM25Rerank, MMRRerank, ModelRerank, NoRerank
 from corral.api.vector_dbs import SearchMode, VectorDB
 from corral.bench.quality.fusions import label_of
@@ -17,6 +21,7 @@ CANDIDATES = (40, 100, 200)
 CONSTANTS = (1.0, 10.0, 60.0)
 LAMBDAS = (0.5, 0.7, 0.9)
 WEIGHTS = (0.4, 0.6, 1.0)
+HALF_LIVES = (30.0, 365.0)
 RERANKED = 20
 """Candidates that a model reads: the most that answers within a tenth of a second or so."""
 NO_RERANK = NoRerank()
@@ -31,17 +36,25 @@ class Trial:
         mode: The search mode.
         ranker: The fusion in hybrid mode.
         rerank: The re-ranker; `NoRerank` for none.
+        recency: None if age does not count.
+        auto_filters: The model that proposes filters, `none` for none.
     """
 
     mode: SearchMode
     ranker: AnyRanker = DEFAULT_RANKER
     rerank: AnyRerank = NO_RERANK
+    recency: Recency | None = None
+    auto_filters: AutoFilters | Literal["none"] = "none"
 
     @property
     def label(self) -> str:
         """The trial's label in a report."""
         fused = f" {label_of(self.ranker)}" if self.mode is SearchMode.HYBRID else ""
         after = "" if isinstance(self.rerank, NoRerank) else f" + {_short(self.rerank)}"
+        if self.recency is not None:
+            after += f" + recency({self.recency.field},half_life={self.recency.half_life:g})"
+        if isinstance(self.auto_filters, AutoFilters):
+            after += f" + auto_filters({self.auto_filters.model})"
         return f"{self.mode}{fused}{after}"
 
     def settings(self) -> dict[str, Any]:
@@ -51,13 +64,21 @@ class Trial:
             found["ranker"] = self.ranker.model_dump(mode="json", exclude_none=True)
         if not isinstance(self.rerank, NoRerank):
             found["rerank"] = self.rerank.model_dump(mode="json", by_alias=True)
+        for name in ("recency", "auto_filters"):
+            value = getattr(self, name)
+            if isinstance(value, BaseModel):
+                found[name] = value.model_dump(mode="json")
         return found
 
     @property
     def complexity(self) -> int:
-        """0: one leg. 1: the default hybrid. 2: another fusion. 3: a re-ranker. 4: with a model."""
-        if not isinstance(self.rerank, NoRerank):
-            return 4 if isinstance(self.rerank, ModelRerank) else 3
+        """0: one leg. 1: the default hybrid. 2: another fusion. 3: a re-ranker, or recency. 4: with
+        a model.
+        """
+        if isinstance(self.rerank, ModelRerank) or self.auto_filters != "none":
+            return 4
+        if not isinstance(self.rerank, NoRerank) or self.recency is not None:
+            return 3
         if self.mode is not SearchMode.HYBRID:
             return 0
         return 1 if self.ranker == DEFAULT_RANKER else 2
@@ -67,7 +88,10 @@ def registered(vector_db: VectorDB) -> Trial:
     """Return the registered search of a vector DB."""
     is_hybrid = vector_db.search_mode is SearchMode.HYBRID
     ranker = vector_db.ranker if is_hybrid else DEFAULT_RANKER
-    return Trial(vector_db.search_mode, ranker, vector_db.rerank or NO_RERANK)
+    rerank, recency = vector_db.rerank or NO_RERANK, vector_db.recency
+    if recency is not None and recency.weight == 0:
+        recency = None
+    return Trial(vector_db.search_mode, ranker, rerank, recency, vector_db.auto_filters)
 
 
 def single_modes() -> list[Trial]:
@@ -113,6 +137,23 @@ def re_ranked(trial: Trial, models: Iterable[ModelRerank] = ()) -> list[Trial]:
         for weight in WEIGHTS
     ]
     return [Trial(trial.mode, trial.ranker, rerank) for rerank in rerankers]
+
+
+def by_metadata(trial: Trial, vector_db: VectorDB, dated: Iterable[str]) -> list[Trial]:
+    """Return a trial with `recency` and with the registered `auto_filters`.
+
+    Args:
+        trial: The search before it.
+        vector_db: Its registered `recency` is tried, too.
+        dated: Metadata keys with a time.
+    """
+    recencies = [Recency(field=key, half_life=days) for key in dated for days in HALF_LIVES]
+    if (current := registered(vector_db).recency) is not None:
+        recencies.append(current)
+    trials = [replace(trial, recency=each) for each in dict.fromkeys(recencies)]
+    if vector_db.auto_filters != "none":
+        trials.append(replace(trial, auto_filters=vector_db.auto_filters))
+    return trials
 
 
 def _short(rerank: MMRRerank | BM25Rerank | ModelRerank) -> str:

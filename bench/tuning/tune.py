@@ -18,6 +18,7 @@ from corral.bench.tuning.space import (
     RERANKED,
     WEIGHTS,
     Trial,
+    by_metadata,
     fusions,
     re_ranked,
     registered,
@@ -46,9 +47,9 @@ async def tune(
     """Try every trial on half of the questions, and judge the best on the other half.
 
     The candidate is the simplest trial that is as good as the best one on the training half. From
-    the simplest: one leg, the default hybrid, another fusion, a re-ranker, one with a model. A
-    trial is as good if its mean nDCG@10 is within `SAME`, or within one standard error of the
-    paired difference (after the rule of Breiman et al., "Classification and Regression Trees",
+    the simplest: one leg, the default hybrid, another fusion, a re-ranker or recency, one with a
+    model. A trial is as good if its mean nDCG@10 is within `SAME`, or within one standard error of
+    the paired difference (after the rule of Breiman et al., "Classification and Regression Trees",
     1984, section 3.4.3).
 
     The candidate is chosen if it gains on the registered search: if the 95 % interval of the
@@ -72,7 +73,9 @@ async def tune(
     trained = {trial: await values(trial, train) for trial in trials}
     labels = {trial.label for trial in trials}
     models = [_options_of(name, current) for name in answers.rerankers]
+    others = by_metadata(_best(trained), answers.vector_db, answers.dated())
     again = [each for each in re_ranked(_best(trained), models) if each.label not in labels]
+    again += [each for each in others if each.label not in labels]
     for trial in again:
         trained[trial] = await values(trial, train)
     candidate = simplest(trained)
@@ -267,9 +270,16 @@ def _options_of(model: str, current: Trial) -> ModelRerank:
 
 
 def _costs(answers: Answers) -> list[str]:
-    """Return for each re-ranking model the time that it took."""
-    return [
+    """Return for each model the time that it took."""
+    costs = [
         f"{model} takes {1000 * RERANKED * float(np.median(took)):.0f} ms to re-rank {RERANKED} "
         "texts that it has not read before (median)."
         for model, took in answers.reading.items()
     ]
+    auto = answers.vector_db.auto_filters
+    if auto != "none" and answers.proposing:
+        costs.append(
+            f"{auto.model} takes {1000 * float(np.median(answers.proposing)):.0f} ms to propose a "
+            f"filter (median); {len(answers.filtered)} of {len(answers.texts)} questions got one."
+        )
+    return costs

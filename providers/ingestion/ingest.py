@@ -28,6 +28,7 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.base.config import Limits, RagSettings
 from corral.providers.base.documents import parts_of
 from corral.providers.ingestion.cache import EmbeddingCache
+from corral.providers.ingestion.contexts import ContextCache, ContextCost, ContextWriter
 from corral.providers.ingestion.document_state import unchanged
 from corral.providers.ingestion.parts import Text, with_parts
 from corral.providers.ingestion.read.detecting import type_of
@@ -45,6 +46,7 @@ from corral.providers.ingestion.storing import (
     prepare,
     preparing,
 )
+from corral.providers.models.language import LanguageModels, serving
 
 Content = str | bytes | Path | URL
 """The content of a document before it is read: text, bytes, a file or a `data:` URI."""
@@ -53,6 +55,10 @@ JOB_BATCH = 64
 """Number of chunks that a job embeds at a time.
 
 They take about half a second on a laptop, so progress is reported often."""
+
+
+CONTEXT_BATCH = 8
+"""Batch size if a language model writes a sentence about each chunk, which takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,8 @@ class Splitting:
         embedder: The vector DB's embedder.
         sizes: Chunk size and overlap.
         window: The embedding model's window; None if unknown.
-        reranker: The re-ranker that prepares the chunks; None if none is registered to do so.
+        reranker: Reads the chunks ahead; None if the registration asks for none.
+        contexts: Finds the `context_model`; None if the registration names none.
     """
 
     vector_db: VectorDB
@@ -91,6 +98,7 @@ class Splitting:
     sizes: Sizes
     window: Window | None
     reranker: Reranker | None = None
+    contexts: LanguageModels | None = None
 
     @property
     def bound(self) -> Window | None:
@@ -104,14 +112,16 @@ class Embedded:
 
     Attributes:
         embeddings: Shape (len(chunks), dimension).
-        fresh: True if some embeddings were computed now and not read from the cache.
-        is_last: True if no chunks follow. The last batch may also have False.
+        fresh: True if some embeddings were computed now rather than cached.
+        is_last: True if no further chunks follow; False may also be the last batch.
+        costs: By document id, the cost of the sentences about the chunks.
     """
 
     chunks: Sequence[Chunk]
     embeddings: NDArray[np.float32]
     fresh: bool
     is_last: bool
+    costs: Mapping[str, ContextCost] = field(default_factory=dict)
 
 
 class Ingester:
@@ -124,6 +134,7 @@ class Ingester:
         cache: Cached embeddings; None to compute all embeddings.
         fetcher: Fetches URLs; None to build one from the settings.
         readers: The configured readers.
+        contexts: Cached sentences about chunks; None calls the `context_model` for every chunk.
 
     Raises:
         ConfigError: An allowed host in the settings is not a host name.
@@ -137,9 +148,11 @@ class Ingester:
         cache: EmbeddingCache | None = None,
         fetcher: Fetcher | None = None,
         readers: Sequence[ExternalReader] = (),
+        contexts: ContextCache | None = None,
     ) -> None:
         self._limits = limits or Limits()
         self._cache = cache
+        self._contexts = contexts
         self._metadata_cost = metadata_cost
         self._document_limits = settings.document_limits
         self._fetcher = fetcher or Fetcher(settings)
@@ -214,14 +227,18 @@ class Ingester:
         """Return the settings for splitting: the request's sizes, or else the registration's.
 
         Raises:
-            InvalidRequest: A size is out of range.
+            InvalidRequest: A size is out of range, or the `context_model` is not configured.
             Conflict: The model is not the one that made the stored embeddings.
             ProviderError, MissingDependency: See `preparing`.
         """
         taken = Sizes.of(vector_db, size, overlap, split_on)
         embedder = await library.embedder_of(vector_db)
         reranker = await preparing(library, vector_db)
-        return Splitting(vector_db, embedder, taken, window_of(embedder), reranker)
+        model, contexts = vector_db.chunking.context_model, None
+        if model is not None:
+            field_, hint = "chunking.context_model", "Configure one, or register without it."
+            _, contexts = serving(library, model, field_, hint)
+        return Splitting(vector_db, embedder, taken, window_of(embedder), reranker, contexts)
 
     async def unchanged(
         self,
@@ -300,9 +317,12 @@ class Ingester:
 
         Raises:
             InvalidRequest: A text has no visible character.
-            ProviderError: The embedder failed, or the re-ranker that prepares the chunks.
+            ProviderError: The embedder failed, the `context_model`, or the re-ranker that reads
+                the chunks ahead.
         """
         dimension = how.vector_db.embedding_dimension
+        writer = self._writer(how)
+        batch = batch if writer is None else CONTEXT_BATCH
 
         def following() -> list[Chunk]:
             return all_cleaned(list(islice(chunks, batch)), dimension)
@@ -314,13 +334,17 @@ class Ingester:
         try:
             while coming and (some := await coming):
                 coming = begun() if len(some) == batch else None
+                costs: Mapping[str, ContextCost] = {}
+                if writer is not None:
+                    some, costs = await writer.write(some)
                 made = self._cache.made if self._cache else -1
                 texts = [embedded_text(chunk) for chunk in some]
                 rows = await embed(how.embedder, how.vector_db.tenant, texts, self._cache)
                 fresh = self._cache is None or self._cache.made > made
+                fresh = fresh or any(cost.calls for cost in costs.values())
                 if how.reranker is not None:
                     await prepare(how.reranker, how.vector_db, some)
-                yield Embedded(some, rows, fresh, coming is None)
+                yield Embedded(some, rows, fresh, coming is None, costs)
         finally:
             if coming:
                 coming.cancel()
@@ -358,6 +382,12 @@ class Ingester:
             return []
         model = how.vector_db.embedding_model
         return await self.reader.run(unread, chunks, how.window, model)
+
+    def _writer(self, how: Splitting) -> ContextWriter | None:
+        vector_db, model = how.vector_db, how.vector_db.chunking.context_model
+        if how.contexts is None or model is None:
+            return None
+        return ContextWriter(how.contexts, model, vector_db.tenant, self._contexts)
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -410,10 +440,15 @@ class Ingester:
     ) -> None:
         cleaned: list[Chunk] = []
         rows: list[NDArray[np.float32]] = []
+        total = ContextCost()
         async with aclosing(self.embed(iter(chunks), how, EMBED_BATCH)) as coming:
             async for some in coming:
                 cleaned += some.chunks
                 rows.append(some.embeddings)
+                for cost in some.costs.values():
+                    total.add(cost)
+        if total.calls:
+            report.notes.append(total.described(str(how.vector_db.chunking.context_model)))
         await self.store(index, cleaned, rows, list(report.chunks), report.containers)
 
     def _check_documents(self, documents: Sequence[RAGDocument]) -> None:

@@ -27,6 +27,7 @@ from corral.api.provider import (
 )
 from corral.api.rag import RAGQueryConfig
 from corral.api.vector_dbs import SearchMode
+from corral.providers.models.language import first_line
 from corral.providers.rag.answer_events import (
     Cited,
     Ended,
@@ -47,7 +48,7 @@ from corral.providers.rag.frame import (
     one_line,
     source_line,
 )
-from corral.providers.rag.query_generator import query_of
+from corral.providers.rag.query_generator import MAX_GENERATED_CHARACTERS
 from corral.providers.rag.tool import FoundContext, RagTool
 from corral.providers.rag.turn import Call, Turn
 from corral.providers.text.tokens import tokenizer
@@ -340,7 +341,7 @@ class _Answer:
         prompt = REWRITE + conversation
         answer = await self._provider.complete(self._ask.model, prompt, max_tokens=MAX_QUERY_TOKENS)
         self._usage += Usage(tokenizer().count(prompt), tokenizer().count(answer))
-        return query_of(answer) or question
+        return first_line(answer, MAX_GENERATED_CHARACTERS) or question
 
     # --- quotes --------------------------------------------------------------------------------
 

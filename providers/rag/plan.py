@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -31,12 +31,19 @@ from corral.api.reranker import (
 )
 from corral.api.spans import span
 from corral.api.vector_dbs import ContextDefaults, SearchDefaults, SearchMode, VectorDB
+from corral.providers.rag.auto_filters import Proposal
 from corral.providers.rag.query_generator import Question, generate_query, plain_question
 from corral.providers.rag.query_syntax import Checker, parse
 from corral.providers.rag.tasks import run_all
 from corral.providers.text.tokens import EMBEDDER, Tokenizer, own_tokenizer, tokenizer
 
 P = TypeVar("P", bound="Plan")
+
+SPREAD_FACTOR = 4
+"""Factor of k: the number of hits to choose a context from."""
+
+MAX_SPREAD = 50
+"""Maximum of it: the legs of the default ranker have as many candidates as for fewer hits."""
 
 _BLANK = Question("", "")
 _DEFAULTS = RAGQueryConfig()
@@ -126,7 +133,8 @@ class Plan:
         request: The request, for options that registrations do not have, such as the budget.
         tokenizer_model: The embedding model with the tokenizer that counts the budget; None if the
             request names a tokenizer.
-        question: The question, and the query that is searched; blank if chunks are listed.
+        question: The question and the query that is searched; blank if chunks are listed.
+        proposals: By vector DB id, the filter that a language model proposed, if it was asked.
     """
 
     searches: Mapping[str, SearchPlan]
@@ -134,6 +142,7 @@ class Plan:
     request: RAGQueryConfig
     tokenizer_model: str | None
     question: Question = _BLANK
+    proposals: Mapping[str, Proposal] = field(default_factory=dict)
 
     @property
     def lists(self) -> bool:
@@ -147,6 +156,24 @@ class Plan:
             name: each.vector_db.max_chunks_per_document for name, each in self.searches.items()
         }
 
+    @property
+    def spread_hits(self) -> int:
+        """Number of hits to choose the k of a context from, so that documents alternate.
+
+        It is k for a list, MMR or a cutoff, which choose by other rules. A re-ranking model reads
+        no more candidates for it.
+        """
+        searches = self.searches.values()
+        others = any(
+            isinstance(each.rerank, MMRRerank) or each.vector_db.cutoff != "none"
+            for each in searches
+        )
+        if self.lists or others:
+            return self.k
+        models = (each.rerank for each in searches)
+        read = [each.candidates for each in models if isinstance(each, ModelRerank)]
+        return max(self.k, min([self.k * SPREAD_FACTOR, MAX_SPREAD, *read]))
+
     def weight(self, vector_db_id: str) -> float:
         """Return the weight of a vector DB, divided by the largest weight of the plan."""
         return self.searches[vector_db_id].weight / max(
@@ -157,6 +184,20 @@ class Plan:
         """Return the plan with another number of hits."""
         searches = {name: replace(each, k=k) for name, each in self.searches.items()}
         return replace(self, searches=searches, k=k)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """True if a proposed filter narrows a search."""
+        return any(each.filter is not None for each in self.proposals.values())
+
+    def with_proposals(self, proposals: Mapping[str, Proposal]) -> Self:
+        """Return the plan with the filters of proposals, by vector DB id, besides its own."""
+        own = self.request.filters
+        searches = {
+            name: replace(each, filters=proposals[name].with_own(own) if name in proposals else own)
+            for name, each in self.searches.items()
+        }
+        return replace(self, searches=searches, proposals=proposals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

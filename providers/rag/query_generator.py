@@ -6,15 +6,13 @@ error, since silently searching the question would hide that the model does not 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 from corral.api.checks import MAX_QUERY_CHARACTERS, check_query_text
 from corral.api.errors import InvalidRequest, ProviderError
-from corral.api.invisible import clean_text
 from corral.api.rag import QUERY_TEMPLATE_FIELD, LLMQueryGenerator
+from corral.providers.models.language import first_line, serving
 
 MAX_GENERATED_CHARACTERS = 1000
 """Maximum length of a generated query; a longer one is cut between words."""
@@ -22,21 +20,8 @@ MAX_GENERATED_CHARACTERS = 1000
 MAX_TEXTS = 1000
 """Maximum number of texts of one question."""
 
-_FIELD = "query_config.query_generator_config"
-_THOUGHTS = re.compile(r"\A\s*<think>.*?(?:</think>|\Z)", re.DOTALL)
-_BLANK_LINE = re.compile(r"\n\s*\n")
-_QUOTED = re.compile(r"\"([^\"]*)\"|“([^“”]*)”|„([^„“]*)“|«([^«»]*)»|'([^']*)'|`([^`]*)`")
-
-
-@runtime_checkable
-class LanguageModels(Protocol):
-    """Looks up and calls language models; `Stack` implements it."""
-
-    def inference_models(self) -> list[tuple[str, str]]:
-        """Return (provider_id, model) for every configured language model."""
-
-    async def complete(self, model: str, prompt: str) -> str:
-        """Return a model's short answer to a prompt."""
+_FIELD = "query_config.query_generator_config.model"
+_WITHOUT = 'Use query_generator_config {"type": "default"}: the question as it is.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +70,12 @@ async def generate_query(
         ProviderError: The model refused the request, or its answer has no query.
     """
     texts = [content] if isinstance(content, str) else content
-    provider_id, models = _provider(generator.model, library)
+    provider_id, models = serving(library, generator.model, _FIELD, _WITHOUT)
     question = check_query_text(joined(texts, "\n"))
     if not question.strip():
         return Question(question, question)
     answer = await models.complete(generator.model, fill(generator.template, question))
-    query = query_of(answer)
+    query = first_line(answer, MAX_GENERATED_CHARACTERS)
     if not query:
         raise ProviderError(
             f"{provider_id}: {generator.model!r} returned no query.",
@@ -128,38 +113,3 @@ def fill(template: str, question: str) -> str:
     There is one pass, so a field that appears in the question stays as it is.
     """
     return QUERY_TEMPLATE_FIELD.sub(lambda _: question, template)
-
-
-def query_of(answer: str) -> str:
-    """Return the query in a model's answer: its first paragraph as one line; "" for none.
-
-    Thoughts in `<think>`, invisible characters, and quotation marks around the whole query are
-    removed. A query longer than `MAX_GENERATED_CHARACTERS` is cut between words.
-    """
-    text = clean_text(_THOUGHTS.sub("", answer)).strip()
-    line = " ".join(_BLANK_LINE.split(text, maxsplit=1)[0].split())
-    if quoted := _QUOTED.fullmatch(line):
-        line = next(inner for inner in quoted.groups() if inner is not None).strip()
-    if len(line) > MAX_GENERATED_CHARACTERS:
-        cut = line[: MAX_GENERATED_CHARACTERS + 1]
-        line = cut.rpartition(" ")[0] or cut[:-1]
-    return line
-
-
-def _provider(model: str, library: object) -> tuple[str, LanguageModels]:
-    """Return the provider id of a model, and the library to call it with."""
-    models = library if isinstance(library, LanguageModels) else None
-    providers = {name: each for each, name in models.inference_models()} if models else {}
-    if models is None or not providers:
-        raise InvalidRequest(
-            "A query generator of type 'llm' needs a language model, and none is configured.",
-            hint='Use query_generator_config {"type": "default"}: the question as it is.',
-            field=_FIELD,
-        )
-    if model not in providers:
-        raise InvalidRequest(
-            f"No inference provider serves the model {model!r}.",
-            hint=f"Known: {', '.join(providers)}.",
-            field=f"{_FIELD}.model",
-        )
-    return providers[model], models

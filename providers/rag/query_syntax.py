@@ -190,7 +190,7 @@ class Checker:
         """Return the reason to reject a chunk, e.g. `excluded word 'bank'`; None to accept it."""
         if not self._rules:
             return None
-        fields = list(field_texts(chunk, self._fields))
+        fields = list(field_texts(chunk, self._fields, with_context=False))
         texts = [self._analyzer.sequence(text) for text in fields]
         marked = any(rule.marks for rule in self._rules)
         marks = [self._analyzer.marks(text) if marked else frozenset() for text in fields]

@@ -62,7 +62,7 @@ async def rank(
     answer = _confident(_fused(answers, how), how)
     if reranker is not None and answer.hits:
         answer = await _reranked(answer, how, reranker)
-    answer = _by_recency(answer, how.vector_db.recency)
+    answer = by_recency(answer, how.vector_db.recency)
     answer = _cut(answer, how)
     return await asyncio.to_thread(_with_words, answer, how) if how.explain else answer
 
@@ -232,8 +232,8 @@ async def _reranked(
     return replace(answer, hits=hits, steps=[*answer.steps, step], notes=notes)
 
 
-def _by_recency(answer: QueryChunksResponse, recency: Recency | None) -> QueryChunksResponse:
-    """Lower the scores of candidates by their age, and sort the candidates again.
+def by_recency(answer: QueryChunksResponse, recency: Recency | None) -> QueryChunksResponse:
+    """Return the candidates in the order that their age gives them.
 
     The factor applies to the part of a score above the lowest score. Scores of a mode may all be
     near 1 (ranks, and cosines of some models), so otherwise the same weight would have a different

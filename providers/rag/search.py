@@ -29,6 +29,7 @@ from corral.api.errors import (
     NotFound,
     ProviderError,
 )
+from corral.api.filters import AutoFilters
 from corral.api.hits import QueryChunksResponse, Step
 from corral.api.library import Library
 from corral.api.options import MaxChunks, RetrievalOptions
@@ -36,6 +37,7 @@ from corral.api.rag import RAGQueryConfig
 from corral.api.recording import record_chunks, record_question
 from corral.api.reranker import ModelRerank, Reranker
 from corral.api.spans import TEXT, span
+from corral.providers.rag.auto_filters import Proposal, propose
 from corral.providers.rag.corpus import corpora, merged, steps_of
 from corral.providers.rag.listing import list_chunks
 from corral.providers.rag.passages import Neighbors, adjacent
@@ -212,7 +214,8 @@ class Retrieval:
         indexes = await self._open_indexes(vector_db_ids)
         while True:
             try:
-                return await search(await self._embed(await plan(indexes)), indexes)
+                planned = await self._with_proposals(await plan(indexes), indexes)
+                return await search(await self._embed(planned), indexes)
             except NotFound:
                 current = await self._open_indexes(list(indexes))
                 if _built_at(current) == _built_at(indexes):
@@ -231,6 +234,30 @@ class Retrieval:
             raise InvalidRequest("No vector DB is named.", field="vector_db_ids")
         names = list(dict.fromkeys(vector_db_ids))
         return dict(zip(names, await run_all(map(self.library.index, names)), strict=True))
+
+    async def _with_proposals(self, plan: P, indexes: Indexes) -> P:
+        """Return the plan with the filters that language models propose from its question.
+
+        Vector DBs with the same `auto_filters` get the same filter.
+
+        Raises:
+            InvalidRequest: A language model is not configured.
+        """
+        asking: dict[AutoFilters, list[str]] = {}
+        for name, how in plan.searches.items():
+            if how.vector_db.auto_filters != "none" and how.queries:
+                asking.setdefault(how.vector_db.auto_filters, []).append(name)
+        if not asking:
+            return plan
+        question = plan.question.text
+        if not question.strip():
+            question = next(iter(plan.searches.values())).queries[0].text
+        proposed = await run_all(
+            propose(question, auto, [indexes[name] for name in names], self.library)
+            for auto, names in asking.items()
+        )
+        groups = zip(asking.values(), proposed, strict=True)
+        return plan.with_proposals({name: each for names, each in groups for name in names})
 
     async def _embed(self, plan: P) -> P:
         """Return the plan with embedded queries. Each text is embedded once per model.
@@ -270,9 +297,21 @@ class Retrieval:
         return replace(plan, searches=searches)
 
     async def _search_all(self, plan: Plan, indexes: Indexes) -> Retrieved:
-        """Return the best chunks of all vector DBs, at most `plan.k`."""
+        """Return the best chunks of all vector DBs, at most `plan.k`.
+
+        Search again without the proposed filters if they leave no hit.
+        """
         if plan.lists:
             return Retrieved(*await list_chunks(plan, indexes))
+        retrieved = await self._search_each(plan, indexes)
+        if plan.is_narrowed and not retrieved.hits:
+            dropped = {name: each.dropped() for name, each in plan.proposals.items()}
+            plan = plan.with_proposals(dropped)
+            retrieved = await self._search_each(plan, indexes)
+        return _noted(retrieved, plan.proposals)
+
+    async def _search_each(self, plan: Plan, indexes: Indexes) -> Retrieved:
+        """Return the best chunks as `_search_all` does, with the filters of the plan."""
         if len(indexes) == 1:
             [(name, index)] = indexes.items()
             answer = await self._search(index, index.vector_db.provider_id, plan.searches[name])
@@ -302,14 +341,16 @@ class Retrieval:
     async def _search_until_full(self, plan: ContextPlan, indexes: Indexes) -> ContextMaterial:
         """Return the hits, the selection for the context, and the chunks adjacent to it.
 
-        The search is repeated with a larger k while duplicates leave the selection short of
-        `plan.k` hits. If documents are capped, k is larger from the start. A list that is short
-        is read again up to the limit.
+        Search deeper while duplicates leave places free. If documents are capped, or the selection
+        is spread over documents, the first search is deeper already. A list goes from `plan.k` to
+        the limit at once.
         """
         limit = MAX_K if plan.lists else min(self._max_k, MAX_K)
         first = k = plan.k
         if any(plan.caps.values()) and not plan.lists:
             first = k = max(plan.k, min(plan.k * SPARE, limit))
+        else:
+            k = max(plan.k, min(plan.spread_hits, limit))
         while True:
             retrieved = await self._search_all(plan.with_k(k), indexes)
             selection = _select(retrieved.hits, plan)
@@ -321,8 +362,7 @@ class Retrieval:
             k = limit if plan.lists else min(k * SPARE, limit)
         # Ignore hits beyond the last one that a deeper search was needed for.
         reach = max([first, *(selection.ranks[each.key] for each in selection.hits)])
-        if reach < len(retrieved.hits):
-            selection = _select(retrieved.hits[:reach], plan)
+        selection = selection.within(reach)
         neighbors = await _neighbors(plan, indexes, selection)
         return ContextMaterial(plan, retrieved, selection, neighbors)
 
@@ -349,6 +389,14 @@ class Retrieval:
             return error
 
 
+def _noted(retrieved: Retrieved, proposals: Mapping[str, Proposal]) -> Retrieved:
+    """Return the hits with the notes and the steps of the proposed filters."""
+    notes = dict.fromkeys(each.note for each in proposals.values() if each.note)
+    steps = {name: [each.step] for name, each in proposals.items()}
+    steps = {name: [*steps.get(name, []), *after] for name, after in retrieved.steps.items()}
+    return replace(retrieved, steps=steps, notes=[*notes, *retrieved.notes])
+
+
 def _built_at(indexes: Indexes) -> dict[str, float]:
     return {name: index.vector_db.built_at for name, index in indexes.items()}
 
@@ -359,7 +407,8 @@ def _embedding_keys(how: SearchPlan) -> list[tuple[str, str]]:
 
 
 def _select(hits: Sequence[ContextHit], plan: Plan) -> Selection:
-    return select(hits, plan.k, plan.caps, plan.request.deduplicate)
+    deduplicate, window = plan.request.deduplicate, plan.spread_hits
+    return select(hits, plan.k, plan.caps, deduplicate, window=window)
 
 
 async def _neighbors(plan: Plan, indexes: Indexes, selection: Selection) -> Neighbors:

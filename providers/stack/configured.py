@@ -18,6 +18,7 @@ from corral.api.errors import (
     NotFound,
     UnknownProvider,
 )
+from corral.api.filters import AutoFilters
 from corral.api.provider import (
     Api,
     Capabilities,
@@ -34,7 +35,8 @@ from corral.api.provider import (
     RerankProvider,
     VectorIOProvider,
 )
-from corral.api.reranker import ModelRerank, Rerank, Reranker
+from corral.api.reranker import ModelRerank, Reranker
+from corral.api.vector_dbs import SearchSettings
 from corral.providers.base.config import ProviderEntry, RunConfig
 from corral.providers.ingestion.read.external import ExternalReader
 from corral.providers.stack.registry import build_provider, check_config, find_spec
@@ -198,10 +200,15 @@ class ConfiguredProviders:
         provider: RerankProvider = self._serving(Api.RERANK, model, "rerank.model")
         return await provider.reranker(model)
 
-    def check_reranker(self, rerank: Rerank | None) -> None:
-        """Raise InvalidRequest if `rerank` names a model that no configured provider serves."""
-        if isinstance(rerank, ModelRerank):
-            self._serving(Api.RERANK, rerank.model, "rerank.model")
+    def check_models(self, settings: SearchSettings) -> None:
+        """Raise InvalidRequest if a setting names a model that no configured provider serves."""
+        if isinstance(settings.rerank, ModelRerank):
+            self._serving(Api.RERANK, settings.rerank.model, "rerank.model")
+        if isinstance(settings.auto_filters, AutoFilters):
+            self._serving(Api.INFERENCE, settings.auto_filters.model, "auto_filters.model")
+        if settings.chunking.context_model is not None:
+            model = settings.chunking.context_model
+            self._serving(Api.INFERENCE, model, "chunking.context_model")
 
     def inference_models(self, *, that_quote: bool = False) -> list[tuple[str, str]]:
         """Return (provider_id, model) for every language model, as `models` does.

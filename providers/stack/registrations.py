@@ -41,7 +41,7 @@ def resolved(
     spec = providers.spec(provider_id)
     _, info = providers.model(registration.embedding_model or providers.usable_default_model())
     _check_dimension(registration.embedding_dimension, info)
-    providers.check_reranker(registration.rerank)
+    providers.check_models(registration)
     resource_id = registration.provider_vector_db_id or registration.vector_db_id
     if resource_id != registration.vector_db_id:
         known = providers.vector_io(provider_id).resources() if principal.is_operator else ()

@@ -23,6 +23,7 @@ from corral.providers.base.config import RunConfig
 from corral.providers.conversations.table import Conversations, ConversationTable
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.cache import EmbeddingCache
+from corral.providers.ingestion.contexts import ContextCache
 from corral.providers.ingestion.ingest import Ingester
 from corral.providers.ingestion.jobs.runner import Workers
 from corral.providers.ingestion.service import Ingestion
@@ -105,8 +106,15 @@ class Stack(ConfiguredProviders):
             self.judged, self.tunings = JudgedSets(self.state), Tunings(self.state)
             self._conversations = ConversationTable(self.state, clock)
             self.embeddings = EmbeddingCache(home, config.ingestion.cache_mib)
-            limits, readers = config.server.limits, self.readers()
-            ingester = Ingester(config.rag, metadata_cost, limits, self.embeddings, readers=readers)
+            self._contexts = ContextCache(home)
+            ingester = Ingester(
+                config.rag,
+                metadata_cost,
+                config.server.limits,
+                self.embeddings,
+                readers=self.readers(),
+                contexts=self._contexts,
+            )
             self.ingestion = Ingestion(
                 self, Workers(self, home, self.state, config.ingestion, ingester, here)
             )
@@ -121,6 +129,7 @@ class Stack(ConfiguredProviders):
             self._vector_dbs, self._making = whole._vector_dbs, whole._making
             self._open, self.rebuilds = whole._open, whole.rebuilds
             self.stores, self.embeddings = whole.stores, whole.embeddings
+            self._contexts = whole._contexts
             self._conversations = whole._conversations
             self.judged, self.tunings = whole.judged, whole.tunings
             self.files = whole.files.of(self.principal)
@@ -228,7 +237,7 @@ class Stack(ConfiguredProviders):
             stored = await self.vector_db(vector_db_id)
             changed = with_search(stored, settings)
             check_capabilities(changed, self.spec(changed.provider_id).capabilities)
-            self.check_reranker(changed.rerank)
+            self.check_models(changed)
             await self._vector_dbs.replace(stored, changed)
         return changed
 
@@ -336,6 +345,7 @@ class Stack(ConfiguredProviders):
         await self._open.close()
         await super().close()
         await self.embeddings.close()
+        await self._contexts.close()
         await self.stores.close()
         await self.state.close()
 

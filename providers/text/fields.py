@@ -27,11 +27,12 @@ class ChunkTerms:
     length: int
 
 
-def field_texts(chunk: Chunk, fields: Iterable[str]) -> Iterator[str]:
+def field_texts(chunk: Chunk, fields: Iterable[str], *, with_context: bool = True) -> Iterator[str]:
     """Yield the text of each field: `content`, or the metadata under that key, "" for none.
 
     The elements of a list are joined by line breaks. Numbers count as text; booleans, null and
-    objects do not. `title` also has the chunk's heading path, each heading once.
+    objects do not. `title` also has the chunk's heading path, each heading once; `content` also
+    has the sentence about the chunk, unless `with_context` is False.
     """
     for field in fields:
         value = chunk.content if field == "content" else chunk.metadata.get(field)
@@ -39,6 +40,8 @@ def field_texts(chunk: Chunk, fields: Iterable[str]) -> Iterator[str]:
         if field == "title" and chunk.chunk_metadata:
             path = chunk.chunk_metadata.heading_path or ()
             values = [*values, *(heading for heading in path if heading not in values)]
+        if field == "content" and with_context and chunk.chunk_metadata:
+            values = [chunk.chunk_metadata.context, *values]
         yield "\n".join(
             str(item)
             for item in values

@@ -45,6 +45,9 @@ class ProgressInfo(BaseModel):
     characters_total: int
     chunks: int
     embedded: int = Field(description="Chunks embedded so far.")
+    context_calls: int = Field(description="Calls of the `context_model`; cached sentences: none.")
+    context_tokens: int = Field(description="cl100k tokens of these prompts and their answers.")
+    context_seconds: float = Field(description="Time that these calls took.")
     started_at: float | None = Field(description="Unix seconds; null: not started.")
     seconds: float = Field(description="Time spent so far.")
     rate: float = Field(description="Chunks embedded per second.")

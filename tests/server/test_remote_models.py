@@ -17,6 +17,7 @@ from corral.providers.base.config import RunConfig
 from ..chat_service import events, piece
 from ..providers.json_service import KEY, Reply, Service, closed_port, running_service
 from .harness import InProcess, message_of, run_config
+from .test_jobs import finished
 
 DOCS = Path(__file__).parents[2] / "docs" / "reranking.md"
 EXAMPLES = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", DOCS.read_text(), re.S)]
@@ -26,7 +27,9 @@ SETTINGS = [
 
 
 def answer(request: dict[str, Any]) -> Any:
-    """Prefer long texts, and rewrite every question to `fox`."""
+    """Prefer long texts, propose the kind memo, and rewrite every other question to `fox`."""
+    if "JSON array" in json.dumps(request):
+        return events(piece(json.dumps([{"type": "eq", "key": "kind", "value": "memo"}]), "stop"))
     if "messages" in request:
         return events(piece("fox", "stop"))
     return [{"index": i, "score": len(text) / 1000} for i, text in enumerate(request["texts"])]
@@ -180,6 +183,55 @@ def test_a_question_is_rewritten(app: InProcess, service: Service) -> None:
     found = app.rag_query("Which animal is it?", **generator)
     assert found["metadata"]["generated_query"] == "fox"
     assert service.requests[0]["messages"][0]["content"].endswith("Which animal is it?")
+
+
+def test_a_registered_model_proposes_filters(app: InProcess, service: Service) -> None:
+    """Both routes filter, with a note; a request switches it off; an unknown model is a 400."""
+    auto = {"model": "llama3.2:1b", "keys": ["kind"]}
+    app.register("filed", auto_filters=auto)
+    notes = [{"content": f"fox {kind}", "metadata": {"kind": kind}} for kind in ("memo", "letter")]
+    app.insert(*notes, db="filed")
+    found = app.query("fox in memos", "filed", explain=True)
+    assert [chunk["content"] for chunk in found["chunks"]] == ["fox memo"]
+    assert found["notes"][0].startswith("Filtered as llama3.2:1b proposed: ")
+    assert found["steps"][0]["name"] == "auto_filters"
+    assert app.rag_query("fox in memos", "filed")["metadata"]["chunks"] == ["fox memo"]
+    sent = len(service.requests)
+    assert len(app.contents("fox in memos", "filed", auto_filters="none")) == 2
+    assert len(service.requests) == sent
+    body = {"vector_db_id": "new", "embedding_model": "hashing"}
+    unknown = {**body, "auto_filters": {**auto, "model": "other"}}
+    response = app.send("POST", "/v1/vector-dbs", unknown)
+    assert response.status_code == 400
+    assert "llama3.2:1b" in message_of(response)
+
+
+def test_a_job_shows_the_cost_of_its_contexts(app: InProcess, service: Service) -> None:
+    """Calls, tokens and seconds of the `context_model`; its words find chunks, and none is shown.
+
+    If this fails: look at `_Embedding._progress`, and at the sentence's way into the index.
+    """
+    chunking = {"context_model": "llama3.2:1b"}
+    app.register("told", chunking=chunking)
+    body = {"vector_db_id": "told", "documents": [{"document_id": "a", "content": "It runs."}]}
+    batch = app.ok("POST", "/v1/jobs", body)["batch_id"]
+    [job] = finished(app, batch)
+    progress = job["progress"]
+    assert (job["status"], progress["context_calls"], len(service.requests)) == ("completed", 1, 1)
+    assert progress["context_tokens"] > 20
+    assert progress["context_seconds"] > 0
+    found = app.query("fox", "told", mode="keyword")["chunks"]
+    assert [chunk["content"] for chunk in found] == ["It runs."]
+    assert found[0]["chunk_metadata"]["context"] == "fox"
+    assert "fox" not in json.dumps(app.rag_query("It runs?", "told"))
+    app.register("again", chunking=chunking)
+    [job] = finished(app, app.ok("POST", "/v1/jobs", {**body, "vector_db_id": "again"})["batch_id"])
+    assert (job["status"], job["progress"]["context_calls"]) == ("completed", 0)
+    unknown: Any = {"vector_db_id": "new", "embedding_model": "hashing"}
+    unknown["chunking"] = {"context_model": "other"}
+    response = app.send("POST", "/v1/vector-dbs", unknown)
+    assert response.status_code == 400
+    assert "llama3.2:1b" in message_of(response)
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))

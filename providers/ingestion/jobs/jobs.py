@@ -42,6 +42,8 @@ class Progress:
         characters, characters_total: Number of characters, embedded and in total.
         chunks: Number of chunks split so far.
         embedded: Number of chunks with an embedding.
+        context_calls, context_tokens, context_seconds: Cost of the sentences about its chunks,
+            over all attempts; see `ContextCost`.
         started_at: Start in Unix seconds; None before the start.
         seconds: Duration so far.
     """
@@ -52,6 +54,9 @@ class Progress:
     characters_total: int = 0
     chunks: int = 0
     embedded: int = 0
+    context_calls: int = 0
+    context_tokens: int = 0
+    context_seconds: float = 0.0
     started_at: float | None = None
     seconds: float = 0.0
 

@@ -25,6 +25,7 @@ from corral.providers.base.config import IngestionSettings
 from corral.providers.base.owner import Owner
 from corral.providers.files.store import FileStore
 from corral.providers.ingestion.chunk_buffer import PackedChunks
+from corral.providers.ingestion.contexts import ContextCost
 from corral.providers.ingestion.ingest import Ingester, Splitting
 from corral.providers.ingestion.jobs.jobs import ErrorCode, Job, Progress, Step
 from corral.providers.ingestion.jobs.queue import MAX_ATTEMPTS, JobQueue, NoLongerOurs
@@ -154,6 +155,8 @@ class JobRunner:
                 for document_id, own in groupby(some.chunks, lambda chunk: chunk.document_id):
                     state, part = of[str(document_id)], list(own)
                     state.add(part, some.embeddings[at : at + len(part)], fresh=some.fresh)
+                    if cost := some.costs.get(str(document_id)):
+                        state.cost.add(cost)
                     at += len(part)
                     if not some.is_last:  # After the last batch, the `storing` report follows.
                         await self._report(state)
@@ -397,6 +400,8 @@ class _Embedding:
         self._characters = sum(lengths)
         self.chunks = PackedChunks()
         self.notes = [f"not read: {', '.join(parsed.unread)}"] if parsed.unread else []
+        spent = job.progress  # of earlier attempts, which cached the sentences
+        self.cost = ContextCost(spent.context_calls, spent.context_tokens, spent.context_seconds)
         self._started = job.progress.started_at or now
         self.reported = self._started
         self._content_bytes = self._end = 0
@@ -435,6 +440,9 @@ class _Embedding:
             characters_total=self._characters,
             chunks=len(self.chunks),
             embedded=len(self.chunks),
+            context_calls=self.cost.calls,
+            context_tokens=self.cost.tokens,
+            context_seconds=self.cost.seconds,
             started_at=self._started,
             seconds=max(0.0, now - self._started),
         )

@@ -36,6 +36,9 @@ from corral.providers.text.tokens import DEFAULT_TOKENIZER, own_tokenizer, token
 
 T = TypeVar("T")
 
+MAX_CONTEXT_TOKENS = 80
+"""Tokens that chunks leave of a model's window for the sentence about them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -73,6 +76,7 @@ class Sizes:
         given = {
             "overlap_in_tokens": overlap,
             "split_on": registered.split_on if split_on is None else split_on,
+            "context_model": registered.context_model,
         }
         try:
             chunking = ChunkingConfig(**given, **({"chunk_size_in_tokens": size} if chosen else {}))
@@ -151,7 +155,7 @@ def each_chunk(
         chunk_size=chunking.chunk_size_in_tokens,
         overlap=chunking.overlap_in_tokens,
         markdown=parsed.markdown,
-        window=_beside_headings(window, parsed.headings),
+        window=_beside_headings(_beside_context(window, chunking), parsed.headings),
         most=most,
         sections=() if parsed.markdown else parsed.headings,
         split_on=chunking.split_on,
@@ -185,6 +189,13 @@ def _without_marks(parsed: ParsedDocument, split_on: str) -> ParsedDocument:
     if title in {each.text for each in headings if each not in left}:
         title = next((each.text for each in left if each.level == 1), None)
     return replace(parsed, headings=tuple(left), title=title)
+
+
+def _beside_context(window: Window | None, chunking: ChunkingConfig) -> Window | None:
+    """Return the window that the sentence about a chunk leaves."""
+    if window is None or chunking.context_model is None:
+        return window
+    return Window(window.counter, window.size - min(MAX_CONTEXT_TOKENS, window.size // 2))
 
 
 def _beside_headings(window: Window | None, headings: Sequence[Heading]) -> Window | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from corral.api.reranker import Reranker
 from corral.api.vector_dbs import VectorDB
 
 DIMENSION = 16
+REGISTRATIONS = count(1)
+"""Times of registrations: each vector DB of a test is another one."""
 
 
 class SharedWordsEngine(Engine):
@@ -149,6 +152,7 @@ class FakeLibrary:
         stored = {
             "identifier": name, "provider_id": "memory", "provider_resource_id": name,
             "embedding_model": "words", "embedding_dimension": DIMENSION,
+            "created_at": next(REGISTRATIONS),
         }  # fmt: skip
         self.vector_dbs[name] = VectorDB.model_validate({**stored, **settings})
         return self.use(SharedWordsEngine(self.vector_dbs[name]))
@@ -177,3 +181,21 @@ class FakeLibrary:
 
     async def reranker(self, model: str) -> Reranker:
         return self.rerankers[model]
+
+
+class ChattyLibrary(FakeLibrary):
+    """A library with a language model that gives one answer, or fails."""
+
+    def __init__(self, answer: str | Exception, *names: str, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.answer = answer
+        self.prompts: list[str] = []
+
+    def inference_models(self) -> list[tuple[str, str]]:
+        return [("llm", "tiny"), ("llm", "large")]
+
+    async def complete(self, model: str, prompt: str) -> str:
+        self.prompts.append(prompt)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer

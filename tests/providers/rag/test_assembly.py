@@ -241,6 +241,19 @@ async def test_passages_that_become_equal_are_one() -> None:
     assert both["chunks"] == [" ".join(FIELDS[1:3])] * 2
 
 
+async def test_documents_alternate_if_they_are_about_as_good() -> None:
+    """With equal scores one document does not fill the context; the answer says what gave way."""
+    library = library_of()
+    await insert(library, a=" ".join(f"Hay hay hay {n}." for n in range(5)), b="Some hay here.")
+    metadata = (await ask(library, "hay", max_chunks=2)).metadata
+    assert sorted(metadata["document_ids"]) == ["a", "b"]
+    assert metadata["dropped_by_reason"] == {"spread": 1, "max_chunks": 3}
+    both = {"rerank": {"type": "mmr", "relevance": "bm25"}}, {"cutoff": "gap"}
+    for others in both:
+        metadata = (await ask(library, "hay", max_chunks=2, **others)).metadata
+        assert "spread" not in metadata["dropped_by_reason"]
+
+
 async def test_others_take_the_place_of_a_capped_document() -> None:
     """More is found than wanted, so that a cap does not empty the context.
 
@@ -248,16 +261,18 @@ async def test_others_take_the_place_of_a_capped_document() -> None:
     """
     library = library_of()
     await insert(
-        library, planted=" ".join(f"Hay hay hay {n}." for n in range(5)), real="Some hay here."
+        library, planted=" ".join(f"Hay cattle hay {n}." for n in range(5)), real="Some hay here."
     )
     assert len(library.engines["db"].chunks) == 6
-    assert set((await ask(library, "hay", max_chunks=2)).metadata["document_ids"]) == {"planted"}
-    capped = (await ask(library, "hay", max_chunks=2, max_chunks_per_document=1)).metadata
+    assert set((await ask(library, "hay cattle", max_chunks=2)).metadata["document_ids"]) == {
+        "planted"
+    }
+    capped = (await ask(library, "hay cattle", max_chunks=2, max_chunks_per_document=1)).metadata
     assert sorted(capped["document_ids"]) == ["planted", "real"]
     assert capped["dropped_by_reason"] == {"document_cap": 4}
     few = Limits().model_copy(update={"max_k": 2})
     narrow = (
-        await ask(library, "hay", max_chunks=2, max_chunks_per_document=1, limits=few)
+        await ask(library, "hay cattle", max_chunks=2, max_chunks_per_document=1, limits=few)
     ).metadata
     assert narrow["document_ids"] == ["planted"], "more was found than the operator allows"
 

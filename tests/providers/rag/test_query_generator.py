@@ -11,10 +11,11 @@ from pydantic import ValidationError
 
 from corral.api.errors import InvalidRequest, ProviderError, Unavailable
 from corral.api.rag import LLMQueryGenerator, RAGDocument, RAGQueryConfig, RAGQueryResult
-from corral.providers.rag.query_generator import MAX_GENERATED_CHARACTERS, fill, query_of
+from corral.providers.models.language import first_line
+from corral.providers.rag.query_generator import MAX_GENERATED_CHARACTERS, fill
 from corral.providers.rag.tool import RagTool
 
-from .fake_library import FakeLibrary
+from .fake_library import ChattyLibrary, FakeLibrary
 from .inserting import insert
 
 GENERATOR: dict[str, Any] = {
@@ -22,24 +23,6 @@ GENERATOR: dict[str, Any] = {
     "model": "tiny",
     "template": "One query for:\n{messages}",
 }
-
-
-class ChattyLibrary(FakeLibrary):
-    """A library with a language model that gives one answer, or fails."""
-
-    def __init__(self, answer: str | Exception) -> None:
-        super().__init__()
-        self.answer = answer
-        self.prompts: list[str] = []
-
-    def inference_models(self) -> list[tuple[str, str]]:
-        return [("llm", "tiny"), ("llm", "large")]
-
-    async def complete(self, model: str, prompt: str) -> str:
-        self.prompts.append(prompt)
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
 
 
 async def ask(
@@ -131,13 +114,13 @@ def test_other_templates_are_refused(template: str) -> None:
 )
 def test_the_first_paragraph_is_the_query(answer: str, query: str) -> None:
     """Explanations, thoughts, quotation marks around it and invisible characters are left out."""
-    assert query_of(answer) == query
+    assert first_line(answer, MAX_GENERATED_CHARACTERS) == query
 
 
 def test_a_long_answer_is_cut_between_words() -> None:
     """A query has 1,000 characters at most, of whole words where there are any."""
-    assert query_of("hay " * 1000) == " ".join(["hay"] * 250)
-    assert query_of("x" * 100_000) == "x" * MAX_GENERATED_CHARACTERS
+    assert first_line("hay " * 1000, MAX_GENERATED_CHARACTERS) == " ".join(["hay"] * 250)
+    assert first_line("x" * 100_000, MAX_GENERATED_CHARACTERS) == "x" * MAX_GENERATED_CHARACTERS
 
 
 # --- the RAG tool ----------------------------------------------------------------------------
@@ -209,7 +192,7 @@ async def test_without_a_model_it_is_refused() -> None:
     """Off unless configured; the message says what works."""
     with pytest.raises(InvalidRequest, match=r"none is configured.*\"default\"") as caught:
         await ask(FakeLibrary(), "hay")
-    assert caught.value.field == "query_config.query_generator_config"
+    assert caught.value.field == "query_config.query_generator_config.model"
 
 
 @pytest.mark.parametrize("generator", [GENERATOR, {"type": "default", "separator": "-" * 100}])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from corral.api.chunks import Chunk
+from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.fusion import Explanation
 from corral.api.hits import Hit
-from corral.providers.rag.selection import ContextHit, select
+from corral.providers.rag.selection import ContextHit, select, spread
 
 HAY = "hay is  dry\n"
 
@@ -66,6 +66,69 @@ def test_a_document_gives_so_many_chunks() -> None:
     assert outcome(hits, {"a": 1, "b": 1}, k=9) == (["c0", "c2", "c3", "c5", "c6"], capped)
     assert outcome(hits, {"a": 1, "b": None}, k=9)[1] == {"c1": "document_cap"}
     assert outcome(hits, k=9)[1] == {}
+
+
+def scored(*hits: tuple[str | None, str, float]) -> list[ContextHit]:
+    """Return a hit for each (document, heading, score); ids are c0, c1..."""
+    chunks = [
+        Chunk(
+            content=f"text {number}",
+            chunk_id=f"c{number}",
+            metadata={} if document is None else {"document_id": document},
+            chunk_metadata=ChunkMetadata(heading_path=[heading]),
+        )
+        for number, (document, heading, _) in enumerate(hits)
+    ]
+    pairs = zip(chunks, hits, strict=True)
+    return [ContextHit("a", Hit(chunk, score, Explanation({}))) for chunk, (*_, score) in pairs]
+
+
+@pytest.mark.parametrize(
+    ("hits", "chosen"),
+    [
+        # Close scores: each document gives a chunk before one gives its second.
+        ([("d", "x", 1.0), ("d", "y", 0.99), ("e", "x", 0.98), ("f", "x", 0.0)], "c0 c2"),
+        # One document is far ahead.
+        ([("d", "x", 1.0), ("d", "y", 0.9), ("e", "x", 0.3), ("f", "x", 0.0)], "c0 c1"),
+        # Close scores in one document: another section goes before the same one.
+        ([("d", "x", 1.0), ("d", "x", 0.99), ("d", "y", 0.98), ("d", "z", 0.0)], "c0 c2"),
+        # A repeated section loses more than another one.
+        ([("d", "x", 1.0), ("d", "x", 0.96), ("e", "x", 0.9), ("f", "x", 0.0)], "c0 c2"),
+        ([("d", "x", 1.0), ("d", "y", 0.96), ("e", "x", 0.9), ("f", "x", 0.0)], "c0 c1"),
+        # Chunks without a document repeat none.
+        ([(None, "x", 1.0), (None, "x", 0.99), ("e", "x", 0.98), ("f", "x", 0.0)], "c0 c1"),
+        # Equal scores are spread, in the order of the hits.
+        ([("d", "x", 0.5), ("d", "x", 0.5), ("e", "x", 0.5), ("e", "x", 0.5)], "c0 c2"),
+        # If there is room for all, all stay.
+        ([("d", "x", 1.0), ("d", "x", 0.0)], "c0 c1"),
+    ],
+)
+def test_chunks_are_spread_if_scores_are_close(
+    hits: list[tuple[str | None, str, float]], chosen: str
+) -> None:
+    """What was retrieved decides: a document that is far ahead fills the context.
+
+    If this fails: a broad question gets one document, or a narrow one gets many.
+    """
+    ids, reasons = outcome(scored(*hits), k=2)
+    assert " ".join(ids) == chosen
+    assert set(reasons.values()) <= {"spread", "max_chunks"}
+    if "c1" in reasons:
+        assert reasons["c1"] == "spread"
+
+
+def test_a_spread_is_switched_off() -> None:
+    """A list and MMR choose by rank alone."""
+    hits = scored(("d", "x", 1.0), ("d", "y", 0.99), ("e", "x", 0.98))
+    chosen = select(hits, 2, {}, window=2).hits
+    assert [each.hit.chunk.chunk_id for each in chosen] == ["c0", "c1"]
+
+
+def test_hits_of_two_documents_alternate() -> None:
+    """With equal scores each gives as many."""
+    hits = scored(*[("de"[number >= 500], "x", 1.0) for number in range(1000)])
+    chosen = spread(hits, 10)
+    assert [each.hit.chunk.document_id for each in chosen] == ["d", "e"] * 5
 
 
 def test_what_is_left_out_makes_room() -> None:
