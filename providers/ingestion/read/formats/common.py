@@ -76,8 +76,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     Empty rows and columns that are empty at the end are left out; a row is a line. What has one
     row or one column is no table but text.
     """
-    lines = [[" ".join(cell.split()).replace("|", r"\|") for cell in row] for row in rows]
-    lines = [line for line in lines if any(line)]
+    lines = [line for line in map(_cells, rows) if any(line)]
     width = max(map(_width, lines), default=0)
     if not lines:
         return ""
@@ -86,6 +85,15 @@ def table(rows: Sequence[Sequence[str]]) -> str:
         return "\n".join(" | ".join(line) for line in filled)
     made = [f"| {' | '.join(line)} |" for line in filled]
     return "\n".join([made[0], "|" + " --- |" * width, *made[1:]])
+
+
+def _cells(row: Sequence[str]) -> Sequence[str]:
+    """Return the cells of a row with single spaces and escaped bars."""
+    text = f"|{'|'.join(row)}|"
+    is_clean = text.isprintable() and text.count("|") == len(row) + 1
+    if is_clean and not any(spaces in text for spaces in ("  ", " |", "| ")):
+        return row
+    return [" ".join(cell.split()).replace("|", r"\|") for cell in row]
 
 
 def _width(line: Sequence[str]) -> int:

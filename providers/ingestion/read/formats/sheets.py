@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from typing import Any
+from zipfile import ZipFile
 
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.ingestion.read.formats.archive import opened
@@ -14,6 +15,7 @@ from corral.providers.ingestion.read.formats.common import Readable, locked, pac
 from corral.providers.ingestion.read.formats.number_formats import Formats, formats_of
 
 _MAX_WHOLE = 1e15
+_MIDNIGHT = datetime.time()
 
 
 def read(data: bytes, limits: DocumentLimits) -> Readable:
@@ -39,18 +41,15 @@ def first_sheet(data: bytes) -> list[list[Any]]:
     calamine = package("python_calamine", "python-calamine", "Excel")
 
     def rows() -> list[list[Any]]:
-        sheet = _book(calamine, data).get_sheet_by_index(0)
+        book, _ = _book(calamine, data, lambda _: {})
+        sheet = book.get_sheet_by_index(0)
         return [[_whole(value) for value in row] for row in sheet.iter_rows()]
 
     return reading("Excel", rows)
 
 
 def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
-    formats: dict[str, Formats] = {}
-    book = _book(calamine, data)
-    if data.startswith(b"PK"):
-        with opened(data, "Excel") as archive:
-            formats = formats_of(archive)
+    book, formats = _book(calamine, data, formats_of)
     room = limits.max_characters
     texts = []
     for sheet in book.sheets_metadata:
@@ -69,13 +68,17 @@ def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
     return Readable(["\n\n".join(texts)], unread=unread)
 
 
-def _book(calamine: Any, data: bytes) -> Any:
+def _book(
+    calamine: Any, data: bytes, formats_of: Callable[[ZipFile], dict[str, Formats]]
+) -> tuple[Any, dict[str, Formats]]:
+    """Open a workbook; return it with the number formats of its sheets."""
+    formats: dict[str, Formats] = {}
     if data.startswith(b"PK"):
-        with opened(data, "Excel"):
-            pass  # it is not too large
+        with opened(data, "Excel") as archive:
+            formats = formats_of(archive)
     elif "EncryptedPackage".encode("utf-16-le") in data:
         raise locked("Excel")
-    return calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
+    return calamine.CalamineWorkbook.from_filelike(io.BytesIO(data)), formats
 
 
 def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> Iterator[list[str]]:
@@ -103,7 +106,8 @@ def _whole(value: Any) -> Any:
 
 
 def _plain(value: Any) -> str:
-    value = _whole(value)
-    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
+    if type(value) is float:
+        return str(_whole(value))
+    if isinstance(value, datetime.datetime) and value.time() == _MIDNIGHT:
         return value.date().isoformat()
     return str(value)
