@@ -16,6 +16,12 @@ T = TypeVar("T")
 
 _STRUCTURE = re.compile(r"^( {0,3})(?=#{1,6}(?:\s|$)|(?:=+|-+)\s*$|`{3}|~{3})", re.MULTILINE)
 
+_NO_TITLE = re.compile(
+    r"(?:untitled|unknown|document\d*|title|\(?anonymous\)?|microsoft .{0,20} - .*|.*\.\w{2,5})",
+    re.IGNORECASE,
+)
+"""What programs write where the author gave no title."""
+
 
 def package(module: str, distribution: str, kind: str) -> Any:
     """Return a module of the extra `documents`.
@@ -54,6 +60,12 @@ def locked(kind: str, more: str = "") -> InvalidRequest:
         hint=f"Save it without one, or send its text. {more}".strip(),
         field="content",
     )
+
+
+def declared_title(title: str) -> str | None:
+    """Return the title that a file declares, None if a program made it up."""
+    title = " ".join(title.split())
+    return title if title and not _NO_TITLE.fullmatch(title) else None
 
 
 def escaped(text: str) -> str:
