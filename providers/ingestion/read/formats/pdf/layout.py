@@ -271,7 +271,7 @@ def _stands_apart(above: Sequence[Run], below: Sequence[Run]) -> bool:
 
 
 class _Kind(NamedTuple):
-    """What a run looks like."""
+    """The look of a run."""
 
     words: float
     is_figure: bool
