@@ -145,7 +145,7 @@ class ItemTemplate:
 
         Args:
             chunk: Its best chunk.
-            place: Can have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
+            place: Can have the fields of `document_names.PLACE`.
         """
         return source_line(chunk, place, self.quote)
 
@@ -195,7 +195,7 @@ def source_line(
     """Return the name of a source and the place of a passage there, on one line.
 
     Args:
-        place: Can have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
+        place: Can have the fields of `document_names.PLACE`.
         quote: Makes the texts of the document harmless.
     """
     headings = place.get("heading_path") or []

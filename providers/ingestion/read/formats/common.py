@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from corral.api.errors import InvalidRequest, MissingDependency
@@ -80,6 +80,25 @@ def joined(blocks: Sequence[str]) -> str:
         tight = parts and parts[-1].startswith("- ") and block.startswith("- ")
         parts += ["\n" if tight else "\n\n", block] if parts else [block]
     return "".join(parts)
+
+
+def is_blank(row: Sequence[str]) -> bool:
+    """Return True if a table leaves a row out, because its cells are empty."""
+    return not any(map(str.strip, row))
+
+
+def table_rows(text: str, numbers: Sequence[int]) -> Iterator[int]:
+    """Yield, for each line of a table, the number of its row; 0 for the line below the header.
+
+    Args:
+        text: From `table`.
+        numbers: Of its rows that are not blank.
+    """
+    has_header = text.count("\n") == len(numbers)
+    for place, number in enumerate(numbers):
+        if has_header and place == 1:
+            yield 0
+        yield number
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

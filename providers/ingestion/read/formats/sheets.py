@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+from array import array
 from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from typing import Any
@@ -11,7 +12,15 @@ from zipfile import ZipFile
 
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.ingestion.read.formats.archive import opened
-from corral.providers.ingestion.read.formats.common import Readable, locked, package, reading, table
+from corral.providers.ingestion.read.formats.common import (
+    Readable,
+    is_blank,
+    locked,
+    package,
+    reading,
+    table,
+    table_rows,
+)
 from corral.providers.ingestion.read.formats.number_formats import Formats, formats_of
 
 _MAX_WHOLE = 1e15
@@ -51,21 +60,26 @@ def first_sheet(data: bytes) -> list[list[Any]]:
 def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
     book, formats = _book(calamine, data, formats_of)
     room = limits.max_characters
-    texts = []
+    texts: list[str] = []
+    lines = array("L")
     for sheet in book.sheets_metadata:
         if sheet.typ != calamine.SheetTypeEnum.WorkSheet:
             continue
         cell_formats = formats.pop(sheet.name, {})
-        rows = list(_rows(book.get_sheet_by_name(sheet.name), cell_formats, limits, room))
+        numbers = array("L")
+        rows = list(_rows(book.get_sheet_by_name(sheet.name), cell_formats, limits, room, numbers))
         room -= sum(sum(map(len, row)) for row in rows)
         text = table(rows)
-        texts += [f"## {' '.join(sheet.name.split())}\n\n{text}"] if text else []
+        if text:
+            lines.extend((0, 0, 0) if texts else (0, 0))
+            lines.extend(table_rows(text, numbers))
+            texts.append(f"## {' '.join(sheet.name.split())}\n\n{text}")
     unread = tuple(
         f"the {str(sheet.typ).rpartition('.')[2]} {sheet.name!r}"
         for sheet in book.sheets_metadata
         if sheet.typ != calamine.SheetTypeEnum.WorkSheet
     )
-    return Readable(["\n\n".join(texts)], unread=unread)
+    return Readable(["\n\n".join(texts)], unread=unread, rows=lines)
 
 
 def _book(
@@ -81,7 +95,10 @@ def _book(
     return calamine.CalamineWorkbook.from_filelike(io.BytesIO(data)), formats
 
 
-def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> Iterator[list[str]]:
+def _rows(
+    sheet: Any, formats: Formats, limits: DocumentLimits, room: int, numbers: array[int]
+) -> Iterator[list[str]]:
+    """Yield the rows that are not blank, and append their numbers, from 1."""
     first = sheet.start[1] if sheet.start else 0  # rows begin at the first, columns do not
     for number, values in enumerate(sheet.iter_rows()):
         layout = formats.get(number, ())
@@ -91,10 +108,11 @@ def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> It
             else (shower and kind is float and shower(value)) or _plain(value)
             for value, shower in zip(values, chain(layout[first:], repeat(None)), strict=False)
         ]
-        if any(row):
+        if not is_blank(row):
             room -= sum(map(len, row))
             if room < 0:
                 raise limits.exceeded("characters", "max_characters")
+            numbers.append(number + 1)
             yield row
 
 
