@@ -28,7 +28,7 @@ serve: $(VENV)/.runtime
 # many processes, and which files come first. Their threads would compete with each other, and what
 # is compiled once is not compiled again for each process.
 TEST_ENVIRONMENT := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
-test: $(VENV)/.dev $(VENV)/.opensearch $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
+test: $(VENV)/.dev $(VENV)/.opensearch $(VENV)/.tika $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 # The tests of OpenAI's API again, with every state in PostgreSQL.
@@ -45,7 +45,7 @@ check: $(VENV)/.dev .typecheck
 	[ ! -x $(BIN)/hadolint ] || $(BIN)/hadolint Dockerfile
 
 # The tests again, counting the lines they reach; fails under the floor in pyproject.toml.
-coverage: $(VENV)/.dev $(VENV)/.opensearch $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
+coverage: $(VENV)/.dev $(VENV)/.opensearch $(VENV)/.tika $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered
 
 # The conformance suites of all providers, or make matrix PROVIDERS=inline::sqlite: writes
@@ -127,6 +127,16 @@ $(VENV)/.opensearch: $(OPENSEARCH)/pom.xml $(OPENSEARCH)/assemble.py | $(BIN)/py
 		rm -r $(VENV)/opensearch-jars && touch $@ || \
 		echo "It cannot be fetched: remote::opensearch is tested without a server"; \
 	else echo "No Java or no Maven: remote::opensearch is tested without a server"; fi
+
+# The Tika server that the tests of remote::tika start, 66 MB, where Java and Maven are.
+$(VENV)/.tika: | $(BIN)/python
+	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
+		echo "Fetching the Tika server that the tests start"; \
+		mvn --batch-mode --quiet dependency:copy -Dmdep.stripVersion=true \
+			-Dartifact=org.apache.tika:tika-server-standard:3.1.0 \
+			-DoutputDirectory=$(CURDIR)/$(VENV)/tika && touch $@ || \
+		echo "It cannot be fetched: remote::tika is tested without a server"; \
+	else echo "No Java or no Maven: remote::tika is tested without a server"; fi
 
 # Clients that need other versions than the project: each in a folder that only its tests see.
 $(VENV)/.clients: $(wildcard tests/clients/*.txt) | $(VENV)/.dev

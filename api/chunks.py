@@ -77,6 +77,16 @@ class ChunkMetadata(Strict):
         default=None, ge=1, description="The line on which it begins, from 1 (texts and code)."
     )
     line_end: int | None = Field(default=None, ge=1, description="The line on which it ends.")
+    row_start: int | None = Field(
+        default=None, ge=1, description="The row of a sheet on which it begins, from 1."
+    )
+    row_end: int | None = Field(
+        default=None, ge=1, description="The row of the same sheet on which it ends."
+    )
+    cell_start: int | None = Field(
+        default=None, ge=1, description="The cell of a notebook in which it begins, from 1."
+    )
+    cell_end: int | None = Field(default=None, ge=1, description="The cell in which it ends.")
     heading_path: list[Storable] | None = Field(
         default=None,
         max_length=MAX_HEADINGS,

@@ -22,6 +22,12 @@ from corral.api.chunks import Chunk, ChunkMetadata
 UNKNOWN = "unknown"
 """Names a document without a name in the line of a citation."""
 
+PLACE = (
+    "page", "page_end", "line_start", "line_end", "row_start", "row_end", "cell_start", "cell_end",
+    "heading_path",
+)  # fmt: skip
+"""Fields of a chunk's record, and of a citation, that say where in its document it is."""
+
 _FILE_URL = re.compile(r"file:", re.IGNORECASE)
 _ABSOLUTE = re.compile(r"[/\\]|~\w*[/\\]|[A-Za-z]:[/\\]")
 """Start of an absolute path: on POSIX systems, on Windows, in a home folder."""
@@ -90,16 +96,32 @@ def shown_place(place: Mapping[str, Any], shown: Callable[[str], str] = str) -> 
     """Return a place in a document as readable text, such as "page 3, Farm > Hay"; "" for none.
 
     Args:
-        place: May have `page`, `page_end`, `line_start`, `line_end` and `heading_path`, which also
-            holds the time of a subtitle or the sheet of a workbook.
+        place: Can have the fields of `PLACE`. `heading_path` is the time of a subtitle and the
+            sheet of a workbook, too.
         shown: Prepares the headings.
     """
     parts = [
         _range("page", place.get("page"), place.get("page_end")),
         _range("line", place.get("line_start"), place.get("line_end")),
         shown(" > ".join(place.get("heading_path") or ())),
+        _range("row", place.get("row_start"), place.get("row_end")),
+        _range("cell", place.get("cell_start"), place.get("cell_end")),
     ]
     return ", ".join(filter(None, parts))
+
+
+def end_of(begins: ChunkMetadata, ends: ChunkMetadata) -> dict[str, int | None]:
+    """Return the end of a passage in lines, rows or cells; rows of the sheet in which it begins.
+
+    Args:
+        begins, ends: The records of its first and its last chunk.
+    """
+    is_one_sheet = ends.heading_path == begins.heading_path
+    return {
+        "line_end": ends.line_end,
+        "row_end": ends.row_end if is_one_sheet else begins.row_end,
+        "cell_end": ends.cell_end,
+    }
 
 
 def _range(what: str, first: int | None, last: int | None) -> str:

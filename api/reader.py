@@ -20,6 +20,9 @@ class Readable:
         unread: Parts that were not read, such as "2 pictures".
         metadata: Facts about the document, such as the pages that were recognized.
         parts: Names of the documents in a container, for Corral's own readers; None for others.
+        rows: For each line of a workbook's single text, the number of its row in its sheet, from 1;
+            0 for other lines. Empty for other files.
+        are_cells: True if the texts are the cells of a notebook.
     """
 
     pages: Sequence[str]
@@ -29,6 +32,8 @@ class Readable:
     unread: tuple[str, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
     parts: tuple[str, ...] | None = None
+    rows: Sequence[int] = ()
+    are_cells: bool = False
 
 
 def takes(patterns: Iterable[str], mime_type: str) -> bool:

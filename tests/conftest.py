@@ -110,7 +110,7 @@ SERVERS = {"qdrant": "qdrant", "weaviate": "weaviate-server"}
 
 
 def pytest_report_header() -> list[str]:
-    """Return what remote::qdrant, remote::weaviate and remote::opensearch are tested on."""
+    """Return the servers on which the remote providers are tested."""
     lines = []
     for name, program in SERVERS.items():
         variable = f"CORRAL_TEST_{name.upper()}"
@@ -122,7 +122,10 @@ def pytest_report_header() -> list[str]:
     home = Path(sys.prefix) / "opensearch"
     own = home if home.is_dir() else "none; run `make .venv/.opensearch` where Java and Maven are"
     given = os.environ.get("CORRAL_TEST_OPENSEARCH", "").split()[:1]
-    return [*lines, f"opensearch: {given[0] if given else own}"]
+    jar = Path(sys.prefix) / "tika"
+    tika = str(jar) if jar.is_dir() else "none; run `make .venv/.tika` where Java and Maven are"
+    lines.append(f"opensearch: {given[0] if given else own}")
+    return [*lines, f"tika: {os.environ.get('CORRAL_TEST_TIKA', tika)}"]
 
 
 @pytest.hookimpl(optionalhook=True)

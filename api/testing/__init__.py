@@ -45,7 +45,8 @@ A provider with connections closes them in `async def close(self)`, which is cal
 vector DBs (`live`), and shows the results by group (`matrix`). The plugin `report` writes the
 outcomes of any pytest run: `pytest -p corral.api.testing.report --conformance-report FILE`.
 
-Readers have a suite of their own, `ReaderConformance`; see `readers`.
+Readers have a suite of their own, `ReaderConformance`; see `readers`. The command runs it on files
+that the caller names.
 
 The tests need only pytest: each test runs its coroutines in its own `asyncio.Runner`. All data is
 seeded, in 1 to 8 dimensions; expected values are computed by hand if possible.

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from corral.api.provider import Capabilities
-from corral.api.testing import IndexConformance
+from corral.api.testing import IndexConformance, ReaderConformance
 from corral.api.testing.report import Outcome
 from corral.api.testing.suite import applies, standard_tests
 
@@ -91,30 +91,47 @@ def matrix(capabilities: Capabilities, outcomes: Iterable[Outcome]) -> list[Grou
             tests are not counted. An expected failure counts as a failure, because the provider
             lacks the behavior.
     """
+    cases = _by_test(outcomes)
+    documented = standard_tests()
+    groups = []
+    for name, tests in standard_groups().items():
+        applying = {test: documented[test] for test in tests if applies(test, capabilities)}
+        group = _group(name, applying, cases)
+        group.not_applicable = len(tests) - len(applying)
+        groups.append(group)
+    return groups
+
+
+def reader_matrix(outcomes: Iterable[Outcome]) -> list[Group]:
+    """Return the results of a reader as one group."""
+    tests = {name: test for name, test in vars(ReaderConformance).items() if name[:5] == "test_"}
+    return [_group("reader", tests, _by_test(outcomes))]
+
+
+def _by_test(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
     cases: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         cases.setdefault(outcome.test, []).append(outcome)
-    return [_group(name, tests, capabilities, cases) for name, tests in standard_groups().items()]
+    return cases
 
 
 def _group(
-    name: str, tests: list[str], capabilities: Capabilities, cases: dict[str, list[Outcome]]
+    name: str, tests: Mapping[str, Callable[..., None]], cases: Mapping[str, list[Outcome]]
 ) -> Group:
+    """Return the results of the standard tests that apply."""
     group = Group(name)
-    for test in tests:
-        if not applies(test, capabilities):
-            group.not_applicable += 1
-        elif test not in cases:
+    for test, documented in tests.items():
+        if test not in cases:
             group.not_run += 1
         elif wrong := [case for case in cases[test] if case.outcome != "passed"]:
             group.failed += 1
-            group.failures += [Failure(case.case, rule(test), case.message) for case in wrong]
+            requirement = rule(documented)
+            group.failures += [Failure(case.case, requirement, case.message) for case in wrong]
         else:
             group.passed += 1
     return group
 
 
-def rule(test: str) -> str:
+def rule(test: Callable[..., None]) -> str:
     """Return the requirement of a standard test as one line."""
-    documented = inspect.getdoc(standard_tests()[test]) or ""
-    return " ".join(documented.split("\n\n")[0].split())
+    return " ".join((inspect.getdoc(test) or "").split("\n\n")[0].split())

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from corral.api.testing.readers import ReaderConformance
 from corral.api.testing.suite import Suite
 
 MESSAGE_LENGTH = 500
@@ -96,7 +97,7 @@ class _Reporter:
 
 def _suite_of(item: pytest.Item) -> str | None:
     cls = getattr(item, "cls", None)
-    is_ours = isinstance(cls, type) and issubclass(cls, Suite)
+    is_ours = isinstance(cls, type) and issubclass(cls, (Suite, ReaderConformance))
     return item.nodeid.split("::")[1] if is_ours else None
 
 

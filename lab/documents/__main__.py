@@ -18,7 +18,7 @@ from corral.providers.ingestion.read.parsing import parse
 from lab.documents import fpdf2_pdfs, measures, reportlab_pdfs
 from lab.documents.content import MadePdf
 from lab.documents.questions import answered, in_context, questions
-from lab.documents.readers import READERS
+from lab.documents.readers import OPTIONAL, READERS
 from lab.documents.scans import Scan, scans
 
 PARTS = ("layouts", "questions", "sections", "speed", "scans")
@@ -100,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts = options.parts or PARTS
     if set(parts) - set(PARTS):
         parser.error(f"The parts are {', '.join(PARTS)}.")
+    if OPTIONAL not in READERS and {"layouts", "speed"} & set(parts):
+        print(f"{OPTIONAL} is not installed, so it is not compared: pip install '{OPTIONAL}<2'")
     pdfs = [*reportlab_pdfs.pdfs(), *fpdf2_pdfs.pdfs()]
     if "layouts" in parts:
         for name, figures in layouts(pdfs, options.details).items():

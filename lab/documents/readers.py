@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import itertools
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import pdfplumber
 import pypdfium2
@@ -50,6 +53,15 @@ def plumber(data: bytes) -> Reading:
     return Reading("\n\n".join(texts), tables)
 
 
+def mupdf(data: bytes) -> Reading:
+    """Read with pymupdf4llm, without the markup that it puts into words and cells."""
+    with redirect_stdout(io.StringIO()):  # it reports how it reads
+        pymupdf, writer = map(importlib.import_module, ("pymupdf", "pymupdf4llm"))
+        text: str = writer.to_markdown(pymupdf.open(stream=data, filetype="pdf"))
+    text = text.replace("<br>", " ").replace("**", "")
+    return Reading(text, markdown_tables(text))
+
+
 def markdown_tables(text: str) -> list[Rows]:
     """Return the tables of a Markdown text."""
     return [
@@ -70,3 +82,8 @@ READERS: dict[str, Callable[[bytes], Reading]] = {
     "pypdfium2 plain": plain,
     "pdfplumber": plumber,
 }
+OPTIONAL = "pymupdf4llm"
+"""Compared if it is installed. The project does not declare it, because its license is the AGPL."""
+
+if find_spec(OPTIONAL):
+    READERS[OPTIONAL] = mupdf

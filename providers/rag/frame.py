@@ -147,8 +147,8 @@ class ItemTemplate:
         """Return the source of an item, and its place in that source, for the citation's line.
 
         Args:
-            chunk: The best chunk of the item.
-            place: May have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
+            chunk: Its best chunk.
+            place: Can have the fields of `document_names.PLACE`.
         """
         return source_line(chunk, place, self.quote)
 
@@ -197,8 +197,8 @@ def source_line(
     """Return the name of a source, and the place of a passage in it, on one line.
 
     Args:
-        place: May have `page`, `page_end`, `line_start`, `line_end` and `heading_path`.
-        quote: Quotes text of the document that imitates the frame.
+        place: Can have the fields of `document_names.PLACE`.
+        quote: Makes the texts of the document harmless.
     """
     headings = place.get("heading_path") or []
     if headings[:1] == [chunk.metadata.get("title")]:  # The name already contains the title.

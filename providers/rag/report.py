@@ -10,6 +10,13 @@ from typing import Any
 from corral.api.chunks import Chunk
 from corral.api.document_names import filename_of, source_of, title_of, web_address
 from corral.api.rag import RAGQueryConfig
+from corral.providers.base.document_names import (
+    end_of,
+    filename_of,
+    source_of,
+    title_of,
+    web_address,
+)
 from corral.providers.rag.frame import marker
 from corral.providers.rag.passages import Passage, repeated, span
 from corral.providers.rag.selection import ContextHit, Dropped, Selection
@@ -51,11 +58,12 @@ def citations(
 ) -> list[dict[str, Any]]:
     """Return the source of each marker, in order; a field without a value is absent.
 
-    `title` is the document's name, `source` its origin, and `url` its address if it is on the web.
-    `char_start` and `char_end` are offsets in the parsed document. `page` and `line_start` locate
-    the beginning; `page_end` and `line_end` locate the end if nothing was cut (`page_end` only if
-    it differs from `page`). `heading_path` has the headings above the beginning, and `chunk_ids`
-    are in the order of the document.
+    `title` is the document's name, `source` its origin, `url` its address if it is on the web.
+    `char_start` and `char_end` are the item's characters in the parsed document, `page` and
+    `line_start` their beginning, `page_end` and `line_end` their end if nothing was cut (`page_end`
+    only if it differs from `page`), as are the rows of a sheet and the cells of a notebook;
+    `heading_path` has the headings above their beginning;
+    `chunk_ids` are in the order of the document.
     """
     return [
         {
@@ -93,8 +101,10 @@ def _recorded(passage: Passage, cut: bool) -> dict[str, Any]:
         page=page,
         page_end=None if cut else page_end,
         line_start=begins.line_start if begins else None,
-        line_end=None if cut or not ends else ends.line_end,
+        row_start=begins.row_start if begins else None,
+        cell_start=begins.cell_start if begins else None,
         heading_path=begins.heading_path if begins else None,
+        **({} if cut or not begins or not ends else end_of(begins, ends)),
     )
 
 

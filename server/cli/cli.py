@@ -25,7 +25,7 @@ from corral.server.cli.group import Corral
 from corral.server.cli.ingest import ingest
 from corral.server.cli.jobs import jobs
 from corral.server.cli.keys import keys
-from corral.server.cli.options import EXISTING, OUTPUT, Target, json_option, on_client
+from corral.server.cli.options import EXISTING, INPUT, OUTPUT, Target, json_option, on_client
 from corral.server.cli.querying import ask, query
 from corral.server.cli.state import state
 from corral.server.cli.sync import sync
@@ -217,20 +217,32 @@ async def providers(client: Client, as_json: bool) -> None:
 @click.option(
     "--json", "json_file", type=OUTPUT, metavar="FILE", help="Also write the matrix to this file."
 )
+@click.option(
+    "--sample", "samples", nargs=2, type=(INPUT, str), multiple=True, metavar="FILE WORDS",
+    help="For a reader: a file, and words of its text in their order, with / between two pages; "
+    "repeatable.",
+)  # fmt: skip
 @click.pass_obj
 def conformance(
-    target: Target, provider_type: str, provider_id: str | None, json_file: Path | None
+    target: Target,
+    provider_type: str,
+    provider_id: str | None,
+    json_file: Path | None,
+    samples: tuple[tuple[Path, str], ...],
 ) -> None:
     """Test a provider against the contract, in scratch vector DBs.
 
     PROVIDER_TYPE is a type listed by `corral providers`, such as inline::sqlite, with its settings
     from run.yaml or its defaults. Does not touch your vector DBs. If the engine allows only one
-    process, stop your server first. Exits with 0 if the provider conforms, else 1.
+    process, stop your server first. A reader, such as remote::tika, is tested on the files of
+    --sample. Exits with 0 if the provider conforms, else 1.
     """
     target.local_only("conformance")
     from corral.server.cli import conformance as suite
 
-    if not suite.conformance(target.config, target.home, provider_type, provider_id, json_file):
+    if not suite.conformance(
+        target.config, target.home, provider_type, provider_id, json_file, samples
+    ):
         raise SystemExit(1)
 
 

@@ -1,15 +1,18 @@
 """`corral conformance`: the conformance suite on a provider as its operator configured it.
 
 The suite runs in a separate pytest process, without the user's pytest settings and plugins, and
-only in scratch vector DBs (see `corral.api.testing.live`).
+only in scratch vector DBs (see `corral.api.testing.live`). A reader has a suite of its own, and
+reads the files that the caller names.
 
 `--json FILE` writes one object:
 
     provider_type, provider_id   strings
     corral_version               string
     conforms                     boolean: nothing failed, and everything that applies ran
-    capabilities                 object, as in /v1/providers; they decide what applies
-    groups                       object by name (lifecycle, vector, ...), each an object with
+    capabilities                 object, as in /v1/providers; they decide what applies (not for a
+                                 reader)
+    groups                       object by name (lifecycle, vector, ...; reader for a reader), each
+                                 an object with
         outcome                  "passed", "failed", "not run" or "not applicable"
         passed, failed, not_run, not_applicable
                                  integers: standard tests
@@ -40,7 +43,15 @@ from rich.console import RenderableType
 
 from corral.api.errors import MissingDependency, Unavailable, UnknownProvider
 from corral.api.provider import Api, Health, ProviderSpec
-from corral.providers.base.config import ProviderEntry, data_home, load_config
+from corral.providers.base.config import (
+    ProviderEntry,
+    Providers,
+    RunConfig,
+    data_home,
+    load_config,
+)
+from corral.providers.ingestion.read.external import chosen, named_type
+from corral.providers.stack.configured import ConfiguredProviders
 from corral.providers.stack.registry import build_provider, find_spec, provider_specs
 from corral.server import DISTRIBUTION
 from corral.server.cli import display
@@ -53,7 +64,12 @@ if TYPE_CHECKING:
 TARGET_VARIABLE = "CORRAL_CONFORMANCE"
 """Environment variable that describes the tested provider to the suite's processes, as JSON."""
 
-SUITE = Path(__file__).with_name("conformance_suite.py")
+SUITES = {
+    Api.VECTOR_IO: Path(__file__).with_name("conformance_suite.py"),
+    Api.READER: Path(__file__).with_name("conformance_reader_suite.py"),
+}
+"""The suite by the kind of provider."""
+
 HEALTH_TIMEOUT_SECONDS = 30
 CLEANING_SECONDS = 120
 """Seconds for the running test to end when the suite is interrupted."""
@@ -89,15 +105,17 @@ def choose(config: Path | None, home: Path, provider_type: str, provider_id: str
 
     Raises:
         UnknownProvider: The type is not installed, or the id is not configured for this type.
-        CommandError: The type is not a vector_io provider, or several are configured.
+        CommandError: The type has no suite, or several of it are configured.
     """
-    if any(name == provider_type and api is not Api.VECTOR_IO for api, name in provider_specs()):
+    kinds = [api for api, name in provider_specs() if name == provider_type]
+    if kinds and not SUITES.keys() & kinds:
         raise CommandError(
-            f"{provider_type} stores no chunks; the suite is for vector_io providers.",
+            f"{provider_type} has no suite: it neither stores chunks nor reads files.",
             exit_code=BAD_INPUT,
         )
-    spec = find_spec(Api.VECTOR_IO, provider_type)
-    entries = load_config(config, home).providers.of(Api.VECTOR_IO)
+    api = Api.READER if Api.READER in kinds else Api.VECTOR_IO
+    spec = find_spec(api, provider_type)
+    entries = load_config(config, home).providers.of(api)
     named = {e.provider_id: e for e in entries if e.provider_type == provider_type}
     if provider_id is not None and provider_id not in named:
         raise UnknownProvider(provider_id, named)
@@ -113,24 +131,38 @@ def choose(config: Path | None, home: Path, provider_type: str, provider_id: str
     return Subject(spec, named[provider_id or next(iter(named))], configured=True)
 
 
+def subject_of(target: JSON) -> Subject:
+    """Return the provider that the command passes to the suite's processes."""
+    config = None if target["config"] is None else Path(target["config"])
+    return choose(config, Path(target["home"]), target["provider_type"], target["provider_id"])
+
+
 def conformance(
     config: Path | None,
     home: Path | None,
     provider_type: str,
     provider_id: str | None,
     json_file: Path | None,
+    samples: Sequence[tuple[Path, str]] = (),
 ) -> bool:
     """Run the suite and show the matrix; return True if the provider conforms.
 
+    Args:
+        config, home, provider_type, provider_id: As for `choose`.
+        json_file: Gets the matrix, too.
+        samples: Files for a reader, each with its words; a slash divides two pages.
+
     Raises:
         MissingDependency: pytest, or a package of the provider, is not installed.
-        UnknownProvider, ConfigError, CommandError: See `choose`; or the suite could not run.
+        UnknownProvider, ConfigError: As `choose`.
+        CommandError: As `choose`; or the files are not the reader's, or the suite could not run.
         Unavailable: The provider does not answer.
     """
     folder = home or data_home()
     if importlib.util.find_spec("pytest") is None:
         raise MissingDependency("corral conformance", "pytest", "pip install 'corral-rag[testing]'")
     subject = choose(config, folder, provider_type, provider_id)
+    files = checked_samples(subject, samples, folder)
     with tempfile.TemporaryDirectory(prefix="corral-conformance-") as work:
         # A provider that is not configured leaves nothing in the data folder.
         place = folder if subject.configured else Path(work, "home")
@@ -141,14 +173,49 @@ def conformance(
             "place": str(place),
             "provider_type": provider_type,
             "provider_id": provider_id,
+            "samples": files,
         }
-        lines = _run_suite(Path(work), target)
+        lines = _run_suite(Path(work), SUITES[subject.spec.api], target)
     groups = _matrix(subject, lines)
     if json_file is not None:
         report = json.dumps(as_json(subject, groups), ensure_ascii=False, indent=2)
         json_file.write_text(f"{report}\n", encoding="utf-8")
     _show(subject, groups)
     return conforms(groups)
+
+
+def checked_samples(
+    subject: Subject, samples: Sequence[tuple[Path, str]], home: Path
+) -> list[JSON]:
+    """Return the files for a reader as JSON values, with the types by which it gets them.
+
+    Raises:
+        ConfigError: The reader's settings are wrong.
+        CommandError: A reader has no file, or one without words or of another reader's type; or
+            another provider has some.
+    """
+    kind = subject.spec.provider_type
+    if subject.spec.api is not Api.READER:
+        if samples:
+            raise CommandError(f"{kind} reads no files: leave out --sample.", exit_code=BAD_INPUT)
+        return []
+    if not samples:
+        raise CommandError(
+            f"{kind} is tested on files of its types.",
+            hint="Name at least one with words of its text: --sample plan.doc 'barn fence'",
+            exit_code=BAD_INPUT,
+        )
+    config = RunConfig(providers=Providers(reader=[subject.entry]))
+    readers = ConfiguredProviders(config, home).readers()
+    made = []
+    for path, words in samples:
+        data = path.read_bytes()
+        file = chosen(readers, data, named_type(path.name))
+        if file is None or not words.strip(" /"):
+            lacks = "is of a type that mime_types does not list" if file is None else "has no words"
+            raise CommandError(f"--sample: {path.name} {lacks}.", exit_code=BAD_INPUT)
+        made.append({"path": str(path.absolute()), "mime_type": file.mime_type, "words": words})
+    return made
 
 
 def conforms(groups: Sequence[Group]) -> bool:
@@ -158,19 +225,20 @@ def conforms(groups: Sequence[Group]) -> bool:
 
 def as_json(subject: Subject, groups: Sequence[Group]) -> JSON:
     """Return a run as JSON values; see the module."""
+    has_capabilities = subject.spec.api is Api.VECTOR_IO
     return {
         "provider_type": subject.spec.provider_type,
         "provider_id": subject.entry.provider_id,
         "corral_version": metadata.version(DISTRIBUTION),
         "conforms": conforms(groups),
-        "capabilities": subject.spec.capabilities.as_dict(),
+        **({"capabilities": subject.spec.capabilities.as_dict()} if has_capabilities else {}),
         "groups": {group.name: group.as_dict() for group in groups},
     }
 
 
 async def _check_health(subject: Subject, place: Path) -> None:
     """Refuse a provider that does not respond, before any test does."""
-    provider = build_provider(Api.VECTOR_IO, subject.entry, place)
+    provider = build_provider(subject.spec.api, subject.entry, place)
     try:
         health = await asyncio.wait_for(provider.health(), HEALTH_TIMEOUT_SECONDS)
     except TimeoutError:
@@ -185,13 +253,13 @@ async def _check_health(subject: Subject, place: Path) -> None:
         )
 
 
-def _run_suite(work: Path, target: dict[str, str | None]) -> list[str]:
+def _run_suite(work: Path, suite: Path, target: JSON) -> list[str]:
     """Run pytest to its end, showing its progress, and return the lines of its report."""
     report, log, settings = work / "report.jsonl", work / "log.txt", work / "pytest.ini"
     settings.write_text("[pytest]\n", encoding="utf-8")
     report.touch()
     command = [
-        sys.executable, "-m", "pytest", str(SUITE), "-c", str(settings), f"--rootdir={work}",
+        sys.executable, "-m", "pytest", str(suite), "-c", str(settings), f"--rootdir={work}",
         f"--basetemp={work / 'tests'}", "--noconftest", "--import-mode=importlib", "-q",
         "-p", "no:cacheprovider", "-p", "corral.api.testing.live",
         "-p", "corral.api.testing.report",
@@ -246,9 +314,11 @@ def _follow(report: Path, process: subprocess.Popen[bytes]) -> list[str]:
 
 
 def _matrix(subject: Subject, lines: Sequence[str]) -> list[Group]:
-    from corral.api.testing.matrix import matrix
+    from corral.api.testing.matrix import matrix, reader_matrix
     from corral.api.testing.report import read_outcomes
 
+    if subject.spec.api is Api.READER:
+        return reader_matrix(read_outcomes(lines))
     return matrix(subject.spec.capabilities, read_outcomes(lines))
 
 

@@ -1,4 +1,4 @@
-"""The suite of `corral conformance`, for the provider in the environment variable.
+"""The suite of `corral conformance` for the vector_io provider in the environment variable.
 
 Loaded by the command's pytest, and by the second processes that some tests start.
 """
@@ -13,11 +13,10 @@ from corral.api.errors import ContractViolation
 from corral.api.provider import Api, VectorIOProvider
 from corral.api.testing.live import LiveConformance
 from corral.providers.stack.registry import build_provider
-from corral.server.cli.conformance import TARGET_VARIABLE, choose
+from corral.server.cli.conformance import TARGET_VARIABLE, subject_of
 
 _target = json.loads(os.environ[TARGET_VARIABLE])
-_config = None if _target["config"] is None else Path(_target["config"])
-_subject = choose(_config, Path(_target["home"]), _target["provider_type"], _target["provider_id"])
+_subject = subject_of(_target)
 
 
 class TestConfigured(LiveConformance):

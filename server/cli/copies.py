@@ -13,7 +13,7 @@ import click
 
 from corral.server.cli import display
 from corral.server.cli.failures import JSON, CommandError
-from corral.server.cli.options import OUTPUT, Target, batch_option, json_option, on_client
+from corral.server.cli.options import INPUT, OUTPUT, Target, batch_option, json_option, on_client
 from corral.server.cli.paths import vector_db_path
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ async def _export(client: Client, db: str, file: Path, as_json: bool) -> None:
 
 
 @click.command("import")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.argument("file", type=INPUT)
 @click.option("--as", "db", metavar="DB", help="Id of the vector DB. [default: the snapshot's]")
 @click.option(
     "--provider",

@@ -38,6 +38,7 @@ class _Output(click.Path):
         return file
 
 
+INPUT = click.Path(exists=True, dir_okay=False, path_type=Path)
 OUTPUT = _Output(dir_okay=False, path_type=Path)
 
 # Literals, because importing the enumerations would slow down the start; a test compares them.

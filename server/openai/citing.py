@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from corral.api.chunks import Chunk
-from corral.api.document_names import filename_of
+from corral.providers.base.document_names import PLACE, filename_of
 from corral.providers.rag.answer_events import Cited, Result, Source
 from corral.server.openai.requests import SET_BY_SERVER
-
-_PLACE = ("page", "page_end", "line_start", "line_end", "heading_path")
 
 
 def file_id_of(chunk: Chunk) -> str:
@@ -38,7 +36,7 @@ def annotation(cited: Cited, index: int) -> dict[str, Any]:
         index: The position, in code points.
     """
     source = cited.source
-    shown = {name: source.place[name] for name in _PLACE if name in source.place}
+    shown = {name: source.place[name] for name in PLACE if name in source.place}
     start, end = cited.quote or (0, len(source.text))
     return {
         "type": "file_citation",
@@ -69,7 +67,7 @@ def search_result(result: Result) -> dict[str, Any]:
     """Return a hit as a result of a file search."""
     chunk = result.chunk
     record = chunk.chunk_metadata
-    place = {} if record is None else record.model_dump(include={*_PLACE, "char_start", "char_end"})
+    place = {} if record is None else record.model_dump(include={*PLACE, "char_start", "char_end"})
     return {
         "file_id": file_id_of(chunk),
         "filename": filename_of(chunk),

@@ -24,6 +24,7 @@ from corral.api.chunks import Chunk
 from corral.api.document_names import shown_place, title_of, web_address
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.wire import Identifier
+from corral.providers.base.document_names import end_of, shown_place, title_of, web_address
 from corral.providers.base.documents import WHOLE, read_document, unknown_document
 from corral.providers.rag.passages import document_text, repeated, span
 from corral.providers.stack.stack import Stack
@@ -199,7 +200,7 @@ def _where(chunks: Sequence[Chunk]) -> str:
     begins, ends = chunks[0].chunk_metadata, chunks[-1].chunk_metadata
     if begins is None or ends is None:
         return ""
-    last = {"page_end": ends.page_end or ends.page, "line_end": ends.line_end}
+    last = {"page_end": ends.page_end or ends.page, **end_of(begins, ends)}
     return shown_place({**begins.model_dump(), **last})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 from typing import Any
 
@@ -35,11 +36,18 @@ def workbook() -> bytes:
     """Return a workbook with one sheet."""
     book = openpyxl.Workbook()
     book.active.title = "Rates"
-    for row in (["Grain", "Rate"], ["Millet", 7]):
+    for row in (["Grain", "Rate"], [], ["Millet", 7]):
         book.active.append(row)
     out = io.BytesIO()
     book.save(out)
     return out.getvalue()
+
+
+def notebook() -> str:
+    """Return a notebook of three cells."""
+    texts = ("# Plan", "", "Rye is sown in autumn.")
+    cells = [{"cell_type": "markdown", "source": each} for each in texts]
+    return json.dumps({"nbformat": 4, "metadata": {}, "cells": cells})
 
 
 def archive() -> bytes:
@@ -47,7 +55,7 @@ def archive() -> bytes:
     out = io.BytesIO()
     files: dict[str, bytes | str] = {
         "farm/order.eml": MAIL, "farm/talk.vtt": TALK, "farm/plan.pdf": pdf(),
-        "farm/rates.xlsx": workbook(),
+        "farm/rates.xlsx": workbook(), "farm/rye.ipynb": notebook(),
     }  # fmt: skip
     with zipfile.ZipFile(out, "w") as made:
         for name, data in files.items():
@@ -67,8 +75,10 @@ CASES = [
     ("barley costs", "backup.zip/farm/order.eml/barley.md", "Barley", {"line_start": 1}),
     ("foxes eggs", "backup.zip/farm/talk.vtt", "00:01:05", {"heading_path": ["00:01:05"]}),
     ("oats sown", "backup.zip/farm/plan.pdf", "pages 1-2", {"page": 1, "page_end": 2}),
-    ("millet rate", "backup.zip/farm/rates.xlsx", "Rates", {"heading_path": ["Rates"]}),
-]
+    ("millet rate", "backup.zip/farm/rates.xlsx", "Rates, rows 1-3",
+     {"heading_path": ["Rates"], "row_start": 1, "row_end": 3}),
+    ("rye autumn", "backup.zip/farm/rye.ipynb", "cells 1-3", {"cell_start": 1, "cell_end": 3}),
+]  # fmt: skip
 
 
 def response(app: InProcess, question: str) -> tuple[Json, Json]:

@@ -8,6 +8,7 @@ their type is detected (`detecting.py`). Text is UTF-8 unless its sender names a
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -109,6 +110,8 @@ class ParsedDocument:
         metadata: Values from the front matter, and the numbers of recognized pages.
         parts: Names of the documents in a container, such as the attachments of a mail; None for
             other documents.
+        numbered: What `numbers` counts: "row" of a sheet or "cell" of a notebook; "" if nothing.
+        numbers: For each line of the text, the number of its row or cell, from 1; 0 for others.
     """
 
     text: str
@@ -120,6 +123,8 @@ class ParsedDocument:
     has_lines: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
     parts: tuple[str, ...] | None = None
+    numbered: str = ""
+    numbers: tuple[int, ...] = ()
 
     def page(self, position: int) -> int | None:
         """Return the page of a character, from 1; None if pages are not known."""
@@ -246,6 +251,9 @@ def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
     headings = tuple(markdown_headings(text)) if read.markdown else ()
     pages = tuple(starts) if read.paged else ()
     title = _title(read.title, headings)
+    numbers = _cell_numbers(text, starts) if read.are_cells else read.rows
+    if len(numbers) != text.count("\n") + 1:
+        numbers = ()  # a line of invisible characters is left out of the text
     return ParsedDocument(
         text,
         read.markdown,
@@ -255,7 +263,20 @@ def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
         headings,
         metadata=dict(read.metadata),
         parts=read.parts,
+        numbered="" if not numbers else "cell" if read.are_cells else "row",
+        numbers=tuple(numbers),
     )
+
+
+def _cell_numbers(text: str, starts: Sequence[int]) -> Sequence[int]:
+    """Return the number of the cell of each line; 0 for a blank line between two cells."""
+    numbers, position = array("L"), 0
+    for line in text.split("\n"):
+        cell = bisect_right(starts, position)
+        is_between = not line and cell < len(starts) and starts[cell] == position + 1
+        numbers.append(0 if is_between else cell)
+        position += len(line) + 1
+    return numbers
 
 
 def _title(said: str | None, headings: Sequence[Heading]) -> str | None:

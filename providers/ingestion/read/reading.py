@@ -348,7 +348,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _document(said: dict[str, Any], text: str) -> ParsedDocument:
-    lists = {name: tuple(said[name]) for name in ("page_starts", "unread")}
+    lists = {name: tuple(said[name]) for name in ("page_starts", "unread", "numbers")}
     headings = tuple(Heading(*each) for each in said["headings"])
     parts = None if said["parts"] is None else tuple(said["parts"])
     return ParsedDocument(**{**said, **lists, "text": text, "headings": headings, "parts": parts})

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -111,7 +111,8 @@ def _answer(
     except (InvalidRequest, MissingDependency) as refusal:
         error = refusal
     else:
-        return {"document": {**asdict(parsed), "text": ""}}, parsed.text
+        document = asdict(replace(parsed, text="", numbers=()))  # it would copy each number
+        return {"document": {**document, "numbers": parsed.numbers}}, parsed.text
     return {"error": type(error).__name__, "state": vars(error)}, ""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile, pairwise
 from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError
@@ -245,7 +247,8 @@ def _places(
                 "repeated_characters": piece.repeated or None,
                 **_pages(parsed, piece),
                 **(lines.span(piece) if parsed.has_lines else {}),
-                # Text repeated from the previous chunk does not count for the headings.
+                **(lines.numbers(piece, parsed) if parsed.numbered else {}),
+                # What it repeats of the chunk before is under that one's headings.
                 "heading_path": outline.path(max(piece.start, end), piece.end, parsed.text) or None,
                 "previous_chunk_id": before,
                 "next_chunk_id": following and following[2],
@@ -297,9 +300,25 @@ class _Lines:
         self._breaks = [match.start() for match in re.finditer("\n", text)]
 
     def span(self, piece: Piece) -> dict[str, int]:
-        """Return the first and last line of a piece, from 1."""
-        first, last = (bisect_left(self._breaks, at) + 1 for at in (piece.start, piece.end - 1))
+        """Return the lines of a piece, from 1."""
+        first, last = self._span(piece)
         return {"line_start": first, "line_end": last}
+
+    def numbers(self, piece: Piece, parsed: ParsedDocument) -> dict[str, int]:
+        """Return the rows of the sheet in which a piece begins, or the cells of a notebook."""
+        first, last = self._span(piece)
+        numbers = [*dropwhile(operator.not_, parsed.numbers[first - 1 : last])]
+        for place, pair in enumerate(pairwise(numbers)):
+            if pair == (0, 0):  # another sheet follows
+                numbers = numbers[:place]
+                break
+        own = [number for number in numbers if number]
+        unit = parsed.numbered
+        return {f"{unit}_start": own[0], f"{unit}_end": own[-1]} if own else {}
+
+    def _span(self, piece: Piece) -> tuple[int, int]:
+        first, last = (bisect_left(self._breaks, at) + 1 for at in (piece.start, piece.end - 1))
+        return first, last
 
 
 def _pages(parsed: ParsedDocument, piece: Piece) -> dict[str, int | None]:

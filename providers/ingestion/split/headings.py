@@ -40,6 +40,9 @@ def markdown_headings(text: str) -> list[Heading]:
     found: list[Heading] = []
     fence, before = "", (0, "")  # The fence of an open code block, and the previous line.
     for start, line in _lines(text):
+        if line.startswith("|") and not fence:  # a row of a table
+            before = (start, line)
+            continue
         opened = _FENCE.match(line)
         if fence:
             closes = opened and line.strip().startswith(fence) and not line.strip().strip(fence[0])

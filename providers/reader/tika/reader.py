@@ -6,9 +6,13 @@ import asyncio
 from pathlib import Path
 
 from corral.api.reader import Readable
+from corral.providers.ingestion.read.formats.common import declared_title
 from corral.providers.reader.html_pages import read_html
 from corral.providers.reader.service import ServiceReader
 from corral.providers.reader.tika.config import TikaConfig
+
+_NO_TITLE = "\ufffd"
+"""Stands for `&#0;`, which Tika writes if a file has no title."""
 
 
 class TikaReader(ServiceReader):
@@ -33,5 +37,5 @@ def create(provider_id: str, config: TikaConfig, home: Path) -> TikaReader:
 
 def _readable(body: bytes) -> Readable:
     html = read_html(body.decode("utf-8", "replace"))
-    title = " ".join(html.title.split())
-    return Readable(html.pages, paged=html.paged, title=title or None)
+    title = declared_title(html.title.replace(_NO_TITLE, ""))
+    return Readable(html.pages, paged=html.paged, title=title)

@@ -15,11 +15,13 @@ export function nameOf({ chunk_id, metadata, chunk_metadata: about }) {
 /** @param {any} chunk @returns {string} the id of its document, "" without one */
 export const documentOf = ({ metadata, chunk_metadata: about }) => metadata.document_id ?? about?.document_id ?? "";
 
-/** @param {any} about the record of a chunk, or a citation @returns {string} its page or lines */
+/** @param {any} about the record of a chunk, or a citation @returns {string} its page, lines, rows or cells */
 export function placeOf(about) {
   if (about?.page) return `page ${about.page}`;
-  if (!about?.line_start) return "";
-  return about.line_end && about.line_end !== about.line_start ? `lines ${about.line_start}-${about.line_end}` : `line ${about.line_start}`;
+  const unit = ["line", "row", "cell"].find((each) => about?.[`${each}_start`]);
+  if (!unit) return "";
+  const [first, last] = [about[`${unit}_start`], about[`${unit}_end`]];
+  return last && last !== first ? `${unit}s ${first}-${last}` : `${unit} ${first}`;
 }
 
 /** @param {any} chunk @returns {string} its headings and place, with separators */

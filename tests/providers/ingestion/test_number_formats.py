@@ -87,7 +87,7 @@ def test_cells_of_a_workbook_read_as_they_are_shown() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("place", [b"", b' ph="1"'])
+@pytest.mark.parametrize("place", [b"", b' ph="1"', b' r="B2" ph="1"', b'\n\tr="B2"\n\t'])
 def test_cells_without_names_are_in_order(place: bytes) -> None:
     """The places of rows and cells may be left out of the file, or other attributes given."""
     bare = repacked(

@@ -159,10 +159,10 @@ def test_an_unknown_type_is_refused_with_the_nearest(corral: Corral) -> None:
 
 @pytest.mark.usefixtures("no_suite")
 def test_a_provider_of_another_kind_is_refused(corral: Corral) -> None:
-    """The suite is about indexes; an embedding provider has none."""
+    """There are suites for engines and for readers only."""
     done = corral("conformance", "inline::hashing")
     assert done.exit_code == 2
-    assert "inline::hashing stores no chunks" in done.stderr
+    assert "inline::hashing has no suite" in done.stderr
 
 
 @pytest.mark.usefixtures("no_suite")

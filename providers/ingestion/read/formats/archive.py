@@ -57,7 +57,7 @@ def parse_xml(
     parser.buffer_text = True
     parser.StartElementHandler = lambda name, attributes: start(
         _local(name),
-        {_local(key): attributes[key] for key in sorted(attributes, key=_has_namespace)},
+        _without_namespaces(attributes),
     )
     parser.EndElementHandler = None if end is None else lambda name: end(_local(name))
     parser.CharacterDataHandler = data
@@ -107,6 +107,12 @@ def main_part(archive: zipfile.ZipFile) -> str:
 
 def _no_doctype(*declared: object) -> None:
     raise ValueError("an Office file declares no document type")
+
+
+def _without_namespaces(attributes: dict[str, str]) -> dict[str, str]:
+    if not any(map(_has_namespace, attributes)):
+        return attributes
+    return {_local(key): attributes[key] for key in sorted(attributes, key=_has_namespace)}
 
 
 def _has_namespace(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from corral.api.errors import InvalidRequest, MissingDependency
@@ -15,6 +15,12 @@ INSTALL = "pip install 'corral-rag[documents]'"
 T = TypeVar("T")
 
 _STRUCTURE = re.compile(r"^( {0,3})(?=#{1,6}(?:\s|$)|(?:=+|-+)\s*$|`{3}|~{3})", re.MULTILINE)
+
+_NO_TITLE = re.compile(
+    r"(?:untitled|unknown|document\d*|title|\(?anonymous\)?|microsoft .{0,20} - .*|.*\.\w{2,5})",
+    re.IGNORECASE,
+)
+"""What programs write where the author gave no title."""
 
 
 def package(module: str, distribution: str, kind: str) -> Any:
@@ -56,6 +62,12 @@ def locked(kind: str, more: str = "") -> InvalidRequest:
     )
 
 
+def declared_title(title: str) -> str | None:
+    """Return the title that a file declares, None if a program made it up."""
+    title = " ".join(title.split())
+    return title if title and not _NO_TITLE.fullmatch(title) else None
+
+
 def escaped(text: str) -> str:
     """Escape plain text for Markdown, so that no line becomes a heading, a rule or a fence."""
     return _STRUCTURE.sub(r"\1\\", text)
@@ -70,14 +82,32 @@ def joined(blocks: Sequence[str]) -> str:
     return "".join(parts)
 
 
+def is_blank(row: Sequence[str]) -> bool:
+    """Return True if a table leaves a row out, because its cells are empty."""
+    return not any(map(str.strip, row))
+
+
+def table_rows(text: str, numbers: Sequence[int]) -> Iterator[int]:
+    """Yield, for each line of a table, the number of its row; 0 for the line below the header.
+
+    Args:
+        text: From `table`.
+        numbers: Of its rows that are not blank.
+    """
+    has_header = text.count("\n") == len(numbers)
+    for place, number in enumerate(numbers):
+        if has_header and place == 1:
+            yield 0
+        yield number
+
+
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as a Markdown table with the first row as header; "" if all are empty.
 
     Empty rows and empty trailing columns are dropped, and line breaks in cells become spaces. A
     single row or column becomes plain text instead of a table.
     """
-    lines = [[" ".join(cell.split()).replace("|", r"\|") for cell in row] for row in rows]
-    lines = [line for line in lines if any(line)]
+    lines = [line for line in map(_cells, rows) if any(line)]
     width = max(map(_width, lines), default=0)
     if not lines:
         return ""
@@ -86,6 +116,15 @@ def table(rows: Sequence[Sequence[str]]) -> str:
         return "\n".join(" | ".join(line) for line in filled)
     made = [f"| {' | '.join(line)} |" for line in filled]
     return "\n".join([made[0], "|" + " --- |" * width, *made[1:]])
+
+
+def _cells(row: Sequence[str]) -> Sequence[str]:
+    """Return the cells of a row with single spaces and escaped bars."""
+    text = f"|{'|'.join(row)}|"
+    is_clean = text.isprintable() and text.count("|") == len(row) + 1
+    if is_clean and not any(spaces in text for spaces in ("  ", " |", "| ")):
+        return row
+    return [" ".join(cell.split()).replace("|", r"\|") for cell in row]
 
 
 def _width(line: Sequence[str]) -> int:

@@ -61,10 +61,10 @@ class _Reader:
         self._unread: Counter[str] = Counter()
 
     def read(self) -> Readable:
-        """Return the text of the notebook."""
-        blocks = [block for cell in self._cells for block in self._blocks(cell)]
+        """Return its text."""
+        cells = [joined(list(self._blocks(cell))) for cell in self._cells]
         unread = tuple(f"{count} {what}" for what, count in self._unread.items())
-        return Readable([joined(blocks)], unread=unread)
+        return Readable(cells, unread=unread, are_cells=True)
 
     def _blocks(self, cell: dict[str, Any]) -> Iterator[str]:
         kind, source = cell.get("cell_type"), _text(cell.get("source", cell.get("input")))

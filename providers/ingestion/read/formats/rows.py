@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+from array import array
 from collections.abc import Iterator
 
 from corral.providers.base.document_limits import DocumentLimits
-from corral.providers.ingestion.read.formats.common import Readable, reading, table
+from corral.providers.ingestion.read.formats.common import (
+    Readable,
+    is_blank,
+    reading,
+    table,
+    table_rows,
+)
 
 _DELIMITERS = ",;\t|"
 _LONG_LINE = 1000
@@ -22,7 +29,14 @@ def read_csv(text: str, limits: DocumentLimits) -> Readable:
     Raises:
         InvalidRequest: The file is broken.
     """
-    return reading("CSV", lambda: Readable([table(list(_rows(text, limits)))]))
+    return reading("CSV", lambda: _csv(text, limits))
+
+
+def _csv(text: str, limits: DocumentLimits) -> Readable:
+    rows = list(_rows(text, limits))
+    made = table(rows)
+    numbers = [number for number, row in enumerate(rows, 1) if not is_blank(row)]
+    return Readable([made], rows=array("L", table_rows(made, numbers)))
 
 
 def _rows(text: str, limits: DocumentLimits) -> Iterator[list[str]]:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import datetime
 import io
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from typing import Any
+from zipfile import ZipFile
 
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.ingestion.read.formats.archive import opened
-from corral.providers.ingestion.read.formats.common import Readable, locked, package, reading, table
+from corral.providers.ingestion.read.formats.common import (
+    Readable,
+    is_blank,
+    locked,
+    package,
+    reading,
+    table,
+    table_rows,
+)
 from corral.providers.ingestion.read.formats.number_formats import Formats, formats_of
 
 _MAX_WHOLE = 1e15
+_MIDNIGHT = datetime.time()
 
 
 def read(data: bytes, limits: DocumentLimits) -> Readable:
@@ -39,47 +50,56 @@ def first_sheet(data: bytes) -> list[list[Any]]:
     calamine = package("python_calamine", "python-calamine", "Excel")
 
     def rows() -> list[list[Any]]:
-        sheet = _book(calamine, data).get_sheet_by_index(0)
+        book, _ = _book(calamine, data, lambda _: {})
+        sheet = book.get_sheet_by_index(0)
         return [[_whole(value) for value in row] for row in sheet.iter_rows()]
 
     return reading("Excel", rows)
 
 
 def _read(calamine: Any, data: bytes, limits: DocumentLimits) -> Readable:
-    formats: dict[str, Formats] = {}
-    book = _book(calamine, data)
-    if data.startswith(b"PK"):
-        with opened(data, "Excel") as archive:
-            formats = formats_of(archive)
+    book, formats = _book(calamine, data, formats_of)
     room = limits.max_characters
-    texts = []
+    texts: list[str] = []
+    lines = array("L")
     for sheet in book.sheets_metadata:
         if sheet.typ != calamine.SheetTypeEnum.WorkSheet:
             continue
         cell_formats = formats.pop(sheet.name, {})
-        rows = list(_rows(book.get_sheet_by_name(sheet.name), cell_formats, limits, room))
+        numbers = array("L")
+        rows = list(_rows(book.get_sheet_by_name(sheet.name), cell_formats, limits, room, numbers))
         room -= sum(sum(map(len, row)) for row in rows)
         text = table(rows)
-        texts += [f"## {' '.join(sheet.name.split())}\n\n{text}"] if text else []
+        if text:
+            lines.extend((0, 0, 0) if texts else (0, 0))
+            lines.extend(table_rows(text, numbers))
+            texts.append(f"## {' '.join(sheet.name.split())}\n\n{text}")
     unread = tuple(
         f"the {str(sheet.typ).rpartition('.')[2]} {sheet.name!r}"
         for sheet in book.sheets_metadata
         if sheet.typ != calamine.SheetTypeEnum.WorkSheet
     )
-    return Readable(["\n\n".join(texts)], unread=unread)
+    return Readable(["\n\n".join(texts)], unread=unread, rows=lines)
 
 
-def _book(calamine: Any, data: bytes) -> Any:
+def _book(
+    calamine: Any, data: bytes, formats_of: Callable[[ZipFile], dict[str, Formats]]
+) -> tuple[Any, dict[str, Formats]]:
+    """Open a workbook; return it with the number formats of its sheets."""
+    formats: dict[str, Formats] = {}
     if data.startswith(b"PK"):
-        with opened(data, "Excel"):
-            pass  # Opening it checks the unpacked size.
+        with opened(data, "Excel") as archive:
+            formats = formats_of(archive)
     elif "EncryptedPackage".encode("utf-16-le") in data:
         raise locked("Excel")
-    return calamine.CalamineWorkbook.from_filelike(io.BytesIO(data))
+    return calamine.CalamineWorkbook.from_filelike(io.BytesIO(data)), formats
 
 
-def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> Iterator[list[str]]:
-    first = sheet.start[1] if sheet.start else 0  # calamine skips empty leading columns.
+def _rows(
+    sheet: Any, formats: Formats, limits: DocumentLimits, room: int, numbers: array[int]
+) -> Iterator[list[str]]:
+    """Yield the rows that are not blank, and append their numbers, from 1."""
+    first = sheet.start[1] if sheet.start else 0  # rows begin at the first, columns do not
     for number, values in enumerate(sheet.iter_rows()):
         layout = formats.get(number, ())
         row = [
@@ -88,10 +108,11 @@ def _rows(sheet: Any, formats: Formats, limits: DocumentLimits, room: int) -> It
             else (shower and kind is float and shower(value)) or _plain(value)
             for value, shower in zip(values, chain(layout[first:], repeat(None)), strict=False)
         ]
-        if any(row):
+        if not is_blank(row):
             room -= sum(map(len, row))
             if room < 0:
                 raise limits.exceeded("characters", "max_characters")
+            numbers.append(number + 1)
             yield row
 
 
@@ -103,7 +124,8 @@ def _whole(value: Any) -> Any:
 
 
 def _plain(value: Any) -> str:
-    value = _whole(value)
-    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
+    if type(value) is float:
+        return str(_whole(value))
+    if isinstance(value, datetime.datetime) and value.time() == _MIDNIGHT:
         return value.date().isoformat()
     return str(value)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.base.ocr_settings import OcrSettings
-from corral.providers.ingestion.read.formats.common import Readable, locked, package, reading
+from corral.providers.ingestion.read.formats.common import (
+    Readable,
+    declared_title,
+    locked,
+    package,
+    reading,
+)
 from corral.providers.ingestion.read.formats.pdf.elements import Line, Page
 from corral.providers.ingestion.read.formats.pdf.headings import mark_bookmarks, mark_large_lines
 from corral.providers.ingestion.read.formats.pdf.layout import laid_out
@@ -28,12 +33,6 @@ _MAX_STAMP = 60
 
 _SCAN_SHARE = 0.5
 """Minimum share of the page that the pictures of a stamped scan cover."""
-
-_NO_TITLE = re.compile(
-    r"(?:untitled|unknown|document\d*|title|\(?anonymous\)?|microsoft .{0,20} - .*|.*\.\w{2,5})",
-    re.IGNORECASE,
-)
-"""Matches titles that programs write if the author gave none."""
 
 
 def read(data: bytes, limits: DocumentLimits, ocr: OcrSettings) -> Readable:
@@ -69,7 +68,7 @@ def _read(pdfium: Any, raw: Any, data: bytes, limits: DocumentLimits, ocr: OcrSe
         lines = [[each for each in page if isinstance(each, Line)] for page in laid]
         if not mark_bookmarks(document, lines):
             mark_large_lines(lines)
-        title = _title(document)
+        title = declared_title(document.get_metadata_value("Title"))
     finally:
         document.close()
     return recognition_of(readable(pages, laid, title), pages, ocr, unread)
@@ -130,9 +129,3 @@ def _is_scanned(page: Page) -> bool:
     left, bottom, right, top = page.box
     area = max((right - left) * (top - bottom), 1)
     return letters <= _MAX_STAMP and page.picture_area >= _SCAN_SHARE * area
-
-
-def _title(document: Any) -> str | None:
-    """Return the title in a PDF's metadata; None if it is missing or was set by a program."""
-    title = " ".join(document.get_metadata_value("Title").split())
-    return title if title and not _NO_TITLE.fullmatch(title) else None

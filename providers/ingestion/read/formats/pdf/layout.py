@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from corral.providers.ingestion.read.formats.pdf import unruled
 from corral.providers.ingestion.read.formats.pdf.elements import (
@@ -186,10 +187,12 @@ def _columns(rows: _Rows) -> tuple[_Rows, _Rows, _Rows, _Rows] | None:
         return None
     gutter = _MIN_GUTTER * statistics.median(sizes)
     best: tuple[float, int, int, float] | None = None
-    for edge in _edges(runs, left_edge + 4 * gutter):
+    edges = _edges(runs, left_edge + 4 * gutter)
+    kinds = {id(run): _kind(run) for run in runs} if edges else {}
+    for edge in edges:
         ranges = _ranges(rows, edge, gutter)
         for first, last in ranges:
-            score = _score(rows[first : last + 1], edge)
+            score = _score(rows[first : last + 1], edge, kinds)
             if score and (best is None or score > best[0]):
                 best = score, first, last, edge
             elif not score and len(ranges) < _MAX_RANGES:
@@ -268,8 +271,21 @@ def _stands_apart(above: Sequence[Run], below: Sequence[Run]) -> bool:
     return min(run.top for run in below) - max(run.bottom for run in above) > _BLOCK_GAP * height
 
 
-def _score(rows: _Rows, edge: float) -> float:
-    """Return the amount of text in two columns; 0 if it is not in columns, or is a table."""
+class _Kind(NamedTuple):
+    """The look of a run."""
+
+    words: float
+    is_figure: bool
+    is_marker: bool
+
+
+def _kind(run: Run) -> _Kind:
+    text = run.text
+    return _Kind(weight(text), is_figure(text), is_marker(text))
+
+
+def _score(rows: _Rows, edge: float, kinds: Mapping[int, _Kind]) -> float:
+    """Return the amount of text that stands in two columns; 0 if they are none, or a table."""
     left = [run for row in rows for run in row if run.x0 < edge - 1]
     right = [run for row in rows for run in row if run.x0 >= edge - 1]
     if len(left) < _MIN_LINES or len(right) < _MIN_LINES:
@@ -281,21 +297,28 @@ def _score(rows: _Rows, edge: float) -> float:
     ]
     if min(beside) < _MIN_LINES:
         return 0
-    return min(beside) + min(_height(left), _height(right)) if _is_text(rows, left, right) else 0
+    return (
+        min(beside) + min(_height(left), _height(right))
+        if _is_text(rows, left, right, kinds)
+        else 0
+    )
 
 
 def _height(runs: Sequence[Run]) -> float:
     return sum(run.height for run in runs) / 1000
 
 
-def _is_text(rows: _Rows, left: Sequence[Run], right: Sequence[Run]) -> bool:
-    """Return True if two sides are columns of text; False if they are cells of a table."""
+def _is_text(
+    rows: _Rows, left: Sequence[Run], right: Sequence[Run], kinds: Mapping[int, _Kind]
+) -> bool:
+    """Return True if two sides are columns of text, False if they are cells of a table."""
     sides = [[run for run in side if run.order >= 0] for side in (left, right)]
     if not all(sides):
         return False
-    words = [statistics.fmean(weight(run.text) for run in side) for side in sides]
-    figures = max(sum(is_figure(run.text) for run in side) / len(side) for side in sides)
-    if any(sum(is_marker(run.text) for run in side) * 2 > len(side) for side in sides[:1]):
+    looks = [[kinds[id(run)] for run in side] for side in sides]
+    words = [sum(kind.words for kind in side) / len(side) for side in looks]
+    figures = max(sum(kind.is_figure for kind in side) / len(side) for side in looks)
+    if sum(kind.is_marker for kind in looks[0]) * 2 > len(looks[0]):
         return False
     if min(words) >= _PROSE and figures < 0.3:
         return True

@@ -32,6 +32,7 @@ _LIGATURES = str.maketrans(
      "\ufb05": "st", "\ufb06": "st", "\ufffe": "-", "\x02": "-"}
 )  # fmt: skip
 
+_Float, _ref = ctypes.c_float, ctypes.byref
 _Box = tuple[float, float, float, float]
 
 
@@ -57,6 +58,7 @@ class Letters:
     def __init__(self, raw: Any, text: Any) -> None:
         self._raw = raw
         self._page = text.raw
+        self._place = raw.FPDFText_GetLooseCharBox
         self._text: str = text.get_text_range()
         self._rect = raw.FS_RECTF()
         self._reference = ctypes.byref(self._rect)
@@ -92,17 +94,30 @@ class Letters:
         previous one.
         """
         turn, run, right, wide = -2, None, 0.0, 0.0
+        place, page, reference = self._place, self._page, self._reference
+        is_plain, rect = self._is_plain, self._rect
         for match in _WORD.finditer(line):
             text, start = match[0], position + match.start()
+            length = len(text)
             is_divided = text[-1] in _HYPHENS
-            first = self._index(start)
-            length = len(text) - (is_divided and len(text) > 1)
-            last = self._index(start + length - 1) if length > 1 else first
+            if is_divided and length > 1:
+                length -= 1
+            first, last = start, start + length - 1
+            if not is_plain:
+                first, last = self._index(first), self._index(last)
             if turn == -2:
                 turn = self._turn(first)
-            x0, top, x1, bottom = self._box(turn, first)
+            if turn == 0:
+                place(page, first, reference)
+                x0, top, a1, bottom = rect.left, -rect.top, rect.right, -rect.bottom
+                above = top
+                if length > 1:
+                    place(page, last, reference)
+                    above, a1 = -rect.top, rect.right
+            else:
+                x0, top, _, bottom = self._box(turn, first)
+                _, above, a1, _ = self._box(turn, last)
             height = bottom - top
-            _a0, above, a1, _below = self._box(turn, last) if length > 1 else (x0, top, x1, bottom)
             is_whole = abs(above - top) < 0.3 * height and x0 <= a1 <= x0 + 1.5 * height * length
             if (
                 is_whole
@@ -132,11 +147,9 @@ class Letters:
         return nearest % 4 if abs(turns - nearest) < 0.15 else -1
 
     def _box(self, turn: int, index: int) -> _Box:
-        self._raw.FPDFText_GetLooseCharBox(self._page, index, self._reference)
+        self._place(self._page, index, self._reference)
         rect = self._rect
-        if turn:
-            return box_of(turn, rect.left, rect.bottom, rect.right, rect.top)
-        return rect.left, -rect.top, rect.right, -rect.bottom
+        return box_of(turn, rect.left, rect.bottom, rect.right, rect.top)
 
     def _pieces(
         self, turn: int, text: str, start: int, first: int, last: int, is_whole: bool
@@ -249,11 +262,10 @@ def _add_object(
 
 
 def _bounds(raw: Any, thing: Any) -> _Box:
-    """Return the left, bottom, right and top edges of an object."""
-    edges = [ctypes.c_float() for _ in range(4)]
-    raw.FPDFPageObj_GetBounds(thing, *map(ctypes.byref, edges))
-    left, bottom, right, top = (edge.value for edge in edges)
-    return left, bottom, right, top
+    """Return left, bottom, right and top of an object."""
+    left, bottom, right, top = _Float(), _Float(), _Float(), _Float()
+    raw.FPDFPageObj_GetBounds(thing, _ref(left), _ref(bottom), _ref(right), _ref(top))
+    return left.value, bottom.value, right.value, top.value
 
 
 def _matrix(raw: Any, thing: Any) -> _Matrix:
