@@ -21,6 +21,7 @@ from hypothesis import settings
 from corral.api.testing.matrix import standard_groups
 
 from . import state_database
+from .bench.report.headless import Browser, find_browser
 from .providers.conftest import url_of
 from .providers.vector_io.pgvector.conftest import postgresql
 
@@ -89,7 +90,11 @@ FIRST = (
     "test_restart.py",
     "test_console.py",
     "test_console_asking.py",
+    "test_connections.py",
+    "test_local_chat.py",
     "test_cli_orphans.py",
+    "test_e5_reads.py",
+    "test_answering_clients.py",
     "test_types_of_users.py",
     "test_other_clients.py",
     "test_agents.py",
@@ -204,6 +209,16 @@ def pytest_runtest_makereport(
 def anyio_backend() -> str:
     """Run coroutine tests on asyncio, the only event loop that Corral supports."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Yield a headless browser; `make test` installs one."""
+    binary = find_browser()
+    if binary is None:
+        pytest.skip("no Chromium: run `make test`, which installs one with npm")
+    with Browser(binary) as started:
+        yield started
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -69,14 +69,13 @@ def make_revision(place: Place, revision: str) -> dict[str, list[Row]]:
     return rows
 
 
-async def test_the_revisions_make_the_tables(tmp_path: Path, state_url: str) -> None:
-    """The revisions make exactly the tables of `METADATA`.
-
-    If this fails: a table was changed without a revision; a database that exists lacks the change.
-    """
+async def test_a_new_database_has_the_newest_tables(tmp_path: Path, state_url: str) -> None:
+    """A new database has all tables, and Alembic's record that no revision is missing."""
     async with opened(tmp_path, state_url) as state:
         with state.transaction("upgrade") as connection:
-            assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+            alembic = MigrationContext.configure(connection)
+            assert alembic.get_current_revision() == REVISIONS[0] == HEAD
+            assert compare_metadata(alembic, METADATA) == []
 
 
 def test_a_revision_never_changes() -> None:
@@ -107,12 +106,12 @@ async def test_a_newer_state_is_refused_and_left_alone(tmp_path: Path, state_url
 def test_every_revision_is_upgraded_with_its_rows(
     tmp_path: Path, state_url: str, revision: str
 ) -> None:
-    """Full tables of each revision become the newest, and what they have had stays.
+    """Full tables of each revision become those of `METADATA`, and what they have had stays.
 
     SQLite's are upgraded when they are opened, PostgreSQL's only on request.
 
-    If this fails: a server loses data by an upgrade, or does not start after it; or a new version
-    changes the tables of a server of the old one that still runs.
+    If this fails: a table was changed without a revision; a server loses data by an upgrade, or
+    does not start after it; or a new version changes the tables of an old one that still runs.
     """
     place = Place(tmp_path, state_url)
     before = make_revision(place, revision)

@@ -87,11 +87,13 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process.stderr.close()
 
 
+# Finding the main content of a page that names none loads a library, 0.3 s for each ingest.
+_HAY = f"<html><title>Hay</title><main><p>{'Hay is stored dry in the barn. ' * 4}</p></main></html>"
 DOCUMENTS = {
     "fences.md": "# Fences\n\nA fence keeps the cattle in. Posts stand three meters apart.",
     "notes/gate.txt": "The gate opens inward and is latched with an iron hook.",
     "notes/deep/water.rst": "Water\n=====\n\nThe trough holds two hundred liters of water.",
-    "page.html": "<html><title>Hay</title><body><p>Hay is stored dry in the barn.</p></body>",
+    "page.html": _HAY,
     "blåbær.markdown": "# Blåbær\n\nBlåbær vokser i skogen bak låven.",
     ".hidden.md": "nobody sees this",
     ".git/config.txt": "nor this",
