@@ -47,7 +47,10 @@ WAIT_SECONDS = 5.0
 """Maximum wait for another writer."""
 FROZEN_SECONDS = 3.0
 """Time after which PostgreSQL ends a transaction whose process sends nothing."""
+FROZEN_UPGRADE_SECONDS = 60.0
+"""The same for an upgrade: Alembic takes seconds to import on a busy machine."""
 
+IDLE_LIMIT = "idle_in_transaction_session_timeout"
 MIGRATIONS = Path(__file__).with_name("migrations")
 
 _LOCKED = {"LockNotAvailable", "IdleInTransactionSessionTimeout", "DeadlockDetected"}
@@ -92,7 +95,7 @@ class Place:
             "search_path": SCHEMA,
             "lock_timeout": f"{WAIT_SECONDS:g}s",
             # The lock of a frozen process must not block all others.
-            "idle_in_transaction_session_timeout": f"{FROZEN_SECONDS:g}s",
+            IDLE_LIMIT: f"{FROZEN_SECONDS:g}s",
         }
         return create_engine(
             make_url(self._url).set(drivername="postgresql+psycopg"),
@@ -127,6 +130,7 @@ class Place:
                 use_wal(driver_of(connection), WAIT_SECONDS)
             with connection.begin():
                 if not self.is_sqlite:
+                    _limit_idle(connection, FROZEN_UPGRADE_SECONDS)
                     lock(connection, "upgrade")
                     connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
                 revision = revision_of(connection)
@@ -192,6 +196,11 @@ def driver_of(connection: Connection) -> apsw.Connection:
 def lock(connection: Connection, area: str) -> None:
     """Wait until this transaction is the only one in an area of PostgreSQL."""
     connection.execute(select(func.pg_advisory_xact_lock(crc32(f"{SCHEMA} {area}".encode()))))
+
+
+def _limit_idle(connection: Connection, seconds: float) -> None:
+    """Change how long PostgreSQL lets the process of this transaction send nothing."""
+    connection.exec_driver_sql(f"SET LOCAL {IDLE_LIMIT} = '{seconds:g}s'")
 
 
 def revision_of(bind: Engine | Connection) -> str:
