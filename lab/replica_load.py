@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,10 @@ FRESH_SECONDS = 1.0
 """Time after which every replica knows a new registration."""
 SETTLE_SECONDS = 90.0
 """Maximum time until all jobs have ended: longer than the lease of a dead worker."""
+PAUSE_SECONDS = 2.0
+"""How long a replica that did not answer gets no requests, as behind a load balancer."""
+BATCH = 12
+"""Number of documents that a client submits at once, so that the workers are always busy."""
 CHECKS = 8
 """Number of documents that are checked at the same time."""
 
@@ -52,14 +57,18 @@ class Document:
         pending: The version of a write without an answer; None: there is none. Such a write may
             happen at any time, so its document is left alone.
         job: The unfinished job that stores it; "": none. Until it ends, the document is left alone.
+        sent: All versions, if several clients replace it at once: any of them may be stored.
     """
 
     version: int = 0
     pending: int | None = None
     job: str = ""
+    sent: set[int] = field(default_factory=set)
 
     def allowed(self) -> set[int]:
         """Return the versions that may be stored at the end."""
+        if self.sent:
+            return self.sent if self.version else {0, *self.sent}
         return {self.version} if self.pending is None else {self.version, self.pending}
 
 
@@ -90,6 +99,7 @@ class Load:
         self._stores: dict[str, dict[str, Document]] = {}
         self._jobs: list[str] = []
         self._turn = 0
+        self._paused: dict[str, float] = {}
         self._names = 0
         self._stopping = asyncio.Event()
 
@@ -122,7 +132,7 @@ class Load:
             steps = [
                 partial(self._insert, http, mine, number),
                 partial(self._submit, http, mine, number),
-                partial(self._submit, http, mine, number),
+                partial(self._follow, http, mine),
                 partial(self._follow, http, mine),
                 partial(self._follow, http, mine),
                 partial(self._replace, http, mine),
@@ -131,6 +141,7 @@ class Load:
                 partial(self._get, http, mine),
                 partial(self._get, http, mine),
                 partial(self._query, http),
+                partial(self._contend, http),
                 partial(self._attach, http, await self._new_store(http)),
             ]
             while not self._stopping.is_set():
@@ -140,13 +151,12 @@ class Load:
         self, http: httpx.AsyncClient, method: str, path: str, **more: Any
     ) -> httpx.Response | None:
         """Send a request to the next replica; return a 2xx or None, after noting what was wrong."""
-        urls = self._urls()
-        self._turn += 1
-        kind = f"{method} {path.split('/')[2]}"
+        kind, url = f"{method} {path.split('/')[2]}", self._next()
         try:
-            answer = await http.request(method, urls[self._turn % len(urls)] + path, **more)
+            answer = await http.request(method, url + path, **more)
         except httpx.TransportError:
             self.outcome.calls["lost"] += 1
+            self._paused[url] = time.monotonic() + PAUSE_SECONDS
             await asyncio.sleep(0.05)
             return None
         if answer.is_success:
@@ -159,6 +169,13 @@ class Load:
             self._defect(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
         return None
 
+    def _next(self) -> str:
+        """Return the address of the next replica that answers, as far as is known."""
+        now, urls = time.monotonic(), self._urls()
+        self._turn += 1
+        up = [url for url in urls if self._paused.get(url, 0.0) <= now] or urls
+        return up[self._turn % len(up)]
+
     def _defect(self, text: str) -> None:
         self.outcome.defects.append(text)
 
@@ -169,7 +186,7 @@ class Load:
     async def _put(self, http: httpx.AsyncClient, name: str, version: int) -> None:
         document = self._documents.setdefault(name, Document())
         document.pending = version
-        body = self._body(name, version)
+        body = self._body((name, version))
         if await self._send(http, "POST", "/v1/tool-runtime/rag-tool/insert", json=body):
             document.version, document.pending = version, None
 
@@ -181,6 +198,15 @@ class Load:
     async def _replace(self, http: httpx.AsyncClient, mine: list[str]) -> None:
         for name in self._one(mine):
             await self._put(http, name, self._documents[name].version + 1)
+
+    async def _contend(self, http: httpx.AsyncClient) -> None:
+        """Replace a document that other clients replace at the same time."""
+        document = self._documents.setdefault("shared", Document())
+        version = len(document.sent) + 1
+        document.sent.add(version)
+        body = self._body(("shared", version))
+        if await self._send(http, "POST", "/v1/tool-runtime/rag-tool/insert", json=body):
+            document.version = version
 
     async def _delete(self, http: httpx.AsyncClient, mine: list[str]) -> None:
         for name in self._one(mine):
@@ -203,25 +229,30 @@ class Load:
         return [self._random.choice(settled)] if settled else []
 
     async def _submit(self, http: httpx.AsyncClient, mine: list[str], client: int) -> None:
-        """Store a document by a job."""
-        name = self._name(client)
-        mine.append(name)
-        document = self._documents[name] = Document(pending=1)
-        if answer := await self._send(http, "POST", "/v1/jobs", json=self._body(name, 1)):
-            document.version, document.pending = 1, None
-            [document.job] = [job["job_id"] for job in answer.json()["jobs"]]
-            self._jobs.append(document.job)
+        """Store documents by jobs."""
+        names = [self._name(client) for _ in range(BATCH)]
+        mine += names
+        for name in names:
+            self._documents[name] = Document(pending=1)
+        body = self._body(*((name, 1) for name in names))
+        if answer := await self._send(http, "POST", "/v1/jobs", json=body):
+            for job in answer.json()["jobs"]:
+                document = self._documents[job["document_id"]]
+                document.version, document.pending = 1, None
+                document.job = job["job_id"]
+                self._jobs.append(document.job)
 
     async def _follow(self, http: httpx.AsyncClient, mine: list[str]) -> None:
-        """Look at a job: its document is replaced and deleted once it has ended.
+        """Look at the oldest job, and replace its document once it has ended.
 
         A worker that wakes up late, and stores the document again, is then noticed.
         """
-        working = [document for name in mine if (document := self._documents[name]).job]
-        for document in working[:1]:
+        for name in [name for name in mine if self._documents[name].job][:1]:
+            document = self._documents[name]
             answer = await self._send(http, "GET", f"/v1/jobs/{document.job}")
             if answer and answer.json()["status"] == "completed":
                 document.job = ""
+                await self._put(http, name, document.version + 1)
 
     async def _query(self, http: httpx.AsyncClient) -> None:
         body = {"content": "where do the sheep graze?", "vector_db_ids": [self._vector_db_id]}
@@ -251,9 +282,9 @@ class Load:
         if await self._send(http, "POST", path, json={"file_id": file_id}):
             document.version, document.pending = 1, None
 
-    def _body(self, name: str, version: int) -> Json:
-        document = {"document_id": name, "content": text_of(name, version)}
-        return {"vector_db_id": self._vector_db_id, "documents": [document]}
+    def _body(self, *documents: tuple[str, int]) -> Json:
+        stored = [{"document_id": name, "content": text_of(name, v)} for name, v in documents]
+        return {"vector_db_id": self._vector_db_id, "documents": stored}
 
     def _path(self, name: str) -> str:
         return f"/v1/vector-dbs/{self._vector_db_id}/documents/{name}"

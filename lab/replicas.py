@@ -21,11 +21,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psycopg
 
 from corral.providers.base.config import RunConfig
 from corral.providers.state.leases import LEASE_SECONDS
+from corral.providers.state.opening import SCHEMA
 from tests.object_storage import ObjectStorage
 from tests.providers.conftest import url_of
 from tests.providers.vector_io.chroma.conftest import Server as ChromaServer
@@ -38,11 +41,13 @@ from .replica_load import Json, Load, Outcome
 CLIENTS = 8
 MAX_STARTS = 20
 STORAGE_TIMEOUT_SECONDS = 2.0
+JOB_SECONDS = 5.0
+"""How long a fault waits until its replica works on a job."""
 FAULT_SECONDS = 8.0
 """Time in which the faults begin."""
 SHORT_FREEZE = (0.5, 6.0)
-LONG_FREEZE = (LEASE_SECONDS + 2, LEASE_SECONDS + 8)
-"""Seconds, longer than the lease of a worker."""
+LONG_FREEZE = (LEASE_SECONDS + 8, LEASE_SECONDS + 14)
+"""Seconds: longer than another process takes to take work over."""
 
 
 class Replicas:
@@ -74,6 +79,10 @@ class Replicas:
     def urls(self) -> list[str]:
         """Return the addresses, of servers that are down too."""
         return [server.url for server in self._servers]
+
+    def owners(self, number: int) -> set[str]:
+        """Return the names under which a server's processes own jobs."""
+        return {path.stem for path in (self._homes[number] / "workers").glob("*.lock")}
 
     def kill(self, number: int) -> None:
         """Kill a server without warning."""
@@ -143,6 +152,7 @@ class Chaos:
     async def _kill(self, number: int) -> None:
         await self._begin("kill")
         async with self._may_fail:
+            await asyncio.to_thread(self._wait_for_job, number)
             self._replicas.kill(number)
             await asyncio.sleep(self._random.uniform(0.1, 1.0))
             await asyncio.to_thread(self._replicas.restart, number)
@@ -150,11 +160,26 @@ class Chaos:
     async def _freeze(self, number: int, seconds: float) -> None:
         await self._begin("freeze")
         async with self._may_fail:
+            await asyncio.to_thread(self._wait_for_job, number)
             self._replicas.freeze(number)
             try:
                 await asyncio.sleep(seconds)
             finally:
                 self._replicas.thaw(number)
+
+    def _wait_for_job(self, number: int) -> None:
+        """Wait until a replica works on a job, if it does so soon."""
+        deadline = time.monotonic() + JOB_SECONDS
+        running = f"SELECT owner FROM {SCHEMA}.jobs WHERE status = 'running'"
+        with (
+            suppress(psycopg.OperationalError),  # PostgreSQL is down
+            psycopg.connect(self._database.dsn, autocommit=True) as connection,
+        ):
+            while time.monotonic() < deadline:
+                owners = {owner for (owner,) in connection.execute(running.encode())}
+                if owners & self._replicas.owners(number):
+                    return
+                time.sleep(0.005)
 
     async def _restart_database(self) -> None:
         await self._begin("restart of PostgreSQL")

@@ -95,7 +95,7 @@ class Stack(ConfiguredProviders):
             self._vector_dbs = VectorDBTable(self.state)
             self._making = Making(self.state, home / "making")
             here = self.host = host_id(home) if config.shares_state else ""
-            self.claims = Claims(self.state)
+            self.claims = Claims(self.state, home)
             self.files = FileStore.open(home, self.state, config.files, clock=clock)
             self.stores = VectorStoreTable(self.state, clock)
             self._conversations = ConversationTable(self.state, clock)
@@ -109,7 +109,9 @@ class Stack(ConfiguredProviders):
             rebuilds = RebuildTable(self.state)
             replayer = WriteReplayer(self, rebuilds, self._successor, self.ingestion.follow)
             self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io, replayer, here)
-            self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
+            self.rebuilds = Rebuilding(
+                self, self._vector_dbs, rebuilds, self._open, self.vector_io, self.claims
+            )
         else:
             super().__init__(config, home, view_of=whole)
             self.state, self.claims, self.host = whole.state, whole.claims, whole.host
