@@ -151,7 +151,7 @@ class Load:
         self, http: httpx.AsyncClient, method: str, path: str, **more: Any
     ) -> httpx.Response | None:
         """Send a request to the next replica; return a 2xx or None, after noting what was wrong."""
-        kind, url = f"{method} {path.split('/')[2]}", self._next()
+        kind, url = f"{method} {path.split('/')[2].partition('?')[0]}", self._next()
         try:
             answer = await http.request(method, url + path, **more)
         except httpx.TransportError:
@@ -229,7 +229,9 @@ class Load:
         return [self._random.choice(settled)] if settled else []
 
     async def _submit(self, http: httpx.AsyncClient, mine: list[str], client: int) -> None:
-        """Store documents by jobs."""
+        """Store documents by jobs, unless this client has jobs."""
+        if any(self._documents[name].job for name in mine):
+            return
         names = [self._name(client) for _ in range(BATCH)]
         mine += names
         for name in names:
@@ -243,16 +245,21 @@ class Load:
                 self._jobs.append(document.job)
 
     async def _follow(self, http: httpx.AsyncClient, mine: list[str]) -> None:
-        """Look at the oldest job, and replace its document once it has ended.
+        """Look which jobs have ended, and replace two of their documents.
 
-        A worker that wakes up late, and stores the document again, is then noticed.
+        A worker that wakes up late, and stores such a document again, is then noticed.
         """
-        for name in [name for name in mine if self._documents[name].job][:1]:
-            document = self._documents[name]
-            answer = await self._send(http, "GET", f"/v1/jobs/{document.job}")
-            if answer and answer.json()["status"] == "completed":
-                document.job = ""
-                await self._put(http, name, document.version + 1)
+        working = [name for name in mine if self._documents[name].job]
+        query = f"vector_db_id={self._vector_db_id}&status=queued&status=running&limit=100"
+        answer = await self._send(http, "GET", f"/v1/jobs?{query}") if working else None
+        if answer is None or answer.json()["has_more"]:
+            return
+        unfinished = {job["job_id"] for job in answer.json()["data"]}
+        ended = [name for name in working if self._documents[name].job not in unfinished]
+        for name in ended:
+            self._documents[name].job = ""
+        for name in ended[:2]:
+            await self._put(http, name, self._documents[name].version + 1)
 
     async def _query(self, http: httpx.AsyncClient) -> None:
         body = {"content": "where do the sheep graze?", "vector_db_ids": [self._vector_db_id]}

@@ -93,7 +93,7 @@ class Replicas:
         for _ in range(MAX_STARTS):
             try:
                 self._servers[number] = ServerProcess(self._homes[number], self._config)
-            except AssertionError:  # it ended
+            except (AssertionError, TimeoutError):  # it ended, or the machine is too busy
                 time.sleep(1)
             else:
                 return
