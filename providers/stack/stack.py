@@ -46,9 +46,9 @@ from corral.providers.stack.registry import is_inline
 from corral.providers.stack.syncing import Syncs
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
-from corral.providers.stack.write_logs import StateWriteLog
 from corral.providers.state.claims import Claims
 from corral.providers.state.state import State
+from corral.providers.vector_io.kit.write_ahead import WriteLogs
 
 Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
 
@@ -88,8 +88,7 @@ class Stack(ConfiguredProviders):
         whole, self.principal = view_of or (None, UNRESTRICTED)
         if whole is None:
             self.state = State(home, config.state.get_secret_value())
-            logs = partial(StateWriteLog, self.state) if config.shares_state else None
-            super().__init__(config, home, logs=logs)
+            super().__init__(config, home, logs=_logs(self.state) if config.shares_state else None)
             check_shared(config)
             self.state.open()
             self._vector_dbs = VectorDBTable(self.state)
@@ -370,3 +369,10 @@ class Stack(ConfiguredProviders):
             raise
         self._open.keep(index)
         return vector_db
+
+
+def _logs(state: State) -> WriteLogs:
+    """Return the write-ahead logs in a state that machines share."""
+    from corral.providers.stack.write_logs import StateWriteLog  # noqa: PLC0415 - few need it
+
+    return partial(StateWriteLog, state)
