@@ -1,9 +1,9 @@
 """A write-ahead log, for engines without transactions over several requests.
 
 The whole write is logged durably before the engine gets the first byte, and the entry is deleted
-after the write has ended. A process that is killed in between leaves the entry, and the next open
-or write of the vector DB repeats it. Writes are idempotent, so a repeated half does no harm, and a
-document never stays half replaced.
+after the write has ended. A process that is killed in between leaves the entry, and the next open,
+write or `settle` of the vector DB repeats it. Writes are idempotent, so a repeated half does no
+harm, and a document never stays half replaced.
 
 The engine undoes a write that fails, and its entry is deleted. If the engine cannot be reached, the
 outcome is unknown: the entry stays, and the write is finished when the engine is back.
@@ -360,6 +360,8 @@ class WriteAheadEngine(Engine):
 
     @override
     async def settle(self) -> None:
+        async with self.log.locked():
+            await self._finish()
         await self.engine.settle()
 
     @override
