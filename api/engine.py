@@ -110,7 +110,7 @@ class Engine(ABC):
         """Release connections and memory; the stored data stays."""
 
     async def settle(self) -> None:
-        """Wait until background builds, such as of a graph, have ended."""
+        """Wait until background builds, such as of a graph, and unfinished writes have ended."""
 
     async def search_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None

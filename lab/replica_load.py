@@ -1,10 +1,11 @@
-"""The clients of `lab.replicas`: they write and read, and at the end check what they were told."""
+"""The clients of `lab.replicas`: they write, and check all that was acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import re
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,13 +14,18 @@ from typing import Any
 
 import httpx
 
-ATTEMPT_SECONDS = 8.0
-"""How long a client waits for an answer: less than a replica may be frozen."""
+ATTEMPT_SECONDS = 5.0
+"""How long a client waits for an answer: a replica may be frozen for longer."""
 FRESH_SECONDS = 1.0
 """Time after which every replica knows a new registration."""
 SETTLE_SECONDS = 90.0
 """Maximum time until all jobs have ended: longer than the lease of a dead worker."""
-VECTOR_DB = "docs"
+PAUSE_SECONDS = 2.0
+"""How long a replica that did not answer gets no requests, as behind a load balancer."""
+BATCH = 12
+"""Number of documents that a client submits at once, so that the workers are always busy."""
+CHECKS = 8
+"""Number of documents that are checked at the same time."""
 
 Json = dict[str, Any]
 _MARK = re.compile(r"\bw\d+-\w+-v\d+\b")
@@ -50,13 +56,19 @@ class Document:
         version: The last acknowledged version; 0: absent.
         pending: The version of a write without an answer; None: there is none. Such a write may
             happen at any time, so its document is left alone.
+        job: The unfinished job that stores it; "": none. Until it ends, the document is left alone.
+        sent: All versions, if several clients replace it at once: any of them may be stored.
     """
 
     version: int = 0
     pending: int | None = None
+    job: str = ""
+    sent: set[int] = field(default_factory=set)
 
     def allowed(self) -> set[int]:
         """Return the versions that may be stored at the end."""
+        if self.sent:
+            return self.sent if self.version else {0, *self.sent}
         return {self.version} if self.pending is None else {self.version, self.pending}
 
 
@@ -73,25 +85,28 @@ class Load:
 
     Args:
         urls: Returns the addresses of the replicas, running or not.
+        vector_db_id: Id of the vector DB that they register.
         seed: Of all random choices.
     """
 
-    def __init__(self, urls: Callable[[], list[str]], seed: int) -> None:
+    def __init__(self, urls: Callable[[], list[str]], vector_db_id: str, seed: int) -> None:
         self.outcome = Outcome()
         self._urls = urls
+        self._vector_db_id = vector_db_id
         self._random = random.Random(seed)
         self._documents: dict[str, Document] = {}
         self._files: dict[str, str] = {}
         self._stores: dict[str, dict[str, Document]] = {}
         self._jobs: list[str] = []
         self._turn = 0
+        self._paused: dict[str, float] = {}
         self._names = 0
         self._stopping = asyncio.Event()
 
     async def register(self) -> None:
         """Register the vector DB; the replicas run, and nothing happens to them yet."""
         body = {
-            "vector_db_id": VECTOR_DB,
+            "vector_db_id": self._vector_db_id,
             "embedding_model": "hashing",
             "chunking": {"chunk_size_in_tokens": 48, "overlap_in_tokens": 0},
         }
@@ -100,14 +115,13 @@ class Load:
             answer.raise_for_status()
         await asyncio.sleep(FRESH_SECONDS)
 
-    async def run(self, clients: int, seconds: float) -> None:
-        """Send requests for a time."""
-        self._stopping.clear()
-        async with asyncio.TaskGroup() as group:
-            for number in range(clients):
-                group.create_task(self._client(number))
-            await asyncio.sleep(seconds)
-            self._stopping.set()
+    async def run(self, clients: int) -> None:
+        """Send requests until `stop`."""
+        await asyncio.gather(*map(self._client, range(clients)))
+
+    def stop(self) -> None:
+        """Let each client finish its request."""
+        self._stopping.set()
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -117,12 +131,17 @@ class Load:
             mine: list[str] = []
             steps = [
                 partial(self._insert, http, mine, number),
-                partial(self._insert, http, mine, number),
-                partial(self._submit, http, number),
+                partial(self._submit, http, mine, number),
+                partial(self._follow, http, mine),
+                partial(self._follow, http, mine),
+                partial(self._follow, http, mine),
+                partial(self._replace, http, mine),
                 partial(self._replace, http, mine),
                 partial(self._delete, http, mine),
+                partial(self._get, http, mine),
+                partial(self._get, http, mine),
                 partial(self._query, http),
-                partial(self._query, http),
+                partial(self._contend, http),
                 partial(self._attach, http, await self._new_store(http)),
             ]
             while not self._stopping.is_set():
@@ -132,13 +151,12 @@ class Load:
         self, http: httpx.AsyncClient, method: str, path: str, **more: Any
     ) -> httpx.Response | None:
         """Send a request to the next replica; return a 2xx or None, after noting what was wrong."""
-        urls = self._urls()
-        self._turn += 1
-        kind = f"{method} {path.split('/')[2]}"
+        kind, url = f"{method} {path.split('/')[2].partition('?')[0]}", self._next()
         try:
-            answer = await http.request(method, urls[self._turn % len(urls)] + path, **more)
+            answer = await http.request(method, url + path, **more)
         except httpx.TransportError:
             self.outcome.calls["lost"] += 1
+            self._paused[url] = time.monotonic() + PAUSE_SECONDS
             await asyncio.sleep(0.05)
             return None
         if answer.is_success:
@@ -151,6 +169,13 @@ class Load:
             self._defect(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
         return None
 
+    def _next(self) -> str:
+        """Return the address of the next replica that answers, as far as is known."""
+        now, urls = time.monotonic(), self._urls()
+        self._turn += 1
+        up = [url for url in urls if self._paused.get(url, 0.0) <= now] or urls
+        return up[self._turn % len(up)]
+
     def _defect(self, text: str) -> None:
         self.outcome.defects.append(text)
 
@@ -160,11 +185,8 @@ class Load:
 
     async def _put(self, http: httpx.AsyncClient, name: str, version: int) -> None:
         document = self._documents.setdefault(name, Document())
-        body = {
-            "vector_db_id": VECTOR_DB,
-            "documents": [{"document_id": name, "content": text_of(name, version)}],
-        }
         document.pending = version
+        body = self._body((name, version))
         if await self._send(http, "POST", "/v1/tool-runtime/rag-tool/insert", json=body):
             document.version, document.pending = version, None
 
@@ -177,34 +199,70 @@ class Load:
         for name in self._one(mine):
             await self._put(http, name, self._documents[name].version + 1)
 
+    async def _contend(self, http: httpx.AsyncClient) -> None:
+        """Replace a document that other clients replace at the same time."""
+        document = self._documents.setdefault("shared", Document())
+        version = len(document.sent) + 1
+        document.sent.add(version)
+        body = self._body(("shared", version))
+        if await self._send(http, "POST", "/v1/tool-runtime/rag-tool/insert", json=body):
+            document.version = version
+
     async def _delete(self, http: httpx.AsyncClient, mine: list[str]) -> None:
         for name in self._one(mine):
             document = self._documents[name]
             document.pending = 0
-            path = f"/v1/vector-dbs/{VECTOR_DB}/documents/{name}"
-            if await self._send(http, "DELETE", path):
+            if await self._send(http, "DELETE", self._path(name)):
                 document.version, document.pending = 0, None
                 mine.remove(name)
 
+    async def _get(self, http: httpx.AsyncClient, mine: list[str]) -> None:
+        """Read a document: any replica has what another one has acknowledged."""
+        for name in self._one(mine):
+            if answer := await self._send(http, "GET", self._path(name)):
+                self._compare(name, self._documents[name], answer.json()["chunks"])
+
     def _one(self, mine: list[str]) -> list[str]:
         """Return a document that is stored, and whose writes are all answered; or none."""
-        settled = [name for name in mine if self._documents[name].pending is None]
+        documents = [(name, self._documents[name]) for name in mine]
+        settled = [name for name, each in documents if each.pending is None and not each.job]
         return [self._random.choice(settled)] if settled else []
 
-    async def _submit(self, http: httpx.AsyncClient, client: int) -> None:
-        """Store a document by a job."""
-        name = self._name(client)
-        document = self._documents.setdefault(name, Document(pending=1))
-        body = {
-            "vector_db_id": VECTOR_DB,
-            "documents": [{"document_id": name, "content": text_of(name, 1)}],
-        }
+    async def _submit(self, http: httpx.AsyncClient, mine: list[str], client: int) -> None:
+        """Store documents by jobs, unless this client has jobs."""
+        if any(self._documents[name].job for name in mine):
+            return
+        names = [self._name(client) for _ in range(BATCH)]
+        mine += names
+        for name in names:
+            self._documents[name] = Document(pending=1)
+        body = self._body(*((name, 1) for name in names))
         if answer := await self._send(http, "POST", "/v1/jobs", json=body):
-            document.version, document.pending = 1, None
-            self._jobs += [job["job_id"] for job in answer.json()["jobs"]]
+            for job in answer.json()["jobs"]:
+                document = self._documents[job["document_id"]]
+                document.version, document.pending = 1, None
+                document.job = job["job_id"]
+                self._jobs.append(document.job)
+
+    async def _follow(self, http: httpx.AsyncClient, mine: list[str]) -> None:
+        """Look which jobs have ended, and replace two of their documents.
+
+        A worker that wakes up late, and stores such a document again, is then noticed.
+        """
+        working = [name for name in mine if self._documents[name].job]
+        query = f"vector_db_id={self._vector_db_id}&status=queued&status=running&limit=100"
+        answer = await self._send(http, "GET", f"/v1/jobs?{query}") if working else None
+        if answer is None or answer.json()["has_more"]:
+            return
+        unfinished = {job["job_id"] for job in answer.json()["data"]}
+        ended = [name for name in working if self._documents[name].job not in unfinished]
+        for name in ended:
+            self._documents[name].job = ""
+        for name in ended[:2]:
+            await self._put(http, name, self._documents[name].version + 1)
 
     async def _query(self, http: httpx.AsyncClient) -> None:
-        body = {"content": "where do the sheep graze?", "vector_db_ids": [VECTOR_DB]}
+        body = {"content": "where do the sheep graze?", "vector_db_ids": [self._vector_db_id]}
         await self._send(http, "POST", "/v1/tool-runtime/rag-tool/query", json=body)
 
     async def _new_store(self, http: httpx.AsyncClient) -> str:
@@ -231,16 +289,27 @@ class Load:
         if await self._send(http, "POST", path, json={"file_id": file_id}):
             document.version, document.pending = 1, None
 
+    def _body(self, *documents: tuple[str, int]) -> Json:
+        stored = [{"document_id": name, "content": text_of(name, v)} for name, v in documents]
+        return {"vector_db_id": self._vector_db_id, "documents": stored}
+
+    def _path(self, name: str) -> str:
+        return f"/v1/vector-dbs/{self._vector_db_id}/documents/{name}"
+
     # --- checks ----------------------------------------------------------------------------------
 
     async def check(self) -> None:
         """Compare what is stored with what was acknowledged, after all faults are over."""
         async with httpx.AsyncClient(base_url=self._urls()[-1], timeout=60) as http:
             await self._wait_for_jobs(http)
-            stored = 0
-            for name, document in self._documents.items():
-                stored += await self._check_document(http, name, document)
-            path = f"/v1/vector-dbs/{VECTOR_DB}/documents"
+            few = asyncio.Semaphore(CHECKS)
+
+            async def check(name: str, document: Document) -> int:
+                async with few:
+                    return await self._check_document(http, name, document)
+
+            stored = sum(await asyncio.gather(*(check(*each) for each in self._documents.items())))
+            path = f"/v1/vector-dbs/{self._vector_db_id}/documents"
             listed = sum([each["chunk_count"] async for each in self._listed(http, path)])
             if listed != stored:
                 self._defect(f"{listed} chunks are listed, {stored} are in documents")
@@ -250,6 +319,13 @@ class Load:
                     self._defect(f"file {file_id}: {content.status_code}, other bytes")
             for store, files in self._stores.items():
                 await self._check_store(http, store, files)
+            for path in self._registered():
+                (await http.delete(path)).raise_for_status()
+
+    def _registered(self) -> list[str]:
+        """Return the paths of the round's vector DB and vector stores."""
+        stores = [f"/v1/vector_stores/{store}" for store in self._stores]
+        return [f"/v1/vector-dbs/{self._vector_db_id}", *stores]
 
     async def _read(self, http: httpx.AsyncClient, path: str) -> Any:
         answer = await http.get(path)
@@ -263,7 +339,11 @@ class Load:
         """Wait until no job is unfinished."""
         deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS
         while True:
-            jobs = [job async for job in self._listed(http, "/v1/jobs")]
+            jobs = [
+                job
+                for vector_db_id in (self._vector_db_id, *self._stores)
+                async for job in self._listed(http, "/v1/jobs", vector_db_id=vector_db_id)
+            ]
             unfinished = [job for job in jobs if job["status"] in ("queued", "running")]
             if not unfinished:
                 break
@@ -275,11 +355,12 @@ class Load:
         self.outcome.defects += [f"job {job} is lost" for job in self._jobs if job not in ids]
         self.outcome.defects += [f"{job}" for job in jobs if job["status"] != "completed"]
 
-    async def _listed(self, http: httpx.AsyncClient, path: str) -> Any:
+    async def _listed(self, http: httpx.AsyncClient, path: str, **parameters: str) -> Any:
         """Yield the entries of a list with pages."""
         after = ""
         while True:
-            page = (await http.get(path, params={"limit": 100} | after_of(after))).json()
+            paging = {"limit": "100", **parameters} | after_of(after)
+            page = (await http.get(path, params=paging)).json()
             for entry in page["data"]:
                 yield entry
             if not page["has_more"]:
@@ -288,13 +369,17 @@ class Load:
 
     async def _check_document(self, http: httpx.AsyncClient, name: str, document: Document) -> int:
         """Check that a document is there, whole and once; return the number of its chunks."""
-        stored = await self._read(http, f"/v1/vector-dbs/{VECTOR_DB}/documents/{name}")
+        stored = await self._read(http, self._path(name))
         chunks = [] if stored is None else stored["chunks"]
+        self._compare(name, document, chunks)
+        return len(chunks)
+
+    def _compare(self, name: str, document: Document, chunks: list[Json]) -> None:
+        """Compare the chunks of a document with its versions."""
         present = marks("\n".join(chunk["content"] for chunk in chunks))
         versions = document.allowed()
         if present not in [marks(text_of(name, v)) if v else Counter() for v in versions]:
             self._defect(f"document {name} has {dict(present)}, not all of one of {versions}")
-        return len(chunks)
 
     async def _check_store(
         self, http: httpx.AsyncClient, store: str, files: dict[str, Document]
@@ -317,6 +402,6 @@ class Load:
                     self._defect(f"file {file_id} has {dict(present)} in {store}")
 
 
-def after_of(last_id: str) -> Json:
+def after_of(last_id: str) -> dict[str, str]:
     """Return the parameters of the page after an entry."""
     return {"after": last_id} if last_id else {}

@@ -1,12 +1,14 @@
 """Kills and freezes replicas of one installation under load, and checks that nothing is lost.
 
-    python -m lab.replicas --rounds 20 --replicas 2
+    python -m lab.replicas --rounds 20 --replicas 2 --engine chroma
 
-Each round starts replicas with one state in PostgreSQL, files in a bucket and vectors in pgvector.
-Clients write and read through all of them in turn, while replicas get SIGKILL and SIGSTOP at
-random, PostgreSQL is restarted once, and the bucket does not answer for some seconds. At the end
-every acknowledged write must be there, whole and once, every job completed, and every answer a
-success or a 503 with `Retry-After`. The exit code is 1 if a round has a defect.
+The replicas have one state in PostgreSQL, files in a bucket, and vectors in pgvector or in a Chroma
+server, whose writes need the write-ahead log. In each round clients write and read through all of
+them in turn. In the first part of the round, half of the replicas get SIGKILL and half SIGSTOP,
+PostgreSQL is stopped or killed once, and the bucket does not answer for some seconds. What is
+acknowledged must be there at once, in every replica; at the end, all of it whole and once, every
+job completed, and every answer a success or a 503 with `Retry-After`. The exit code is 1 if a round
+has a defect.
 """
 
 from __future__ import annotations
@@ -19,26 +21,33 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
 
 from corral.providers.base.config import RunConfig
+from corral.providers.state.leases import LEASE_SECONDS
 from corral.providers.state.opening import SCHEMA
 from tests.object_storage import ObjectStorage
 from tests.providers.conftest import url_of
+from tests.providers.vector_io.chroma.conftest import Server as ChromaServer
 from tests.providers.vector_io.pgvector.conftest import Server, postgresql
+from tests.providers.vector_io.real_server import folder_in_memory
 from tests.server.harness import ServerProcess, run_config
 
-from .replica_load import Load, Outcome
+from .replica_load import Json, Load, Outcome
 
-CLIENTS = 4
+CLIENTS = 8
 MAX_STARTS = 20
 STORAGE_TIMEOUT_SECONDS = 2.0
-SHORT_FREEZE = (0.5, 4.0)
-LONG_FREEZE = (21.0, 24.0)
-"""Seconds, longer than the lease of a worker."""
+JOB_SECONDS = 5.0
+"""How long a fault waits until its replica works on a job."""
+FAULT_SECONDS = 8.0
+"""Time in which the faults begin."""
+SHORT_FREEZE = (0.5, 6.0)
+LONG_FREEZE = (LEASE_SECONDS + 8, LEASE_SECONDS + 14)
+"""Seconds: longer than another process takes to take work over."""
 
 
 class Replicas:
@@ -71,6 +80,10 @@ class Replicas:
         """Return the addresses, of servers that are down too."""
         return [server.url for server in self._servers]
 
+    def owners(self, number: int) -> set[str]:
+        """Return the names under which a server's processes own jobs."""
+        return {path.stem for path in (self._homes[number] / "workers").glob("*.lock")}
+
     def kill(self, number: int) -> None:
         """Kill a server without warning."""
         self._servers[number].kill()
@@ -80,7 +93,7 @@ class Replicas:
         for _ in range(MAX_STARTS):
             try:
                 self._servers[number] = ServerProcess(self._homes[number], self._config)
-            except AssertionError:  # it ended
+            except (AssertionError, TimeoutError):  # it ended, or the machine is too busy
                 time.sleep(1)
             else:
                 return
@@ -96,98 +109,130 @@ class Replicas:
 
 
 class Chaos:
-    """Faults at random times; one replica of several always works."""
+    """Faults at random times; one replica of several always works.
+
+    Args:
+        replicas: All of them run.
+        seed: Of all random choices.
+
+    Attributes:
+        done: The faults that happened.
+    """
 
     def __init__(
-        self, replicas: Replicas, count: int, database: Server, storage: ObjectStorage, seed: int
+        self, replicas: Replicas, database: Server, storage: ObjectStorage, seed: int
     ) -> None:
         self._replicas = replicas
-        self._count = count
         self._database = database
         self._storage = storage
         self._random = random.Random(seed)
-        self._may_fail = asyncio.Semaphore(max(1, count - 1))
+        self._may_fail = asyncio.Semaphore(max(1, len(replicas.urls()) - 1))
         self.done: list[str] = []
 
-    async def run(self, seconds: float, longest: tuple[float, float]) -> None:
-        """Cause faults for a time; at the end everything runs."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._restart_database(seconds))
-            group.create_task(self._silence_storage(seconds))
-            for number in range(self._count):
-                group.create_task(self._disturb(number, seconds, longest))
+    async def run(self, freeze: tuple[float, float]) -> None:
+        """Cause one fault of each replica, PostgreSQL and the bucket; then everything runs.
 
-    async def _disturb(self, number: int, seconds: float, longest: tuple[float, float]) -> None:
-        """Kill and freeze a replica until the time is over."""
-        end = time.monotonic() + seconds
-        while True:
-            await asyncio.sleep(self._random.uniform(0.2, seconds / 4))
-            async with self._may_fail:
-                if time.monotonic() > end:
-                    return
-                if self._random.random() < 0.5:
-                    await self._kill(number)
-                else:
-                    await self._freeze(number, self._random.uniform(*longest))
+        Args:
+            freeze: Minimum and maximum time in seconds that a replica is frozen.
+        """
+        numbers = list(range(len(self._replicas.urls())))
+        self._random.shuffle(numbers)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._restart_database())
+            group.create_task(self._silence_storage())
+            for number in numbers[::2]:
+                group.create_task(self._freeze(number, self._random.uniform(*freeze)))
+            for number in numbers[1::2]:
+                group.create_task(self._kill(number))
+
+    async def _begin(self, fault: str) -> None:
+        await asyncio.sleep(self._random.uniform(0.5, FAULT_SECONDS))
+        self.done.append(fault)
 
     async def _kill(self, number: int) -> None:
-        self.done.append("kill")
-        self._replicas.kill(number)
-        await asyncio.sleep(self._random.uniform(0.1, 1.0))
-        await asyncio.to_thread(self._replicas.restart, number)
+        await self._begin("kill")
+        async with self._may_fail:
+            await asyncio.to_thread(self._wait_for_job, number)
+            self._replicas.kill(number)
+            await asyncio.sleep(self._random.uniform(0.1, 1.0))
+            await asyncio.to_thread(self._replicas.restart, number)
 
     async def _freeze(self, number: int, seconds: float) -> None:
-        self.done.append("freeze")
-        self._replicas.freeze(number)
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            self._replicas.thaw(number)
+        await self._begin("freeze")
+        async with self._may_fail:
+            await asyncio.to_thread(self._wait_for_job, number)
+            self._replicas.freeze(number)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                self._replicas.thaw(number)
 
-    async def _restart_database(self, seconds: float) -> None:
-        await asyncio.sleep(self._random.uniform(0.3, 0.6) * seconds)
-        self.done.append("restart of PostgreSQL")
-        await asyncio.to_thread(self._database.stop)
+    def _wait_for_job(self, number: int) -> None:
+        """Wait until a replica works on a job, if it does so soon."""
+        deadline = time.monotonic() + JOB_SECONDS
+        running = f"SELECT owner FROM {SCHEMA}.jobs WHERE status = 'running'"
+        with (
+            suppress(psycopg.OperationalError),  # PostgreSQL is down
+            psycopg.connect(self._database.dsn, autocommit=True) as connection,
+        ):
+            while time.monotonic() < deadline:
+                owners = {owner for (owner,) in connection.execute(running.encode())}
+                if owners & self._replicas.owners(number):
+                    return
+                time.sleep(0.005)
+
+    async def _restart_database(self) -> None:
+        await self._begin("restart of PostgreSQL")
+        how = self._random.choice([signal.SIGINT, signal.SIGQUIT])  # SIGQUIT ends it as a crash
+        await asyncio.to_thread(self._database.stop, how)
         await asyncio.sleep(self._random.uniform(0.1, 1.0))
         self._database.launch()  # the thread that does so must outlive it
         await asyncio.to_thread(self._database.wait)
 
-    async def _silence_storage(self, seconds: float) -> None:
-        await asyncio.sleep(self._random.uniform(0.1, 0.4) * seconds)
-        self.done.append("silence of S3")
+    async def _silence_storage(self) -> None:
+        await self._begin("silence of S3")
         with self._storage.frozen():
-            await asyncio.sleep(self._random.uniform(0.2, 0.3) * seconds)
+            await asyncio.sleep(self._random.uniform(1.0, FAULT_SECONDS))
+
+
+@contextmanager
+def vector_engine(name: str, database: Server) -> Iterator[Json]:
+    """Run an engine, and yield the entry of its provider."""
+    entry = {"provider_id": name, "provider_type": f"remote::{name}"}
+    if name == "pgvector":
+        yield {**entry, "config": database.config}
+        return
+    with folder_in_memory() as folder:
+        server = ChromaServer(folder)
+        server.start()
+        try:
+            yield {**entry, "config": {"url": server.url}}
+        finally:
+            server.kill()
 
 
 @contextmanager
 def installation(
-    folder: Path, database: Server, storage: ObjectStorage, count: int, bucket: str
+    folder: Path, database: Server, storage: ObjectStorage, count: int, engine: str = "pgvector"
 ) -> Iterator[Replicas]:
     """Run replicas on an empty database and an empty bucket."""
-    with psycopg.connect(database.dsn, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
-    provider = {
-        "provider_id": "pgvector",
-        "provider_type": "remote::pgvector",
-        "config": database.config,
-    }
     hashing = {
         "provider_id": "hashing",
         "provider_type": "inline::hashing",
         "config": {"dimension": 64},
     }
-    config = run_config(
-        state=url_of(database),
-        files=storage.bucket(bucket, STORAGE_TIMEOUT_SECONDS),
-        providers={"vector_io": [provider], "embedding": [hashing]},
-    )
-    with Replicas(folder, config, count) as running:
-        yield running
+    with vector_engine(engine, database) as provider:
+        config = run_config(
+            state=url_of(database),
+            files=storage.bucket("corral", STORAGE_TIMEOUT_SECONDS),
+            providers={"vector_io": [provider], "embedding": [hashing]},
+        )
+        with Replicas(folder, config, count) as running:
+            yield running
 
 
 async def run_round(
     replicas: Replicas,
-    count: int,
     database: Server,
     storage: ObjectStorage,
     *,
@@ -195,13 +240,15 @@ async def run_round(
     seconds: float,
     freeze: tuple[float, float] = SHORT_FREEZE,
 ) -> tuple[Outcome, list[str]]:
-    """Run clients and faults for a time; return what happened, and the faults."""
-    load = Load(replicas.urls, seed)
-    chaos = Chaos(replicas, count, database, storage, seed)
+    """Run clients for a time, and longer while there are faults; return results and faults."""
+    load = Load(replicas.urls, f"round-{seed}", seed)
+    chaos = Chaos(replicas, database, storage, seed)
     await load.register()
     async with asyncio.TaskGroup() as group:
-        group.create_task(load.run(CLIENTS, seconds))
-        await chaos.run(seconds, freeze)
+        clients = group.create_task(load.run(CLIENTS))
+        await asyncio.gather(chaos.run(freeze), asyncio.sleep(seconds))
+        load.stop()
+        await clients
     await load.check()
     return load.outcome, chaos.done
 
@@ -211,33 +258,32 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--replicas", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=15.0, help="Length of a round's load.")
+    parser.add_argument("--engine", choices=["pgvector", "chroma"], default="pgvector")
+    parser.add_argument("--seconds", type=float, default=20.0, help="Minimum length of a round.")
     parser.add_argument("--seed", type=int, default=1, help="Of the first round.")
     parser.add_argument(
         "--long", action="store_true", help="Freeze replicas for longer than a worker's lease."
     )
     options = parser.parse_args(words)
     defects = 0
-    with postgresql() as database, ObjectStorage() as storage:
+    with (
+        tempfile.TemporaryDirectory(prefix="corral-replicas-") as folder,
+        postgresql() as database,
+        ObjectStorage() as storage,
+        installation(Path(folder), database, storage, options.replicas, options.engine) as replicas,
+    ):
         for seed in range(options.seed, options.seed + options.rounds):
             begun = time.monotonic()
-            with (
-                tempfile.TemporaryDirectory(prefix="corral-replicas-") as folder,
-                installation(
-                    Path(folder), database, storage, options.replicas, f"round-{seed}"
-                ) as replicas,
-            ):
-                outcome, faults = asyncio.run(
-                    run_round(
-                        replicas,
-                        options.replicas,
-                        database,
-                        storage,
-                        seed=seed,
-                        seconds=options.seconds,
-                        freeze=LONG_FREEZE if options.long else SHORT_FREEZE,
-                    )
+            outcome, faults = asyncio.run(
+                run_round(
+                    replicas,
+                    database,
+                    storage,
+                    seed=seed,
+                    seconds=options.seconds,
+                    freeze=LONG_FREEZE if options.long else SHORT_FREEZE,
                 )
+            )
             calls = ", ".join(f"{count} {name}" for name, count in sorted(outcome.calls.items()))
             print(
                 f"round {seed}: {len(outcome.defects)} defects in {time.monotonic() - begun:.0f} s;"

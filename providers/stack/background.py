@@ -11,6 +11,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
+from sqlalchemy import select
+
 from corral.api.chunks import Chunk
 from corral.api.documents import READ_CHUNKS
 from corral.api.errors import CorralError, NotFound
@@ -20,6 +22,8 @@ from corral.providers.base.sync_config import SyncEntry
 from corral.providers.stack.stack import Stack
 from corral.providers.stack.vector_store_table import Place, VectorStore
 from corral.providers.state.leases import LEASE_SECONDS
+from corral.providers.state.tables import WRITES
+from corral.providers.vector_io.kit.names import stored_name
 
 MOST_SECONDS = 60.0
 """Maximum time, in seconds, that the sweep sleeps."""
@@ -140,8 +144,10 @@ class SyncSchedule(BackgroundWork):
 class Sweep(BackgroundWork):
     """Deletes expired vector stores, chunks, files and conversations of all tenants.
 
-    The first sweep runs when data has expired. Only one process sweeps at a time; inline vector DBs
-    are swept by the machine that has their data.
+    It also finishes the writes that killed processes left in the state that machines share.
+
+    The first sweep runs when data has expired. Of several processes, one sweeps at a time; inline
+    vector DBs are swept by the machine that has their data.
 
     Args:
         stack: The unrestricted stack, not a principal's view.
@@ -162,7 +168,7 @@ class Sweep(BackgroundWork):
             CorralError: Some data could not be deleted; the rest was deleted.
         """
         failures: list[CorralError] = []
-        steps: list[Step] = [self._stores, self._chunks]
+        steps: list[Step] = [self._writes, self._stores, self._chunks]
         if not host:
             steps += [self._files, self._conversations]
         for step in steps:
@@ -201,6 +207,28 @@ class Sweep(BackgroundWork):
         """Return the vector DBs that a sweep for a host deletes from."""
         registered = await self._stack.vector_dbs_of_all()
         return [each for each in registered if not self._stack.host or each.host == host]
+
+    async def _writes(self, host: str, failures: list[CorralError]) -> None:
+        """Finish the writes of processes that show no sign of life; see `StateWriteLog`."""
+        before = await self._unfinished()
+        if host or not before:
+            return
+        await asyncio.sleep(LEASE_SECONDS / 4)
+        stuck = {name for name, *_ in before & await self._unfinished()}
+        for vector_db in await self._registered(host):
+            if stored_name(vector_db) in stuck:
+                try:
+                    index = await self._view(vector_db).index(vector_db.identifier, active=False)
+                    await index.settle()
+                except CorralError as error:
+                    _LOG.warning("Cannot finish a write: %s", type(error).__name__)
+                    failures.append(error)
+
+    async def _unfinished(self) -> set[tuple[str, str, int]]:
+        """Return the names of vector DBs with a logged write, with its writer and last beat."""
+        query = select(WRITES.c.name, WRITES.c.writer, WRITES.c.beat)
+        rows = await self._stack.state.area("writes").read(query.where(WRITES.c.entry.is_not(None)))
+        return {(row.name, row.writer, row.beat) for row in rows}
 
     async def _stores(self, host: str, failures: list[CorralError]) -> None:
         await self._table.flush()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from corral.api.errors import Conflict, CorralError, NotFound
 from corral.api.provider import Api, Orphan
@@ -46,7 +47,7 @@ async def find_orphans(stack: Stack) -> list[ProviderOrphans]:
 async def remove_orphans(
     stack: Stack, names: Sequence[tuple[str, str]], installation: str | None = None
 ) -> None:
-    """Delete orphans by provider id and name, after searching again.
+    """Delete orphans by provider id and name, after searching again. One process does so at a time.
 
     Args:
         names: Pairs of provider id and orphan name.
@@ -54,10 +55,15 @@ async def remove_orphans(
 
     Raises:
         NotFound: A name is not, or no longer, an orphan; nothing is deleted.
-        Conflict: An orphan was made by another installation; nothing is deleted.
+        Conflict: An orphan was made by another installation, or another process deletes orphans;
+            nothing is deleted.
         ProviderError: An engine failed; the orphans before it are deleted.
     """
-    wanted = installation or await stack.installation()
+    remove = partial(_remove, stack, names, installation or await stack.installation())
+    await stack.claims.result("prune", remove, "deletes orphans")
+
+
+async def _remove(stack: Stack, names: Sequence[tuple[str, str]], wanted: str) -> None:
     provider_ids = dict.fromkeys(provider_id for provider_id, _ in names)
     held = {provider_id: await stack.orphans(provider_id) for provider_id in provider_ids}
     known = {(p, orphan.name): orphan for p, orphans in held.items() for orphan in orphans}

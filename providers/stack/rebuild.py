@@ -12,13 +12,14 @@ To resume a killed rebuild, begin it again: its steps skip the chunks that are d
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from corral.api.documents import READ_CHUNKS
 from corral.api.embedding_index import EmbeddingIndex
@@ -32,6 +33,7 @@ from corral.providers.stack.open_indexes import OpenIndexes
 from corral.providers.stack.rebuild_table import Rebuild, RebuildTable
 from corral.providers.stack.registrations import REBUILD_SETTINGS, with_settings
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
+from corral.providers.state.claims import Claims
 
 MOST_LEFT = 10_000
 """Maximum number of missing chunks at the switch; the steps must have copied the rest."""
@@ -39,6 +41,8 @@ CLOSED_SECONDS = 10.0
 """Maximum time that writers wait for the switch, so that it can catch up with them."""
 
 _ROUNDS = 100
+
+T = TypeVar("T")
 
 Bring: TypeAlias = Callable[[Sequence[str]], Awaitable[None]]
 """Copies chunks to the new index."""
@@ -66,6 +70,7 @@ class Rebuilding:
         table: The rebuilds in progress.
         open_indexes: The open indexes of this process.
         provider: Returns a vector_io provider by its id.
+        claims: One process at a time works on a rebuild.
     """
 
     def __init__(
@@ -75,9 +80,10 @@ class Rebuilding:
         table: RebuildTable,
         open_indexes: OpenIndexes,
         provider: Callable[[str], VectorIOProvider],
+        claims: Claims,
     ) -> None:
         self._library, self._registry, self._open = library, registry, open_indexes
-        self._table = table
+        self._table, self._claims = table, claims
         self._provider = provider
         self._targets: dict[Key, EmbeddingIndex] = {}
         self._lock: defaultdict[Key, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -124,24 +130,30 @@ class Rebuilding:
             limit: Number of chunks in the step.
 
         Raises:
-            Conflict: It is not being rebuilt, or the model has changed since the start.
+            Conflict: It is not being rebuilt, the model has changed since the start, or another
+                process works on the rebuild.
             ProviderError: An engine or the embedder failed; the chunks built so far stay.
         """
-        async with self._lock[vector_db.key]:
+
+        async def copied() -> CopyStep:
             rebuild = await self._rebuild(vector_db)
             source, target = await self._sides(rebuild)
             embed = self._embed(rebuild, target.vector_db)
             return await copy_step(source, target, after, limit, embed=embed)
 
+        return await self._alone(vector_db, copied)
+
     async def switch(self, vector_db: VectorDB) -> Switched:
         """Replace the old index by the new index, and delete the old index.
 
         Raises:
-            Conflict: It is not being rebuilt, or its steps are not done.
+            Conflict: It is not being rebuilt, its steps are not done, or another process works on
+                the rebuild.
             Unavailable: Writes arrived faster than they could be replayed; nothing was changed.
             ProviderError: An engine or the embedder failed; the old index still serves.
         """
-        async with self._lock[vector_db.key]:
+
+        async def switched() -> Switched:
             rebuild = await self._rebuild(vector_db)
             source, target = await self._sides(rebuild)
             bring = partial(self._bring, rebuild, source, target)
@@ -153,17 +165,22 @@ class Rebuilding:
                 await self._table.let_wait(rebuild, until=0.0)
                 raise
             self._targets.pop(vector_db.key, None)
-        return Switched(changed, await _dropped(source))
+            return Switched(changed, await _dropped(source))
+
+        return await self._alone(vector_db, switched)
 
     async def abandon(self, vector_db: VectorDB) -> None:
         """Cancel a rebuild and delete its new index.
 
         Raises:
-            Conflict: It is not being rebuilt.
+            Conflict: It is not being rebuilt, or another process works on the rebuild.
             ProviderError: The engine failed; the rebuild still exists.
         """
-        async with self._lock[vector_db.key]:
+
+        async def abandoned() -> None:
             await self._drop(await self._rebuild(vector_db))
+
+        await self._alone(vector_db, abandoned)
 
     async def forget(self, vector_db: VectorDB) -> None:
         """Delete the new index, if any, of a vector DB that will be deleted."""
@@ -183,6 +200,12 @@ class Rebuilding:
             await index.close()
 
     # --- inside ------------------------------------------------------------------------------
+
+    async def _alone(self, vector_db: VectorDB, work: Callable[[], Awaitable[T]]) -> T:
+        """Work on a rebuild, unless another process does."""
+        task = f"rebuild {json.dumps(vector_db.key)}"
+        async with self._lock[vector_db.key]:
+            return await self._claims.result(task, work, "rebuilds this vector DB")
 
     async def _changes(self, stored: VectorDB, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of the registration that a rebuild with these settings changes."""

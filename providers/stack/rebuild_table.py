@@ -14,6 +14,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, and_, delete, insert, select, update
 
 from corral.api.chunks import STORED
+from corral.api.errors import Conflict
 from corral.api.vector_dbs import VectorDB
 from corral.api.writes import Write
 from corral.providers.stack.vector_db_table import AREA, Key, at, put, stored_in
@@ -160,9 +161,16 @@ class RebuildTable:
 
         Returns:
             The new registration; None if nothing was changed.
+
+        Raises:
+            Conflict: The rebuild has ended; another process may have begun a new one.
         """
 
         def swap(connection: Connection) -> VectorDB | None:
+            running = select(REBUILDS).where(at(REBUILDS, rebuild.key))
+            row = connection.execute(running).one_or_none()
+            if row is None or _rebuild(row).changes != rebuild.changes:
+                raise Conflict("Another process has ended this rebuild.")
             query = select(REBUILD_NOTES.c.number).where(at(REBUILD_NOTES, rebuild.key)).limit(1)
             left = connection.execute(query).all()
             stored = None if left else stored_in(connection, rebuild.key)

@@ -49,9 +49,9 @@ from corral.providers.stack.syncing import Syncs
 from corral.providers.stack.tunings import Tunings
 from corral.providers.stack.vector_db_table import Key, VectorDBTable
 from corral.providers.stack.vector_store_table import SECONDS_A_DAY, VectorStoreTable
-from corral.providers.stack.write_logs import StateWriteLog
 from corral.providers.state.claims import Claims
 from corral.providers.state.state import State
+from corral.providers.vector_io.kit.write_ahead import WriteLogs
 
 Fill: TypeAlias = Callable[[EmbeddingIndex], Awaitable[None]]
 
@@ -93,14 +93,13 @@ class Stack(ConfiguredProviders):
         whole, self.principal = view_of or (None, UNRESTRICTED)
         if whole is None:
             self.state = State(home, config.state.get_secret_value())
-            logs = partial(StateWriteLog, self.state) if config.shares_state else None
-            super().__init__(config, home, logs=logs)
+            super().__init__(config, home, logs=_logs(self.state) if config.shares_state else None)
             check_shared(config)
             self.state.open()
             self._vector_dbs = VectorDBTable(self.state)
             self._making = Making(self.state, home / "making")
             here = self.host = host_id(home) if config.shares_state else ""
-            self.claims = Claims(self.state)
+            self.claims = Claims(self.state, home)
             self.files = FileStore.open(home, self.state, config.files, clock=clock)
             self.stores = VectorStoreTable(self.state, clock)
             self.judged, self.tunings = JudgedSets(self.state), Tunings(self.state)
@@ -122,7 +121,9 @@ class Stack(ConfiguredProviders):
             rebuilds = RebuildTable(self.state)
             replayer = WriteReplayer(self, rebuilds, self._successor, self.ingestion.follow)
             self._open = OpenIndexes(self._vector_dbs, self.spec, self.vector_io, replayer, here)
-            self.rebuilds = Rebuilding(self, self._vector_dbs, rebuilds, self._open, self.vector_io)
+            self.rebuilds = Rebuilding(
+                self, self._vector_dbs, rebuilds, self._open, self.vector_io, self.claims
+            )
         else:
             super().__init__(config, home, view_of=whole)
             self.state, self.claims, self.host = whole.state, whole.claims, whole.host
@@ -385,3 +386,10 @@ class Stack(ConfiguredProviders):
             raise
         self._open.keep(index)
         return vector_db
+
+
+def _logs(state: State) -> WriteLogs:
+    """Return the write-ahead logs in a state that machines share."""
+    from corral.providers.stack.write_logs import StateWriteLog  # noqa: PLC0415 - few need it
+
+    return partial(StateWriteLog, state)

@@ -51,8 +51,11 @@ REMEDY = "Restore it from a backup, or move it away and register the vector DBs 
 WAIT_SECONDS = 5.0
 """Maximum wait for another writer, in seconds."""
 FROZEN_SECONDS = 3.0
-"""Seconds after which PostgreSQL ends a transaction that its process has left idle."""
+"""Time after which PostgreSQL ends a transaction whose process sends nothing."""
+FROZEN_UPGRADE_SECONDS = 60.0
+"""The same for an upgrade: Alembic takes seconds to import on a busy machine."""
 
+IDLE_LIMIT = "idle_in_transaction_session_timeout"
 MIGRATIONS = Path(__file__).with_name("migrations")
 
 _REVISION = Table(
@@ -106,8 +109,8 @@ class Place:
             "application_name": APPLICATION,
             "search_path": SCHEMA,
             "lock_timeout": f"{WAIT_SECONDS:g}s",
-            # A lock held by a frozen process must not block all other processes.
-            "idle_in_transaction_session_timeout": f"{FROZEN_SECONDS:g}s",
+            # The lock of a frozen process must not block all others.
+            IDLE_LIMIT: f"{FROZEN_SECONDS:g}s",
         }
         return create_engine(
             make_url(self._url).set(drivername="postgresql+psycopg"),
@@ -142,6 +145,7 @@ class Place:
                 use_wal(driver_of(connection), WAIT_SECONDS)
             with connection.begin():
                 if not self.is_sqlite:
+                    _limit_idle(connection, FROZEN_UPGRADE_SECONDS)
                     lock(connection, "upgrade")
                     connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
                 revision = revision_of(connection)
@@ -209,6 +213,11 @@ def driver_of(connection: Connection) -> apsw.Connection:
 def lock(connection: Connection, area: str) -> None:
     """Wait for PostgreSQL's lock of an area, and hold it until the transaction ends."""
     connection.execute(select(func.pg_advisory_xact_lock(crc32(f"{SCHEMA} {area}".encode()))))
+
+
+def _limit_idle(connection: Connection, seconds: float) -> None:
+    """Change how long PostgreSQL lets the process of this transaction send nothing."""
+    connection.exec_driver_sql(f"SET LOCAL {IDLE_LIMIT} = '{seconds:g}s'")
 
 
 def revision_of(bind: Engine | Connection) -> str:

@@ -90,10 +90,9 @@ async def list_orphans(stack: StackOf) -> OrphanList:
 
 @router.post("/remove", summary="Delete data that belongs to no vector DB")
 async def remove(request: RemoveOrphans, stack: StackOf) -> None:
-    """Delete orphans for good.
-
-    If one of them is not an orphan, the answer is a 400 and nothing is deleted; if one was made by
-    another installation than `installation`, it is a 409.
+    """Delete orphans for good. If one of them is not an orphan, the answer is a 400 and nothing is
+    deleted; if one was made by another installation than `installation`, or another process deletes
+    orphans, a 409.
     """
     names = [(one.provider_id, one.name) for one in request.orphans]
     await remove_orphans(stack, names, request.installation)

@@ -81,6 +81,7 @@ async def step(vector_db_id: PathId, request: RebuildStepRequest, stack: StackOf
     """Build the next chunks, in order of id, and return where to continue.
 
     To resume an interrupted rebuild, start from the beginning: it skips chunks that are built.
+    While another process works on the rebuild, the answer is a 409.
     """
     vector_db = await stack.vector_db(vector_db_id)
     taken = await stack.rebuilds.step(vector_db, request.after, request.limit)

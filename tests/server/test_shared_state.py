@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -16,12 +15,11 @@ from corral.providers.state.opening import SCHEMA
 from corral.providers.state.tables import HEAD
 
 from ..providers.conftest import url_of
-from ..providers.vector_io.chroma.conftest import Server, chroma_server
 from ..providers.vector_io.pgvector.conftest import postgresql
 from .cli.conftest import Corral, invoke
 from .harness import live_server, run_config, wait_until
 
-__all__ = ["chroma_server", "invoke"]
+__all__ = ["invoke"]
 
 STALE_SECONDS = 1
 RATE = 60
@@ -49,49 +47,6 @@ def servers(tmp_path: Path, state_url: str) -> Iterator[tuple[httpx.Client, http
         httpx.Client(base_url=other, timeout=60) as second,
     ):
         yield first, second
-
-
-def test_servers_write_to_an_engine_without_transactions_in_turns(
-    tmp_path: Path, state_url: str, chroma_server: Server
-) -> None:
-    """Documents that two servers replace at once in Chroma end as one version each.
-
-    If this fails: replicas write to one collection at the same time, and a document has chunks of
-    two versions, or of none.
-    """
-    settings = {"url": chroma_server.url}
-    far = {"provider_id": "far", "provider_type": "remote::chroma", "config": settings}
-    hashing = {"provider_id": "hashing", "provider_type": "inline::hashing"}
-    providers = {"vector_io": [far], "embedding": [hashing]}
-    config = run_config(state=state_url, providers=providers)
-    with (
-        live_server(config, tmp_path / "a") as one,
-        live_server(config, tmp_path / "b") as other,
-        ThreadPoolExecutor(4) as threads,
-    ):
-        made = {**REGISTRATION, "vector_db_id": "shared", "provider_id": "far"}
-        httpx.post(f"{one}/v1/vector-dbs", json=made, timeout=60).raise_for_status()
-
-        def write(number: int) -> None:
-            text = f"version {number} " * (20 + 60 * (number % 3))
-            document = {"document_id": f"d{number % 2}", "content": text, "metadata": {}}
-            body = {"vector_db_id": "shared", "documents": [document], "chunk_size_in_tokens": 16}
-            url = f"{one if number % 4 < 2 else other}/v1/tool-runtime/rag-tool/insert"
-            httpx.post(url, json=body, timeout=120).raise_for_status()
-
-        list(threads.map(write, range(24)))
-        question = {"vector_db_id": "shared", "query": "version", "params": {"max_chunks": 100}}
-        for url in (one, other):
-            answer = httpx.post(f"{url}/v1/vector-io/query", json=question, timeout=60)
-            chunks = answer.raise_for_status().json()["chunks"]
-            versions: dict[str, set[str]] = {"d0": set(), "d1": set()}
-            for each in chunks:
-                content = each["content"].replace("version", " ").split()
-                versions[each["metadata"]["document_id"]].update(content)
-            assert sorted(map(len, versions.values())) == [1, 1]
-    with psycopg.connect(state_url) as connection:
-        left = connection.execute(f"SELECT count(*) FROM {SCHEMA}.writes".encode()).fetchone()
-    assert left == (0,)
 
 
 def names(client: httpx.Client) -> list[str]:

@@ -255,7 +255,7 @@ class Workers:
         self._library = library
         self._settings = settings
         self._owner = Owner(home / "workers")
-        self._leases, self._claims = Leases(state), Claims(state)
+        self._leases, self._claims = Leases(state), Claims(state, home)
         self._tasks: set[asyncio.Task[None]] = set()
         # Changed attributes that could not be written to the table.
         self._unrelabeled: list[tuple[Job, Mapping[str, Any]]] = []

@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from corral.api.errors import InvalidRequest
 from corral.api.invisible import clean_text
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.base.ocr_settings import OcrSettings
-from corral.providers.ingestion.read import compression
+from corral.providers.ingestion.read import compression, formats
 from corral.providers.ingestion.read.detecting import (
     BINARY,
     CSV,
@@ -48,26 +49,16 @@ from corral.providers.ingestion.read.detecting import (
     unsupported,
 )
 from corral.providers.ingestion.read.formats import (
-    book,
     code,
     front_matter,
     html,
     mail,
     markup,
     notebook,
-    opendocument,
-    outlook,
-    pdf,
     rows,
-    rtf,
-    sheets,
-    slides,
     subtitles,
-    word,
-    zipped,
 )
 from corral.providers.ingestion.read.formats.common import Readable
-from corral.providers.ingestion.read.formats.pdf import pictures
 from corral.providers.ingestion.read.mime_types import (
     chosen_type,
     decode,
@@ -82,15 +73,17 @@ _DEFAULT_LIMITS = DocumentLimits()
 _DEFAULT_OCR = OcrSettings()
 _PAGE_BREAK = "\n\n"
 
-_OF_BYTES: dict[str, Callable[[bytes, DocumentLimits], Readable]] = {
-    XLSX: sheets.read, ODS: sheets.read, XLS: sheets.read, ODT: opendocument.read,
-    ODP: opendocument.read, RTF: rtf.read, EPUB: book.read, MSG: outlook.read, ZIP: zipped.read,
+# Modules in `formats`, imported at their first use: servers start sooner, and read these formats in
+# processes of their own.
+_OF_BYTES = {
+    XLSX: "sheets", ODS: "sheets", XLS: "sheets", ODT: "opendocument", ODP: "opendocument",
+    RTF: "rtf", EPUB: "book", MSG: "outlook", ZIP: "zipped",
 }  # fmt: skip
-_WITH_PICTURES: dict[str, Callable[[bytes, DocumentLimits, OcrSettings], Readable]] = {
-    PDF: pdf.read,
-    DOCX: word.read,
-    PPTX: slides.read,
-    **dict.fromkeys(PICTURES, pictures.read),
+_WITH_PICTURES = {
+    PDF: "pdf",
+    DOCX: "word",
+    PPTX: "slides",
+    **dict.fromkeys(PICTURES, "pdf.pictures"),
 }
 
 
@@ -164,9 +157,9 @@ def parse(
             named = "" if named in compression.MIME_TYPES else named
         kind = detected(content, named, charset)
         if kind in _OF_BYTES:
-            return document_of(_OF_BYTES[kind](content, limits), limits)
+            return document_of(_reader(_OF_BYTES[kind])(content, limits), limits)
         if kind in _WITH_PICTURES:
-            return document_of(_WITH_PICTURES[kind](content, limits, ocr), limits)
+            return document_of(_reader(_WITH_PICTURES[kind])(content, limits, ocr), limits)
     else:
         kind = named or TEXT
         if kind in BINARY:
@@ -212,6 +205,12 @@ def parse_file(
     except OSError as error:
         raise InvalidRequest(f"The file cannot be read: {error.strerror}.") from None
     return parse(data, mime_type, limits, ocr)
+
+
+def _reader(name: str) -> Callable[..., Readable]:
+    """Return the reader of a format."""
+    read: Callable[..., Readable] = import_module(f"{formats.__name__}.{name}").read
+    return read
 
 
 def _textual(text: str, kind: str, limits: DocumentLimits) -> ParsedDocument:

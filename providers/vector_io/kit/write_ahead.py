@@ -1,9 +1,9 @@
 """A write-ahead log, for engines without transactions over several requests.
 
 The whole write is logged durably before the engine gets the first byte, and the entry is deleted
-after the write. A process that is killed in between leaves the entry, and the next open or write of
-the vector DB repeats the write. Writes are idempotent, so repeating a part does no harm, and no
-document stays half replaced.
+after the write has ended. A process that is killed in between leaves the entry, and the next open,
+write or `settle` of the vector DB repeats it. Writes are idempotent, so a repeated half does no
+harm, and a document never stays half replaced.
 
 If a write fails, the engine undoes it, and the entry is deleted. If the engine cannot be reached,
 the outcome is unknown: the entry stays, and the write is finished when the engine is back.
@@ -366,6 +366,8 @@ class WriteAheadEngine(Engine):
 
     @override
     async def settle(self) -> None:
+        async with self.log.locked():
+            await self._finish()
         await self.engine.settle()
 
     @override

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from corral.api.engine_index import EngineIndex
-from corral.api.errors import NotFound, Unavailable
+from corral.api.errors import Conflict, NotFound, Unavailable
 from corral.providers.base.documents import delete_document
 from corral.providers.embedding.hashing.embedder import HashingEmbedder, embed_text
 from corral.providers.ingestion.storing import store
@@ -21,7 +21,18 @@ from corral.providers.rag.search import Retrieval
 from corral.providers.rag.tool import RagTool
 from corral.providers.stack.stack import Stack
 
-from .rebuild_stack import OLD, assert_embedded, begin, chunk, filled, opened, steps, stored, switch
+from .rebuild_stack import (
+    NEW,
+    OLD,
+    assert_embedded,
+    begin,
+    chunk,
+    filled,
+    opened,
+    steps,
+    stored,
+    switch,
+)
 
 
 async def test_writes_during_a_rebuild_are_carried_over(tmp_path: Path) -> None:
@@ -201,6 +212,29 @@ async def test_another_process_follows(tmp_path: Path) -> None:
             ids = [c.chunk_id for c in await stored(stack) if c.document_id == "x"]
             assert ids == ["x-c0050", "x-c0051", "x-c0052"]
         assert (await other.vector_db("db")).language == "norwegian"
+
+
+async def test_one_process_at_a_time_works_on_a_rebuild(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one process builds chunks, another one's steps, switch and abandonment are a 409.
+
+    If this fails: two replicas embed the same chunks, or one deletes an index that another fills.
+    """
+    await filled(tmp_path, 10)
+    async with opened(tmp_path) as one, opened(tmp_path) as other:
+        await begin(one)
+        slow = Slow(monkeypatch, only=10)
+        building = asyncio.create_task(steps(one))
+        await slow.waiting.wait()
+        vector_db, rebuilds = await other.vector_db("db"), other.rebuilds
+        for work in (rebuilds.step(vector_db, "", 5), rebuilds.abandon(vector_db), switch(other)):
+            with pytest.raises(Conflict, match="Another process rebuilds this vector DB"):
+                await work
+        slow.go.set()
+        assert sum(step.copied for step in await building) == 10
+        await switch(other)
+        assert_embedded(await stored(other), NEW)
 
 
 async def test_a_switch_that_fails_changes_nothing(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import signal
 import subprocess
 import sys
@@ -12,11 +11,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 
-from corral.api.errors import Unavailable
+from corral.api.errors import Conflict, Unavailable
 from corral.providers.state.claims import Claims
 from corral.providers.state.leases import LEASE_SECONDS
 from corral.providers.state.state import State
+from corral.providers.state.tables import CLAIMS
 
 DAY = 86_400.0
 WAIT_SECONDS = 120
@@ -38,7 +39,7 @@ class Work:
 async def claims(tmp_path: Path, state_url: str) -> AsyncIterator[tuple[Claims, Claims]]:
     """Yield the claims of two processes on one database."""
     states = [State(tmp_path, state_url) for _ in range(2)]
-    yield Claims(states[0]), Claims(states[1])
+    yield Claims(states[0], tmp_path / "one"), Claims(states[1], tmp_path / "other")
     for state in states:
         await state.close()
 
@@ -101,7 +102,8 @@ async def work():
     await asyncio.sleep(1e6)
 
 async def main(home, url):
-    print("done", await Claims(State(pathlib.Path(home), url)).run("sweep", work), flush=True)
+    home = pathlib.Path(home)
+    print("done", await Claims(State(home, url), home).run("sweep", work), flush=True)
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -123,22 +125,46 @@ async def test_dead_or_frozen_work_is_taken_over_after_the_lease(
 ) -> None:
     """Another process does the work no sooner than a lease later; one that wakes up stops its own.
 
-    If this fails: a replica that died holds the sweep up forever, or two replicas go on with it.
+    If this fails: a replica that died holds the sweep up forever, or two replicas go on with it, or
+    those that look for several dead processes in turn take over from none.
     """
     assert worker.stdout is not None
     assert worker.stdout.readline() == "working\n"
     worker.send_signal(end)
     state = State(tmp_path, postgresql_url)
-    claims, work, begun = Claims(state), Work(), time.monotonic()
+    left = {"task": "sync", "owner": "dead", "number": 1, "due": 0.0}
+    await state.area("claims").write(lambda table: table.execute(insert(CLAIMS), left))
+    claims, work, begun = Claims(state, tmp_path), Work(), time.monotonic()
     work.may_end.set()
+    tasks = {"sweep", "sync"}
     async with asyncio.timeout(WAIT_SECONDS):
-        for pause in itertools.repeat(0.5):
-            if await claims.run("sweep", work):
-                break
-            await asyncio.sleep(pause)
+        while tasks:
+            tasks -= {task for task in tasks if await claims.run(task, work)}
+            await asyncio.sleep(0.5)
     assert time.monotonic() - begun >= LEASE_SECONDS
     if end == signal.SIGSTOP:
         worker.send_signal(signal.SIGCONT)
         assert worker.stdout.readline() == "done False\n"
+    assert work.count == 2
+    await state.close()
+
+
+async def test_work_of_a_process_that_was_killed_in_the_folder_is_free_at_once(
+    tmp_path: Path, postgresql_url: str, worker: subprocess.Popen[str]
+) -> None:
+    """A process of the same data folder needs no lease to know; a caller gets a 409 until then.
+
+    If this fails: whoever repeats a command that was killed waits for a lease.
+    """
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "working\n"
+    state = State(tmp_path, postgresql_url)
+    claims, work = Claims(state, tmp_path / "other"), Work()
+    work.may_end.set()
+    with pytest.raises(Conflict, match="Another process sweeps"):
+        await claims.result("sweep", work, "sweeps")
+    worker.kill()
+    worker.wait()
+    await claims.result("sweep", work, "sweeps")
     assert work.count == 1
     await state.close()

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import shutil
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
@@ -15,11 +16,19 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, MetaData, Text, func, insert, select, text, update
+from sqlalchemy import Connection, MetaData, Text, event, func, insert, select, text, update
 from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable
 
 from corral.api.errors import ConfigError, NotFound, Unavailable
-from corral.providers.state.opening import MIGRATIONS, SCHEMA, STATE_NAME, Place, run_revisions
+from corral.providers.state.opening import (
+    FROZEN_SECONDS,
+    MIGRATIONS,
+    SCHEMA,
+    STATE_NAME,
+    Place,
+    revision_of,
+    run_revisions,
+)
 from corral.providers.state.state import State, upsert
 from corral.providers.state.tables import HEAD, KEYS, METADATA, VECTOR_DBS
 
@@ -217,6 +226,25 @@ async def test_a_writer_does_not_wait_for_ever(tmp_path: Path, state_url: str) -
             await holding
         await area.write(lambda connection: upsert(connection, VECTOR_DBS, [ROW]))
         assert len(await area.read(select(VECTOR_DBS))) == 1
+
+
+def test_a_slow_upgrade_is_not_cut_off(tmp_path: Path, postgresql_url: str) -> None:
+    """An upgrade may send nothing for longer than other transactions: Alembic is imported late.
+
+    If this fails: on a busy machine, the first start says that another process has locked the
+    state.
+    """
+    place = Place(tmp_path, postgresql_url)
+    engine = place.connected()
+    pauses = iter([FROZEN_SECONDS + 1])
+
+    def pause(_: object, __: object, statement: str, *more: object) -> None:
+        time.sleep(next(pauses, 0) if "CREATE TABLE" in statement else 0)
+
+    event.listen(engine, "before_cursor_execute", pause)
+    place.upgrade(engine)
+    assert revision_of(engine) == HEAD
+    engine.dispose()
 
 
 async def test_closing_waits_for_running_calls(
