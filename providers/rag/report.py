@@ -8,15 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from corral.api.chunks import Chunk
-from corral.api.document_names import filename_of, source_of, title_of, web_address
+from corral.api.document_names import end_of, filename_of, source_of, title_of, web_address
 from corral.api.rag import RAGQueryConfig
-from corral.providers.base.document_names import (
-    end_of,
-    filename_of,
-    source_of,
-    title_of,
-    web_address,
-)
 from corral.providers.rag.frame import marker
 from corral.providers.rag.passages import Passage, repeated, span
 from corral.providers.rag.selection import ContextHit, Dropped, Selection

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.invisible import clean_text
-from corral.providers.rag.query_generator import LanguageModels, query_of
+from corral.providers.models.language import LanguageModels, first_line
+from corral.providers.rag.query_generator import MAX_GENERATED_CHARACTERS
 from corral.providers.rag.tasks import run_all
 from corral.providers.text.analyzer import analyzer
 from corral.providers.text.sentences import sentences
@@ -80,7 +81,10 @@ async def suggest(
     chosen = _distinct(plain, ())[:count]
     prompts = (PROMPT.format(text=each.chunk.content[:MAX_READ_CHARACTERS]) for each in chosen)
     answers = await run_all(models.complete(model, prompt) for prompt in prompts)
-    written = [(each.chunk, query_of(text)) for each, text in zip(chosen, answers, strict=True)]
+    written = [
+        (each.chunk, first_line(text, MAX_GENERATED_CHARACTERS))
+        for each, text in zip(chosen, answers, strict=True)
+    ]
     return _distinct([(chunk, text) for chunk, text in written if text], excluded)
 
 

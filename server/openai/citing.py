@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from corral.api.chunks import Chunk
-from corral.providers.base.document_names import PLACE, filename_of
+from corral.api.document_names import PLACE, filename_of
 from corral.providers.rag.answer_events import Cited, Result, Source
 from corral.server.openai.requests import SET_BY_SERVER
 

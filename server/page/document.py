@@ -21,10 +21,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.api.chunks import Chunk
-from corral.api.document_names import shown_place, title_of, web_address
+from corral.api.document_names import end_of, shown_place, title_of, web_address
 from corral.api.errors import InvalidRequest, NotFound
 from corral.api.wire import Identifier
-from corral.providers.base.document_names import end_of, shown_place, title_of, web_address
 from corral.providers.base.documents import WHOLE, read_document, unknown_document
 from corral.providers.rag.passages import document_text, repeated, span
 from corral.providers.stack.stack import Stack
