@@ -32,8 +32,6 @@ TEMPLATE = "state_template"
 """The database with Corral's tables from which the others are copied."""
 ON_POSTGRESQL = Path(__file__).with_name("on_postgresql")
 """The folder that makes new processes call `use`."""
-COPY = f"TEMPLATE {TEMPLATE} STRATEGY FILE_COPY"
-"""Half of the default's time, which writes all pages into the log."""
 
 _creating = threading.Lock()
 _created: set[str] = set()
@@ -74,16 +72,9 @@ def use() -> None:
     Place.__init__ = on_server  # type: ignore[assignment, method-assign]  # no setting says it
 
 
-def database_of(home: Path, template: str = TEMPLATE) -> str:
+def database_of(home: Path) -> str:
     """Return the URL of a data folder's database, created at the first call."""
-    home = home.absolute()
-    name = "state_" + hashlib.sha256(bytes(home)).hexdigest()[:16]
-    with _creating:
-        if name not in _created:
-            with _connection() as connection:
-                _create(connection, name, home)
-            _created.add(name)
-    return _url(name)
+    return _url(_created_for(home, TEMPLATE))
 
 
 def rows_of(home: Path, query: AnySelect) -> Rows:
@@ -100,8 +91,7 @@ def copy_home(home: Path, copied: Path) -> None:
     """Copy a data folder with its state; no process may have it open."""
     shutil.copytree(home, copied, dirs_exist_ok=True)
     if wanted():
-        source = urlsplit(database_of(home)).path.removeprefix("/")
-        database_of(copied, template=source)
+        _created_for(copied, _created_for(home, TEMPLATE))
 
 
 def drop(folder: Path) -> None:
@@ -113,19 +103,32 @@ def drop(folder: Path) -> None:
                 connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
-def _create(connection: psycopg.Connection, name: str, home: Path) -> None:
-    """Copy the template, unless another process did, and note the data folder."""
+def _created_for(home: Path, template: str) -> str:
+    """Return the name of a data folder's database, copied from another at the first call."""
+    home = home.absolute()
+    name = "state_" + hashlib.sha256(bytes(home)).hexdigest()[:16]
+    with _creating:
+        if name not in _created:
+            with _connection() as connection:
+                _create(connection, name, home, template)
+            _created.add(name)
+    return name
+
+
+def _create(connection: psycopg.Connection, name: str, home: Path, template: str) -> None:
+    """Copy a database, unless another process did, and note the data folder."""
     connection.execute("SELECT pg_advisory_lock(1)")
     query = "SELECT 1 FROM pg_database WHERE datname = %s"
     if connection.execute(query, [name]).fetchone() is None:
-        connection.execute(f"CREATE DATABASE {name} {COPY}".encode())
-        connection.execute(
-            sql.SQL("COMMENT ON DATABASE {} IS {}").format(
-                sql.Identifier(name), sql.Literal(str(home))
-            )
-        )
-        with psycopg.connect(_url(name), autocommit=True) as own:
-            own.execute("UPDATE corral.installation SET id = %s", [uuid4().hex])
+        # Half of the default's time, which writes all pages into the log.
+        copy = f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY"
+        connection.execute(copy.encode())
+        comment = sql.SQL("COMMENT ON DATABASE {} IS {}")
+        where = sql.Identifier(name), sql.Literal(str(home))
+        connection.execute(comment.format(*where))
+        if template == TEMPLATE:
+            with psycopg.connect(_url(name), autocommit=True) as own:
+                own.execute("UPDATE corral.installation SET id = %s", [uuid4().hex])
 
 
 def _url(database: str) -> str:
