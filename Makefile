@@ -31,8 +31,8 @@ TEST_ENVIRONMENT := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 test: $(VENV)/.dev $(VENV)/.opensearch $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-# The server's tests again, with every state in PostgreSQL. The console and the command line take as
-# long as the rest together, and have their state from the server: STATE_TESTS=tests/server runs all.
+# The server's tests again, with every state in PostgreSQL; without the console and the command line,
+# which would add two thirds to the time: make test-state STATE_TESTS=tests/server
 STATE_TESTS := tests/server --ignore=tests/server/cli --ignore-glob='*/test_console*'
 test-state: $(VENV)/.dev $(VENV)/.clients
 	CORRAL_TEST_STATE=postgresql $(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(STATE_TESTS)

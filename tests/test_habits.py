@@ -97,7 +97,7 @@ def test_tests_read_few_private_attributes() -> None:
     assert len(list(private_reads("self._a, b._c, d._repr_html_, e.__f__, super()._g"))) == 1
 
 
-MAX_SQLITE_STATE_MARKS = 5
+MAX_SQLITE_STATE_MARKS = 12
 """Tests that are about SQLite, so that they do not run with the states in PostgreSQL."""
 
 
