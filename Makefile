@@ -31,9 +31,11 @@ TEST_ENVIRONMENT := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=
 test: $(VENV)/.dev $(VENV)/.opensearch $(VENV)/.tika $(VENV)/.browser $(VENV)/.clients $(VENV)/.frameworks
 	$(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-# The tests of OpenAI's API again, with every state in PostgreSQL.
+# The server's tests again, with every state in PostgreSQL; without the console and the command line,
+# which would add two thirds to the time: make test-state STATE_TESTS=tests/server
+STATE_TESTS := tests/server --ignore=tests/server/cli --ignore-glob='*/test_console*'
 test-state: $(VENV)/.dev $(VENV)/.clients
-	CORRAL_TEST_STATE=postgresql $(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder tests/server/openai
+	CORRAL_TEST_STATE=postgresql $(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(STATE_TESTS)
 
 check: $(VENV)/.dev .typecheck
 	$(BIN)/ruff format --check .

@@ -34,13 +34,13 @@ from lab.answering import measure_answers
 from lab.ingesting import measure_ingest, measure_waiting
 from lab.lists import measure_lists
 from lab.option_costs import measure_options
-from lab.over_http import measure_server
+from lab.over_http import measure_server, measure_states
 from lab.scope import measure_scope
 
 K = 10
 QUERIES = 100
 WARM_UP = 20
-PARTS = ("index", "lists", "server", "options", "scope", "ingest", "answers")
+PARTS = ("index", "lists", "server", "state", "options", "scope", "ingest", "answers")
 
 
 def queries_of_common_and_rare_words(count: int) -> list[str]:
@@ -204,6 +204,10 @@ def main(count: int, server_count: int, only: str | None) -> None:
             ),
         ),
         "server": (f"over HTTP, {server_count:,} chunks", lambda: measure_server(server_count)),
+        "state": (
+            f"where the state is, over HTTP, {server_count:,} chunks",
+            lambda: measure_states(server_count),
+        ),
         "ingest": (
             "documents in, as jobs, inline::sqlite",
             lambda: asyncio.run(measure_ingest()) + asyncio.run(measure_waiting()),

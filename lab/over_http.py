@@ -1,4 +1,4 @@
-"""The server's part of the bounds: a real server process, a client in this one.
+"""The server's parts of the bounds: real server processes, a client in this one.
 
 What metrics and traces cost is measured with them and without them, in turn, on the quickest query
 there is, on few chunks and without a model, so that what is added weighs most.
@@ -7,18 +7,21 @@ there is, on few chunks and without a model, so that what is added weighs most.
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 import timeit
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from contextvars import copy_context
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 
 from corral.api.spans import span, watched_by
 from corral.api.vector_dbs import SearchMode
-from corral.bench.data.synthetic import synthetic_embeddings
+from corral.bench.data.synthetic import synthetic_embeddings, synthetic_texts
 from corral.bench.scratch import batches, synthetic_chunks
 from corral.bench.speed.server_process import insert_body, query_body, running_server
 from corral.bench.stopwatch import Bound, Stopwatch
@@ -26,6 +29,8 @@ from corral.providers.base.config import RunConfig, load_config
 from corral.providers.rag.search import Retrieval
 from corral.providers.stack.stack import Stack
 from corral.server.telemetry.metrics import Metrics
+from tests.providers.conftest import url_of
+from tests.providers.vector_io.pgvector.conftest import postgresql
 
 QUESTION = "how does a herd of {} sheep find the way back to its fence in the dark of the night"
 RUN_YAML = """
@@ -34,7 +39,7 @@ providers:
     - {provider_id: minilm, provider_type: "inline::minilm"}
     - {provider_id: hashing, provider_type: "inline::hashing", config: {dimension: 384}}
 """
-REPEATS, WATCHED = 60, 1000
+REPEATS, WATCHED, ON_STATES = 60, 1000, 400
 WARM_UP = 10
 UNWATCHED = 100_000
 BATCH = 250
@@ -55,20 +60,77 @@ def measure_server(count: int) -> list[Bound]:
     return lines
 
 
-def _insert(client: httpx.Client, count: int) -> Bound:
-    chunks, vectors = synthetic_chunks(count), synthetic_embeddings(count)
-    for name, model in (("real", "all-MiniLM-L6-v2"), ("hashed", "hashing")):
-        body = {"vector_db_id": name, "embedding_model": model, "search_mode": "hybrid"}
-        client.post("/v1/vector-dbs", json=body).raise_for_status()
-    rates = []
-    for name in ("real", "hashed"):
-        for part, rows in batches(chunks, vectors, BATCH):
-            body, watch = insert_body(name, part, rows), Stopwatch()
+def measure_states(count: int) -> list[Bound]:
+    """Measure queries and inserts with the state in PostgreSQL and in SQLite, in turn.
+
+    Both servers have `count` chunks in `inline::sqlite` and load no model, so that the state weighs
+    most. PostgreSQL waits for the disk at each write, as SQLite does.
+    """
+    texts = synthetic_texts(ON_STATES + WARM_UP)
+
+    def asked(number: int) -> tuple[str, Any]:
+        body = query_body("hashed", QUESTION.format(number), "hybrid")
+        return "/v1/vector-io/query", body
+
+    def inserted(number: int) -> tuple[str, Any]:
+        document = {"document_id": f"new-{number}", "content": texts[number], "metadata": {}}
+        body = {"vector_db_id": "hashed", "documents": [document], "chunk_size_in_tokens": 64}
+        return "/v1/tool-runtime/rag-tool/insert", body
+
+    with ExitStack() as running:
+        folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
+        server = running.enter_context(postgresql(fsync="on", full_page_writes="on"))
+        clients = []
+        for name, state in (("postgresql", url_of(server)), ("sqlite", "sqlite")):
+            home = folder / name
+            home.mkdir()
+            (home / "run.yaml").write_text(f"{RUN_YAML}state: {json.dumps(state)}\n", "utf-8")
+            url = running.enter_context(running_server(home))
+            clients.append(running.enter_context(httpx.Client(base_url=url, timeout=120)))
+            _fill(clients[-1], "hashed", "hashing", count)
+        return [
+            _compare("hybrid query", clients, asked, 1.15),
+            _compare("insert of a document of 60 words", clients, inserted, 1.5),
+        ]
+
+
+def _compare(
+    what: str,
+    clients: Sequence[httpx.Client],
+    request: Callable[[int], tuple[str, Any]],
+    most: float,
+) -> Bound:
+    """Time requests to both servers, each first every other time."""
+    watches = [Stopwatch(WARM_UP) for _ in clients]
+    for number in range(WARM_UP + ON_STATES):
+        path, body = request(number)
+        pairs = list(zip(clients, watches, strict=True))
+        for client, watch in pairs[:: -1 if number % 2 else 1]:
             with watch.running():
-                client.post("/v1/vector-io/insert", json=body).raise_for_status()
-            rates.append(len(part) / watch.seconds[0])
+                client.post(path, json=body).raise_for_status()
+    ours, theirs = (watch.ms() for watch in watches)
+    return Bound.ratio(f"{what}, state in PostgreSQL against SQLite, p50", ours, theirs, most)
+
+
+def _insert(client: httpx.Client, count: int) -> Bound:
+    rates = _fill(client, "real", "all-MiniLM-L6-v2", count)
+    rates += _fill(client, "hashed", "hashing", count)
     rate = float(len(rates) / np.sum(1 / np.array(rates)))
     return Bound("insert over HTTP, given embeddings", f"{rate:,.0f}/s", ">= 1,500/s", rate >= 1500)
+
+
+def _fill(client: httpx.Client, name: str, model: str, count: int) -> list[float]:
+    """Store chunks in a new vector DB; return the chunks per second of each request."""
+    registration = {"vector_db_id": name, "embedding_model": model, "provider_id": "sqlite"}
+    registration["search_mode"] = "hybrid"
+    client.post("/v1/vector-dbs", json=registration).raise_for_status()
+    rates = []
+    for part, rows in batches(synthetic_chunks(count), synthetic_embeddings(count), BATCH):
+        body, watch = insert_body(name, part, rows), Stopwatch()
+        with watch.running():
+            client.post("/v1/vector-io/insert", json=body).raise_for_status()
+        rates.append(len(part) / watch.seconds[0])
+    return rates
 
 
 def _hybrid(client: httpx.Client) -> Bound:

@@ -29,6 +29,7 @@ from corral.api.errors import Forbidden, NotFound
 from corral.api.principal import Principal
 from corral.api.provider import Api
 from corral.api.spans import span
+from corral.api.wire import Identifier
 from corral.providers.base.config import Limits
 from corral.providers.rag.answer import Answerer
 from corral.providers.rag.search import Retrieval
@@ -190,10 +191,10 @@ class _ParsedRequest(Request):
 class _Names(BaseModel):
     """The ids in the body of an insert or a copy; other fields are ignored."""
 
-    vector_db_id: str = Field(
+    vector_db_id: Identifier = Field(
         default="", validation_alias=AliasChoices("vector_db_id", "vector_store_id")
     )
-    target_id: str = ""
+    target_id: Identifier = ""
     provider_id: str | None = None
 
 

@@ -158,11 +158,16 @@ def is_twins(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what a twin runs, unless the conformance is reported; order files, not tests.
 
-    One test goes to the end of its suite.
+    Tests about SQLite are left out if the states are in PostgreSQL. One test goes to the end of its
+    suite.
     """
     if config.getoption("conformance_report", None) is None:
         left_out = [item for item in items if is_twins(item)]
         items[:] = [item for item in items if not is_twins(item)]
+        config.hook.pytest_deselected(items=left_out)
+    if state_database.wanted():
+        left_out = [item for item in items if item.get_closest_marker("sqlite_state")]
+        items[:] = [item for item in items if not item.get_closest_marker("sqlite_state")]
         config.hook.pytest_deselected(items=left_out)
     if not hasattr(config, "workerinput"):
         return

@@ -97,6 +97,25 @@ def test_tests_read_few_private_attributes() -> None:
     assert len(list(private_reads("self._a, b._c, d._repr_html_, e.__f__, super()._g"))) == 1
 
 
+MAX_SQLITE_STATE_MARKS = 12
+"""Tests that are about SQLite, so that they do not run with the states in PostgreSQL."""
+
+
+def test_few_tests_are_about_sqlite_only() -> None:
+    """A test runs with both states unless SQLite's file is its subject, and says why.
+
+    If this fails: read the state with `rows_of` and copy data folders with `copy_home`, both of
+    `tests/state_database.py`.
+    """
+    marks = [
+        f"{path.relative_to(ROOT)}: {match[1]}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for match in re.finditer(r"mark\.sqlite_state(.*)", path.read_text("utf-8"))
+    ]
+    assert len(marks) <= MAX_SQLITE_STATE_MARKS, "\n".join(marks)
+    assert all(re.search(r': \(".{9,}"\)$', mark) for mark in marks), "\n".join(marks)
+
+
 def test_versions_are_pinned_and_no_index_is_named() -> None:
     """constraints.txt pins exact versions by name and holds no address."""
     lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -138,7 +139,10 @@ class Place:
         self.upgrade(engine)
 
     def upgrade(self, engine: Engine) -> None:
-        """Run the revisions that the database lacks; only one of several processes runs them."""
+        """Run the revisions that a database lacks; of concurrent processes, one does."""
+        # Not in the transaction: importing it may take longer than FROZEN_SECONDS.
+        for name in ("alembic.config", "alembic.runtime.environment"):
+            import_module(name)
         with engine.connect() as connection:
             if self.is_sqlite:
                 _check_known(revision_of(engine), self.name)

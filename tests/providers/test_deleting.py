@@ -368,6 +368,7 @@ class Watched:
             before = loop.time()
 
 
+@pytest.mark.sqlite_state("its file is locked")
 @STORES
 async def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: str
@@ -400,6 +401,7 @@ async def test_a_locked_registry_blocks_nobody_and_leaves_nothing(
         await filled(stack, "new")
 
 
+@pytest.mark.sqlite_state("its file is locked")
 async def test_a_deletion_that_meets_a_locked_registry_can_be_repeated(tmp_path: Path) -> None:
     """The chunks are gone, the registration is still there, and the next deletion ends it."""
     async with opened(tmp_path) as stack:

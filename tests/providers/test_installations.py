@@ -8,6 +8,8 @@ import uuid
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from corral.api.chunks import Chunk
 from corral.api.embedding_index import EmbeddingIndex
 from corral.providers.state.state import State
@@ -30,6 +32,7 @@ async def test_an_installation_has_one_id_for_good(tmp_path: Path, state_url: st
     assert State(tmp_path / "a", state_url).recorded_installation() == installation
 
 
+@pytest.mark.sqlite_state("its file is copied with the folder")
 async def test_a_copy_of_a_data_folder_is_the_same_installation(tmp_path: Path) -> None:
     """A copied folder keeps its id; another folder has another, and an empty folder none."""
     async with opened(tmp_path / "a") as one:

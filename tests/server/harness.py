@@ -32,8 +32,6 @@ from corral.server.native import rerank
 from corral.server.routers import application_at, installed_applications
 from corral.server.serving import serve
 
-from ..state_database import prelude
-
 T = TypeVar("T")
 Json = dict[str, Any]
 JSON = {"content-type": "application/json"}
@@ -216,7 +214,7 @@ class ServerProcess:
         module = serve.__module__
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", f"{prelude()}from {module} import serve; serve({workers=})"],
+                [sys.executable, "-c", f"from {module} import serve; serve({workers=})"],
                 env=environment,
                 stdout=log,
                 stderr=log,

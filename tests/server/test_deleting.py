@@ -70,6 +70,7 @@ def test_a_vector_db_whose_provider_has_left_is_deleted_with_a_word(tmp_path: Pa
         assert app.ok("GET", "/v1/vector-dbs")["data"] == []
 
 
+@pytest.mark.sqlite_state("its file is locked; tests/providers/state has both databases")
 def test_a_locked_registry_is_a_503_that_may_be_repeated(tmp_path: Path) -> None:
     """A registration says who holds the file; clients repeat it; queries go on."""
     with InProcess(tmp_path) as app:

@@ -16,11 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import apsw
 import httpx
 import pytest
 import yaml
+from sqlalchemy import select
 
+from corral.providers.state.tables import JOBS
+
+from ..state_database import rows_of
 from .harness import InProcess, Json, message_of, run_config, wait_until
 
 
@@ -216,12 +219,11 @@ def test_several_processes_do_each_job_once(pair: tuple[str, Path]) -> None:
         documents = [document(f"d{n}", f"hay {n}. {text}") for n, text in enumerate(words)]
         body = {"vector_db_id": "db", "documents": documents}
         reply = http.post("/v1/jobs", json=body).raise_for_status().json()
-        table = apsw.Connection(str(home / "state.db"), flags=apsw.SQLITE_OPEN_READONLY)
         owners: set[str] = set()
-        query = "SELECT owner FROM jobs WHERE owner NOT NULL"
+        query = select(JOBS.c.owner).where(JOBS.c.owner.is_not(None))
 
         def done() -> bool:
-            owners.update(str(owner) for (owner,) in table.execute(query))
+            owners.update(owner for (owner,) in rows_of(home, query))
             asked = f"/v1/jobs?batch_id={reply['batch_id']}&limit=1000"
             jobs = http.get(asked).raise_for_status().json()["data"]
             states = Counter(job["status"] for job in jobs)
@@ -229,7 +231,6 @@ def test_several_processes_do_each_job_once(pair: tuple[str, Path]) -> None:
             return states == {"completed": 60}
 
         wait_until(done, 60)
-        table.close()
         assert len(owners) == 2
         listed = http.get("/v1/vector-dbs/db/documents?limit=100").json()["data"]
         assert len(listed) == 60

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import apsw
 import httpx
+import pytest
 
 from corral.api.errors import ConfigError
 from corral.providers.state.keys import KeyStore
@@ -104,6 +105,7 @@ def sqlite_files(home: Path) -> list[Path]:
     ]
 
 
+@pytest.mark.sqlite_state("each SQLite file of a data folder")
 def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     """Each SQLite file of a folder, once newer, ends in an error with both versions, unchanged.
 

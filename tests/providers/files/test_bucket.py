@@ -154,6 +154,7 @@ async def test_installations_share_a_bucket(bucket: BucketPlace, tmp_path: Path)
     same = await other.add(pieces(b"text"), filename="x", purpose="assistants")
     await other.delete(same.file_id)
     await other.expire()
+    await state.close()
     assert await content_of(store, file) == b"text"
 
 

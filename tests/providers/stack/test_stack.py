@@ -182,6 +182,7 @@ async def test_a_broken_vector_db_keeps_nothing_else_from_working(tmp_path: Path
     await run(tmp_path, work)
 
 
+@pytest.mark.sqlite_state("PostgreSQL's readers may be half a second late")
 async def test_two_stacks_on_one_folder_share_registrations(tmp_path: Path) -> None:
     """What one process registers, deletes and registers anew, the other one sees, and only that."""
 
@@ -195,6 +196,7 @@ async def test_two_stacks_on_one_folder_share_registrations(tmp_path: Path) -> N
         assert (await two.vector_db("db")).search_mode == "keyword"
 
 
+@pytest.mark.sqlite_state("PostgreSQL's readers may be half a second late")
 async def test_a_registration_is_read_again_only_once_somebody_has_written(tmp_path: Path) -> None:
     """A registration that was found is kept until a write of any process, which is seen at once.
 
@@ -341,6 +343,7 @@ async def test_a_registration_says_that_the_models_weights_are_missing(
     assert files(tmp_path) == []
 
 
+@pytest.mark.sqlite_state("it changes the file")
 async def test_a_registry_of_a_newer_corral_is_refused(tmp_path: Path) -> None:
     """Registrations written by a newer Corral are not touched; the message says what to do."""
     await run(tmp_path, lambda stack: stack.register(registration()))
@@ -350,6 +353,7 @@ async def test_a_registry_of_a_newer_corral_is_refused(tmp_path: Path) -> None:
         Stack(CONFIG, tmp_path)
 
 
+@pytest.mark.sqlite_state("it changes the file")
 async def test_a_registration_of_an_older_version_keeps_its_default_acl(tmp_path: Path) -> None:
     """A token that is refused today does not keep a registration, or the others, from being read.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -337,3 +339,31 @@ async def test_the_file_is_its_owners(tmp_path: Path) -> None:
     shutil.copy(tmp_path / STATE_NAME, tmp_path / "copy")
     async with opened(tmp_path / "copy", "sqlite") as copy:
         assert len(await copy.area("registrations").read(select(VECTOR_DBS))) == 1
+
+
+SLOW_START = """
+import sys, time
+from pathlib import Path
+from corral.providers.state.opening import FROZEN_SECONDS, Place
+
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == "alembic":
+            time.sleep(FROZEN_SECONDS + 1)
+
+sys.meta_path.insert(0, Slow())
+place = Place(Path(), sys.argv[1])
+engine = place.connected()
+place.prepare(engine)
+assert "alembic" in sys.modules
+"""
+
+
+def test_the_first_start_may_take_long_to_import(postgresql_url: str) -> None:
+    """A machine that imports Alembic for longer than PostgreSQL waits makes the tables anyway.
+
+    If this fails: it is imported in the transaction, and the first start of a busy machine ends.
+    """
+    command = [sys.executable, "-c", SLOW_START, postgresql_url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

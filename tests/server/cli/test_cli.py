@@ -253,6 +253,7 @@ def test_a_full_disk_is_told_without_a_number(unbuffered: str) -> None:
 
 
 @pytest.mark.parametrize("damage", ["no database at all", "half"])
+@pytest.mark.sqlite_state("its damaged file")
 def test_a_damaged_registry_is_named(
     corral: Corral, invoke: Corral, home: Path, damage: str
 ) -> None:

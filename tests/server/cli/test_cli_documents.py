@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from corral.api.chunks import Chunk
 from corral.server.cli import cli, display
 from corral.server.cli.documents import CHUNKS_LIMIT, NAMED_LIMIT
 
+from ...state_database import copy_home
 from .filling import store
 
 Corral = Callable[..., Result]
@@ -28,7 +28,7 @@ IDS = ["blåbær.markdown", "fences.md", "notes/deep/water.rst", "notes/gate.txt
 @pytest.fixture
 def filled(corral: Corral, home: Path, filled_home: Callable[[str], Path]) -> Corral:
     """The command line with the vector DB `farm/1` that holds the documents."""
-    shutil.copytree(filled_home("farm/1"), home, dirs_exist_ok=True)
+    copy_home(filled_home("farm/1"), home)
     return corral
 
 

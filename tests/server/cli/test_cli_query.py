@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+
+from ...state_database import copy_home
 
 Corral = Callable[..., Result]
 
@@ -16,7 +17,7 @@ Corral = Callable[..., Result]
 @pytest.fixture
 def filled(corral: Corral, home: Path, filled_home: Callable[[str], Path]) -> Corral:
     """The command line with the vector DB `farm` that holds the documents."""
-    shutil.copytree(filled_home("farm"), home, dirs_exist_ok=True)
+    copy_home(filled_home("farm"), home)
     return corral
 
 

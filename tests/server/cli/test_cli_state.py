@@ -47,6 +47,7 @@ def answers(corral: Corral) -> tuple[Any, Any]:
     return content, read(corral, "dbs", "show", "farm")["installation"]
 
 
+@pytest.mark.sqlite_state("a copy from SQLite and back")
 def test_an_installation_moves_and_goes_on(home: Path, tmp_path: Path, corral: Corral) -> None:
     """After each copy, queries answer as before, and the id of the installation is the same.
 
@@ -66,6 +67,7 @@ def test_an_installation_moves_and_goes_on(home: Path, tmp_path: Path, corral: C
     assert answers(corral) == before
 
 
+@pytest.mark.sqlite_state("a copy from SQLite and back")
 def test_data_of_another_machine_stays_reachable(
     home: Path, tmp_path: Path, corral: Corral, invoke: Corral
 ) -> None:

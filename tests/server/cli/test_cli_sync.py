@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import Result
+from sqlalchemy import select
 
+from corral.providers.state.tables import JOBS
 from corral.server.cli.failures import CommandError
 from corral.server.cli.sync import source_settings
 
+from ...state_database import rows_of
 from .stored_documents import stored
 
 Corral = Callable[..., Result]
@@ -132,7 +133,4 @@ def test_a_killed_sync_continues(corral: Corral, home: Path, tmp_path: Path, don
 
 def completed(home: Path) -> int:
     """Return the number of jobs that have ended well."""
-    with closing(sqlite3.connect(home / "state.db", timeout=30)) as connection:
-        rows = connection.execute("SELECT count(*) FROM jobs WHERE status = 'completed'")
-        count: int = rows.fetchone()[0]
-        return count
+    return len(rows_of(home, select(JOBS.c.job_id).where(JOBS.c.status == "completed")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -50,7 +51,9 @@ async def test_a_tenant_is_served_its_own(tmp_path: Path) -> None:
     await stack.close()
     told = printed(tmp_path, "--tenant", "acme", "mcp", "--print-config", "vscode")
     command = told["servers"]["corral"]
-    parameters = StdioServerParameters(command=command["command"], args=command["args"])
+    parameters = StdioServerParameters(
+        command=command["command"], args=command["args"], env=dict(os.environ)
+    )
     async with Client(stdio_client(parameters), mode="legacy") as client:
         listed = await client.call_tool("list_vector_dbs", {})
         assert listed.structured_content is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -359,6 +360,6 @@ async def test_over_stdio(tmp_path: Path, mode: str) -> None:
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     told = json.loads((await printed.communicate())[0])["mcpServers"]["corral"]
-    parameters = StdioServerParameters(command=told["command"], args=told["args"])
+    parameters = StdioServerParameters(**told, env=dict(os.environ))
     async with Client(stdio_client(parameters), mode=mode) as client:
         await ask_everything(client)

@@ -73,9 +73,11 @@ class Server:
 
     Args:
         folder: Where its data is; an unprivileged user must be able to enter it.
+        settings: PostgreSQL's own, beside those that make it quick.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self._settings = settings
         self._programs = programs(folder)
         self._data = folder / "data"
         self._log = folder / "log"
@@ -135,6 +137,7 @@ class Server:
             "max_connections": 200,
             "fsync": "off",  # only the whole machine's crash could tell
             "full_page_writes": "off",  # the same
+            **self._settings,
         }
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         with self._log.open("ab") as log:
@@ -217,13 +220,13 @@ class Server:
 
 
 @contextmanager
-def postgresql() -> Iterator[Server]:
-    """Run a server with the extension."""
+def postgresql(**settings: str) -> Iterator[Server]:
+    """Run a server with the extension, and with settings of PostgreSQL."""
     where = "/tmp" if unprivileged() else None
     with tempfile.TemporaryDirectory(prefix="corral-pgvector-", dir=where) as name:
         folder = Path(name)
         folder.chmod(0o755)
-        server = Server(folder)
+        server = Server(folder, **settings)
         server.start()
         try:
             with psycopg.connect(server.dsn, autocommit=True) as connection:
