@@ -28,17 +28,23 @@ REGISTRATION = {"vector_db_id": "notes", "embedding_model": "hashing", "provider
 
 
 @pytest.fixture(scope="module")
-def state_url() -> Iterator[str]:
-    """Yield the URL of an empty state."""
+def database() -> Iterator[str]:
+    """Yield the URL of a database."""
     with postgresql() as server:
         yield url_of(server)
 
 
 @pytest.fixture
+def state_url(database: str) -> str:
+    """Return the URL of a database without a state."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
+    return database
+
+
+@pytest.fixture
 def servers(tmp_path: Path, state_url: str) -> Iterator[tuple[httpx.Client, httpx.Client]]:
     """Yield clients of two servers, each with a data folder of its own."""
-    with psycopg.connect(state_url, autocommit=True) as connection:
-        connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE".encode())
     config = run_config(state=state_url)
     with (
         live_server(config, tmp_path / "a") as one,
