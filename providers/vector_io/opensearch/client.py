@@ -216,7 +216,9 @@ def _is_passing(error: BaseException) -> bool:
     """Return True if a request may succeed if it is sent again."""
     if isinstance(error, ConnectionTimeout):
         return False
-    return isinstance(error, NotConnected) or _status(error) in _OVERLOADED
+    if isinstance(error, NotConnected) or _status(error) in _OVERLOADED:
+        return True
+    return _status(error) == 500 and "not connected" in str(error)  # a shard's node has just gone
 
 
 def _status(error: BaseException) -> object:

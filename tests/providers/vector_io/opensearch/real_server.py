@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
+import httpx
+
 from ..real_server import Json, RealServer
 
 HOME = Path(sys.prefix) / "opensearch"
@@ -50,6 +52,23 @@ class OpenSearchServer(RealServer):
     def found(cls) -> str | None:
         """Return the path of Java if the server's files are there, too."""
         return shutil.which(cls.program) if HOME.is_dir() else None
+
+    def wait(self) -> None:
+        """Wait until it answers; if it is alone, until it has made an index.
+
+        A new server needs seconds for its first index on a busy machine, longer than the timeouts
+        of some tests.
+        """
+        super().wait()
+        if self.peers:
+            return
+        method = {"name": "hnsw", "engine": "lucene"}
+        vector = {"type": "knn_vector", "dimension": 2, "method": method}
+        body = {"settings": {"index.knn": True}, "mappings": {"properties": {"vector": vector}}}
+        url = self.config["url"]
+        with httpx.Client(base_url=url, trust_env=False, verify=False, timeout=60) as client:
+            client.put("/warm-up", json=body).raise_for_status()
+            client.delete("/warm-up").raise_for_status()
 
     @property
     def name(self) -> str:
