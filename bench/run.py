@@ -221,7 +221,7 @@ class Run:
                     return await work(system)
             except OutOfTime:
                 self.fail(backend, "budget", NO_TIME, collection.name)
-            except Exception as error:  # noqa: BLE001 - any failure becomes a row
+            except Exception as error:  # noqa: BLE001 - the report lists it
                 self.fail(backend, self.stage, said(error), collection.name)
         return None
 

@@ -175,7 +175,7 @@ class _AnswersRun(Run):
                 try:
                     self.step("start")
                     await self._measure(questions, embedded, backend, mode)
-                except Exception as error:  # noqa: BLE001 - any failure becomes a row
+                except Exception as error:  # noqa: BLE001 - the report lists it
                     self.fail(backend, self.stage, said(error), questions.name, mode.value)
                 self.save()
 

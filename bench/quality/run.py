@@ -135,7 +135,7 @@ class _QualityRun(Run):
             answers, seconds = await self._ask(system, cell, embedded)
         except OutOfTime:
             raise
-        except Exception as error:  # noqa: BLE001 - its failure is a row; other modes continue
+        except Exception as error:  # noqa: BLE001 - the report lists it; other modes go on
             stage = "check" if isinstance(error, ContractViolation) else "search"
             self.fail(cell.backend, stage, said(error), judged.name, mode)
             self.advance(1, len(judged.queries) * QUERY_WORK)

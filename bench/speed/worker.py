@@ -286,7 +286,7 @@ def _work(pipe: Connection, backend: Backend, scratch: Path, questions: Any) -> 
                 if session is None:
                     session = Session(backend.open(scratch), questions)
                 answer = (True, runner.run(getattr(session, what)(*arguments)))
-            except Exception as error:  # noqa: BLE001 - the parent makes a row of any failure
+            except Exception as error:  # noqa: BLE001 - the parent process reports it
                 answer = (False, said(error))
             try:
                 pipe.send(answer)

@@ -37,11 +37,13 @@ class CorralError(Exception):
     Args:
         message: As Corral says it.
         status: The HTTP status.
+        code: Corral's code of the error, such as not_found, which some routes send with a 400.
     """
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, code: str | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ class CorralClient:
             told = f"Corral at {self._http.base_url} cannot be reached: {type(error).__name__}."
             raise CorralError(told, 503) from error
         if answer.status_code >= 400:
-            raise CorralError(_message(answer), answer.status_code)
+            raise _refusal(answer)
         return answer.json()
 
 
@@ -237,11 +239,12 @@ def _chunk(given: Json, score: float | None = None) -> FoundChunk:
     return FoundChunk(given["chunk_id"], given["content"], given["metadata"], score)
 
 
-def _message(answer: httpx.Response) -> str:
+def _refusal(answer: httpx.Response) -> CorralError:
     try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"Corral answered {answer.status_code}."
+        error = answer.json()["error"]
+        return CorralError(str(error["message"]), answer.status_code, error.get("code"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return CorralError(f"Corral answered {answer.status_code}.", answer.status_code)
 
 
 class _InProcess(httpx.BaseTransport):
@@ -253,9 +256,9 @@ class _InProcess(httpx.BaseTransport):
     """
 
     def __init__(self, home: Path, config: Any) -> None:
-        from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - HTTP needs no server here
-        from corral.providers.library import loop_thread  # noqa: PLC0415 - HTTP needs no server here
-        from corral.server.app import create_app  # noqa: PLC0415 - HTTP needs no server here
+        from corral.api.principal import UNRESTRICTED  # noqa: PLC0415 - a client over HTTP does without
+        from corral.providers.library import loop_thread  # noqa: PLC0415 - a client over HTTP does without
+        from corral.server.app import create_app  # noqa: PLC0415 - a client over HTTP does without
 
         app = create_app(config, home, UNRESTRICTED)
         self._loop = loop_thread.LoopThread()

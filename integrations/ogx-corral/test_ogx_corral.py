@@ -217,6 +217,21 @@ def test_a_deleted_store_is_gone_from_corral(ogx: OGXAsLibraryClient, server: st
         assert not corral.is_registered(notes)
 
 
+def test_a_store_that_corral_has_lost_can_be_deleted(ogx: OGXAsLibraryClient, server: str) -> None:
+    """A query says that the store does not exist; deleting it succeeds.
+
+    If this fails: a vector DB that was deleted in Corral stays in OGX's list for ever.
+    """
+    notes = store(ogx, "over-http")
+    with CorralClient(server) as corral:
+        corral.unregister(notes)
+    params = {"mode": "keyword"}
+    with pytest.raises(Exception, match="not found"):
+        ogx.vector_io.query(vector_store_id=notes, query="owl", params=params)
+    ogx.vector_stores.delete(vector_store_id=notes)
+    assert notes not in [each.id for each in ogx.vector_stores.list().data]
+
+
 RUN = f"""
 import sys, runpy
 from pathlib import Path

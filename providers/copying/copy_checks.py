@@ -137,7 +137,7 @@ async def _ask_both(
 ) -> Agreement:
     """Search both sides for a chunk by its embedding or some of its words, and compare."""
     words = chunk.content.split()
-    some = random.Random(chunk.chunk_id).sample(words, min(QUERY_WORDS, len(words)))  # noqa: S311 - no secret
+    some = random.Random(chunk.chunk_id).sample(words, min(QUERY_WORDS, len(words)))  # noqa: S311 - a sample
     text = " ".join(word[:_WORD_CHARACTERS] for word in some)
     one, other = [
         await index.query(chunk.embedding, text, COMPARED_HITS, mode=mode)
@@ -158,7 +158,7 @@ async def compare_ids(
     Returns:
         A sample of the source's ids, drawn with a fixed seed, and the differences as sentences.
     """
-    places = frozenset(random.Random(count).sample(range(count), min(SAMPLED, count)))  # noqa: S311 - no secret
+    places = frozenset(random.Random(count).sample(range(count), min(SAMPLED, count)))  # noqa: S311 - a sample
     sample: list[str] = []
     seen, alone, first = 0, [0, 0], ["", ""]
     async for mine, theirs in pages:

@@ -13,7 +13,7 @@ async def get_adapter_impl(
     config: CorralConfig, deps: dict[Api, Any], policy: list[Any] | None = None
 ) -> Any:
     """Return the provider; OGX calls this for `remote::corral`."""
-    from ogx_corral.adapter import CorralAdapter  # noqa: PLC0415 - OGX lists providers without it
+    from ogx_corral.adapter import CorralAdapter  # noqa: PLC0415 - for listing it is not needed
 
     adapter = CorralAdapter(
         config, deps[Api.inference], deps.get(Api.files), deps.get(Api.file_processors), policy

@@ -34,6 +34,8 @@ from ogx_corral.config import CorralConfig, RemoteCorralConfig
 
 STORES = "vector_stores:corral:v1::"
 """Prefix of the keys under which the registered vector stores are kept."""
+NOT_FOUND = "not_found"
+"""Corral's code of the error for an unknown vector DB; the status is 400 or 404, by route."""
 MAX_K = 1000
 """Most chunks that Corral returns for a query."""
 
@@ -205,7 +207,7 @@ class CorralAdapter(OpenAIVectorStoreMixin, VectorIO, VectorStoresProtocolPrivat
         try:
             await asyncio.to_thread(self._client.unregister, vector_store_id)
         except CorralError as error:
-            if error.status != 404:  # deleted already
+            if error.code != NOT_FOUND:  # else it is deleted already
                 raise _translated(error, vector_store_id) from error
         await self.kvstore.delete(f"{STORES}{vector_store_id}")
 
@@ -262,7 +264,7 @@ def _ranker(kind: str, params: dict[str, Any]) -> Json | None:
 
 
 def _translated(error: CorralError, vector_store_id: str) -> Exception:
-    if error.status == 404:
+    if error.code == NOT_FOUND:
         return VectorStoreNotFoundError(vector_store_id)
     if error.status in (400, 409, 413, 422):
         return ValueError(str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Literal
 
 from corral_client import DEFAULT_URL, CorralClient
@@ -9,7 +10,7 @@ from ogx.core.storage.datatypes import KVStoreReference, SqlStoreReference
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 
-class CorralConfig(BaseModel):
+class CorralConfig(BaseModel, ABC):
     """What both provider types take.
 
     Attributes:
@@ -30,9 +31,9 @@ class CorralConfig(BaseModel):
     registration: dict[str, Any] = Field(default_factory=dict)
     embedding_model: str | None = None
 
+    @abstractmethod
     def client(self) -> CorralClient:
         """Return a client of the Corral that is configured."""
-        raise NotImplementedError
 
 
 class RemoteCorralConfig(CorralConfig):
@@ -79,7 +80,7 @@ class InlineCorralConfig(CorralConfig):
 
     def client(self) -> CorralClient:
         """Return a client of a Corral in this process."""
-        from corral.providers.base.config import RunConfig  # noqa: PLC0415 - HTTP needs no Corral
+        from corral.providers.base.config import RunConfig  # noqa: PLC0415 - absent without the extra
 
         engine = {"provider_type": self.engine, "config": self.engine_config}
         external = {"provider_id": "external", "provider_type": "inline::external"}
