@@ -253,7 +253,7 @@ def test_every_finding_is_listed_up_to_a_bound(app: InProcess) -> None:
     assert len(listed) == 20
     assert listed[0] == {
         "loc": ["key0"],
-        "msg": "key0 is not a known key. Known here: vector_db_id, query, params.",
+        "msg": "key0 is not a known key. Known here: vector_db_id, query, params, as_user.",
         "type": "extra_forbidden",
     }
     assert message_of(response) == listed[0]["msg"] + " (999 more in error.detail.errors.)"

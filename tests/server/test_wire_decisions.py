@@ -37,7 +37,7 @@ def test_a_query_generator_that_is_not_there_is_refused(app: InProcess) -> None:
     body = {"content": "x", "vector_db_ids": ["db"]}
     config = {"query_config": {"query_generator_config": generator}}
     message = refusal(app, "/v1/tool-runtime/rag-tool/query", {**body, **config})
-    assert "'llm'" in message
+    assert "query_generator_config.model names a language model" in message
 
 
 def test_a_null_threshold_is_no_threshold(app: InProcess) -> None:

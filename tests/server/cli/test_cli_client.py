@@ -48,9 +48,10 @@ def refusal(status: int, body: object) -> CommandError:
 
 
 def without_numbers_of_the_run(text: str) -> str:
-    """Leave out what differs between two equal runs: times, the installation, progress."""
+    """Leave out what differs between two equal runs: times, progress, ids, bytes on disk."""
     text = re.sub(r"^Ingesting: .*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"\b[0-9a-f]{32}\b", "INSTALLATION", text)
+    text = re.sub(r"^(disk_bytes\s+)\d+", r"\1BYTES", text, flags=re.MULTILINE)
     return re.sub(r"in \d+\.\d s|\d{4}-\d\d-\d\dT\S+", "TIME", text)
 
 
