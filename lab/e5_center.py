@@ -18,14 +18,15 @@ from corral.providers.embedding.e5.model import Model
 from corral.providers.embedding.e5.weights import model_file, read_model
 
 
-def neutral_texts(pieces: Sequence[tuple[str, float]]) -> tuple[list[str], list[str]]:
+def neutral_texts(pieces: Sequence[bytes]) -> tuple[list[str], list[str]]:
     """Return neutral texts of words in all languages: 500 single words, and 100 texts of 5 to 60.
 
     Args:
-        pieces: The vocabulary, text and score; a word begins with U+2581.
+        pieces: The vocabulary in UTF-8; a word begins with U+2581.
     """
     chance = random.Random(0)
-    words = [piece[1:] for piece, _ in pieces if piece.startswith("\u2581") and len(piece) >= 4]
+    texts = [piece.decode() for piece in pieces]
+    words = [text[1:] for text in texts if text.startswith("\u2581") and len(text) >= 4]
     alone = chance.sample(words, 500)
     return alone, [" ".join(chance.choices(words, k=chance.randint(5, 60))) for _ in range(100)]
 

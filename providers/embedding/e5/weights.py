@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.errors import ConfigError, MissingDependency
+from corral.providers.embedding._local.precision import LazyWeights
 from corral.providers.embedding.e5 import DISTRIBUTION, INSTALL_COMMAND
 
 FILE_NAME = "e5-small-q4.bin"
@@ -54,14 +56,16 @@ class ModelFile:
     """The contents of the file.
 
     Attributes:
-        pieces: Text and score of each piece of the vocabulary, by token id.
+        pieces: The vocabulary by token id, in UTF-8.
+        scores: Natural logarithm of each piece's probability, float32 of shape (pieces,).
         characters: The replacements of characters before tokenization.
         words: The table of token embeddings, in 4 bits, shape (tokens, 12).
         positions: Position embeddings, with the segment embedding added; shape (512, 384).
         weights: The other tensors in float32, under BERT's names.
     """
 
-    pieces: list[tuple[str, float]]
+    pieces: list[bytes]
+    scores: NDArray[np.float32]
     characters: dict[int, str]
     words: NDArray[Any]
     positions: NDArray[np.float32]
@@ -110,12 +114,12 @@ def read_model(path: Path) -> ModelFile:
         raw: NDArray[np.uint8] = np.memmap(file, dtype=np.uint8, mode="r")
     reader = _Reader(raw)
     reader.skip(8 + 9 * 4)  # magic, version and sizes, fixed by the digest
-    pieces, characters = _vocabulary(reader), _characters(reader)
+    (pieces, scores), characters = _vocabulary(reader), _characters(reader)
     tensors = _tensors(reader)
     segment = tensors.pop("emb.type")[:DIMENSION]
     positions = tensors.pop("emb.pos").reshape(MAX_TOKENS, DIMENSION) + segment
     words = tensors.pop("emb.word").reshape(-1, DIMENSION // _BLOCK)
-    return ModelFile(pieces, characters, words, positions, _named(tensors))
+    return ModelFile(pieces, scores, characters, words, positions, _named(tensors))
 
 
 def rows(table: NDArray[Any], ids: NDArray[np.integer] | slice) -> NDArray[np.float32]:
@@ -144,13 +148,12 @@ class _Reader:
         return struct.unpack(f"<{form}", self.skip(struct.calcsize(f"<{form}")))
 
 
-def _vocabulary(reader: _Reader) -> list[tuple[str, float]]:
+def _vocabulary(reader: _Reader) -> tuple[list[bytes], NDArray[np.float32]]:
     count, *_, size = reader.numbers("5iQ")
     ends = np.frombuffer(reader.skip(4 * (count + 1)), "<u4").tolist()
-    scores = np.frombuffer(reader.skip(4 * count), "<f4").tolist()
+    scores = np.frombuffer(reader.skip(4 * count), "<f4")
     text = reader.skip(size)
-    words = (text[start:end].decode() for start, end in pairwise(ends))
-    return list(zip(words, scores, strict=True))
+    return [text[start:end] for start, end in pairwise(ends)], scores
 
 
 def _characters(reader: _Reader) -> dict[int, str]:
@@ -174,22 +177,22 @@ def _tensors(reader: _Reader) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _named(tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _named(tensors: Mapping[str, NDArray[Any]]) -> LazyWeights:
     """Return the tensors under BERT's names, in float32."""
-    found: dict[str, NDArray[Any]] = {}
+    found: dict[str, Callable[[], NDArray[Any]]] = {}
     for name, tensor in tensors.items():
         layer, part, kind = name.split(".")
         if layer == "emb":
-            found[f"embeddings.LayerNorm.{_KINDS[kind]}"] = np.array(tensor)
+            found[f"embeddings.LayerNorm.{_KINDS[kind]}"] = partial(np.array, tensor)
             continue
         full = f"encoder.layer.{layer[1:]}.{_PARTS[part]}.{_KINDS[kind]}"
         width = 4 * DIMENSION if part == "fo" else DIMENSION
         found[full] = (
-            rows(tensor.reshape(-1, width // _BLOCK), np.s_[:])
+            partial(rows, tensor.reshape(-1, width // _BLOCK), np.s_[:])
             if tensor.dtype == _Q4_0
-            else np.array(tensor)
+            else partial(np.array, tensor)
         )
-    return found
+    return LazyWeights(found)
 
 
 def _package_folder() -> Path | None:
