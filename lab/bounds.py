@@ -33,6 +33,7 @@ from corral.providers.vector_io.sqlite.provider import create
 from lab.answering import measure_answers
 from lab.ingesting import measure_ingest, measure_waiting
 from lab.lists import measure_lists
+from lab.memory import measure_memory
 from lab.option_costs import measure_options
 from lab.over_http import measure_server, measure_states
 from lab.scope import measure_scope
@@ -40,7 +41,7 @@ from lab.scope import measure_scope
 K = 10
 QUERIES = 100
 WARM_UP = 20
-PARTS = ("index", "lists", "server", "state", "options", "scope", "ingest", "answers")
+PARTS = ("index", "lists", "server", "state", "options", "scope", "ingest", "answers", "memory")
 
 
 def queries_of_common_and_rare_words(count: int) -> list[str]:
@@ -213,6 +214,7 @@ def main(count: int, server_count: int, only: str | None) -> None:
             lambda: asyncio.run(measure_ingest()) + asyncio.run(measure_waiting()),
         ),
         "answers": (f"answers, {chunks}", lambda: measure_answers(count)),
+        "memory": ("memory of a server", measure_memory),
     }
     console, holds = Console(width=140), True
     for name, (title, measure) in parts.items():

@@ -1,7 +1,7 @@
 """The connections of the server.
 
 This module is separate and imports little: each of several processes unpickles the class before it
-answers the parent's pings, and the parent ends a process that does not answer in five seconds.
+answers the parent's pings.
 """
 
 from __future__ import annotations

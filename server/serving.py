@@ -33,6 +33,10 @@ from corral.server.telemetry.metrics import shared
 MAX_HEADER_BYTES = 32 * 1024
 """Approximate maximum size of a request's headers."""
 
+WORKER_SECONDS = 30
+"""A worker that does not respond for so long is killed, and another one started. uvicorn's default
+of 5 seconds kills workers that load a model on a busy machine, with their requests."""
+
 WORKER_VARIABLE = "CORRAL_SERVE"
 """Environment variable that passes the options of `serve` to its worker processes."""
 
@@ -90,6 +94,7 @@ def serve(
             proxy_headers=False,  # proxy headers about a client are ignored
             http=Connection,  # httptools, uvicorn's default, does not limit headers
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_worker_healthcheck=WORKER_SECONDS,
             # One second more than the longest wait, so that a request waiting for a file is
             # answered.
             timeout_graceful_shutdown=max(

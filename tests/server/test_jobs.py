@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -239,6 +240,19 @@ def test_several_processes_do_each_job_once(pair: tuple[str, Path]) -> None:
 def scraped(url: str) -> str:
     """Return the metrics of a server."""
     return httpx.get(f"{url}/metrics", timeout=60).raise_for_status().text
+
+
+def test_a_process_that_is_busy_for_some_seconds_lives_on(pair: tuple[str, Path]) -> None:
+    """A process that stands still for 7 s, as while a model loads on a busy machine, is not killed.
+
+    If this fails: its requests end without a response.
+    """
+    log = pair[1] / "log"
+    busy, _ = (int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", log.read_text()))
+    os.kill(busy, signal.SIGSTOP)
+    time.sleep(7)
+    os.kill(busy, signal.SIGCONT)
+    assert log.read_text().count("Started server process") == 2
 
 
 def test_several_processes_count_together(pair: tuple[str, Path]) -> None:

@@ -71,13 +71,13 @@ def at_precision(precision: Precision, weights: Weights) -> Weights:
 
 def together(weights: Weights) -> LazyWeights:
     """Return the weights with the matrices of query, key and value combined, and their biases."""
-    found = {name: partial(weights.__getitem__, name) for name in weights}
+    makers = {name: partial(weights.__getitem__, name) for name in weights}
     for name in weights:
         prefix, part, kind = name.rpartition(f".self.{PARTS[0]}.")
         if part:
-            parts = [found.pop(f"{prefix}.self.{each}.{kind}") for each in PARTS]
-            found[f"{prefix}.self.{TOGETHER}.{kind}"] = partial(_concatenated, parts)
-    return LazyWeights(found)
+            parts = [makers.pop(f"{prefix}.self.{each}.{kind}") for each in PARTS]
+            makers[f"{prefix}.self.{TOGETHER}.{kind}"] = partial(_concatenated, parts)
+    return LazyWeights(makers)
 
 
 def trait(precision: Precision) -> str:

@@ -51,14 +51,14 @@ class UnigramTokenizer:
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the token ids of each text, without special tokens."""
         clean = [self._clean(unicodedata.normalize("NFC", encodable(text))) for text in texts]
-        found: list[list[int]] = self._processor.encode(clean, num_threads=1)
-        return found
+        token_ids: list[list[int]] = self._processor.encode(clean, num_threads=1)
+        return token_ids
 
     def ends(self, text: str) -> list[int]:
         """Return the end offset of each token of a text."""
         text = encodable(text)
-        found = self._processor.encode(self._clean(text), return_type="offset_mapping")
-        ends = [end for _, end in found["offsets"]]
+        split = self._processor.encode(self._clean(text), return_type="offset_mapping")
+        ends = [end for _, end in split["offsets"]]
         if self._resized.isdisjoint(text):
             return ends
         parts = [self._characters.get(ord(character), character) for character in text]

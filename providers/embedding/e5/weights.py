@@ -179,20 +179,20 @@ def _tensors(reader: _Reader) -> dict[str, NDArray[Any]]:
 
 def _named(tensors: Mapping[str, NDArray[Any]]) -> LazyWeights:
     """Return the tensors under BERT's names, in float32."""
-    found: dict[str, Callable[[], NDArray[Any]]] = {}
+    makers: dict[str, Callable[[], NDArray[Any]]] = {}
     for name, tensor in tensors.items():
         layer, part, kind = name.split(".")
         if layer == "emb":
-            found[f"embeddings.LayerNorm.{_KINDS[kind]}"] = partial(np.array, tensor)
+            makers[f"embeddings.LayerNorm.{_KINDS[kind]}"] = partial(np.array, tensor)
             continue
         full = f"encoder.layer.{layer[1:]}.{_PARTS[part]}.{_KINDS[kind]}"
         width = 4 * DIMENSION if part == "fo" else DIMENSION
-        found[full] = (
+        makers[full] = (
             partial(rows, tensor.reshape(-1, width // _BLOCK), np.s_[:])
             if tensor.dtype == _Q4_0
             else partial(np.array, tensor)
         )
-    return LazyWeights(found)
+    return LazyWeights(makers)
 
 
 def _package_folder() -> Path | None:
