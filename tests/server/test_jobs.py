@@ -176,8 +176,9 @@ def test_a_failed_job_says_why_and_can_be_retried(app: InProcess) -> None:
 
 @contextmanager
 def workers(home: Path, count: int) -> Iterator[str]:
-    """Run `corral serve --workers` and yield its address."""
-    (home / "run.yaml").write_text(yaml.safe_dump(run_config().model_dump(mode="json")))
+    """Run `corral serve --workers`, each with one worker for jobs, and yield its address."""
+    config = run_config(ingestion={"workers": 1})
+    (home / "run.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
     log = home / "log"
     words = ["--home", str(home), "serve", "--port", "0", "--workers", str(count)]
     with log.open("wb") as file:
