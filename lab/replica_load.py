@@ -18,8 +18,11 @@ ATTEMPT_SECONDS = 5.0
 """How long a client waits for an answer: a replica may be frozen for longer."""
 FRESH_SECONDS = 1.0
 """Time after which every replica knows a new registration."""
-SETTLE_SECONDS = 90.0
-"""Maximum time until all jobs have ended: longer than the lease of a dead worker."""
+STUCK_SECONDS = 180.0
+"""Time without any progress after which jobs are stuck: longer than the longest pause before a
+retry, 128 s, and than the lease of a dead worker."""
+SETTLE_SECONDS = 900.0
+"""Maximum time until all jobs have ended."""
 PAUSE_SECONDS = 2.0
 """How long a replica that did not answer gets no requests, as behind a load balancer."""
 BATCH = 12
@@ -336,8 +339,9 @@ class Load:
         return None
 
     async def _wait_for_jobs(self, http: httpx.AsyncClient) -> None:
-        """Wait until no job is unfinished."""
-        deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS
+        """Wait until no job is unfinished; on a busy machine, for as long as they make progress."""
+        started = changed = time.monotonic()
+        before: list[Json] = []
         while True:
             jobs = [
                 job
@@ -347,8 +351,15 @@ class Load:
             unfinished = [job for job in jobs if job["status"] in ("queued", "running")]
             if not unfinished:
                 break
-            if asyncio.get_running_loop().time() > deadline:
-                self._defect(f"{len(unfinished)} jobs are stuck, such as {unfinished[0]}")
+            now = time.monotonic()
+            if unfinished != before:
+                before, changed = unfinished, now
+            if now > changed + STUCK_SECONDS or now > started + SETTLE_SECONDS:
+                states = Counter(job["status"] for job in unfinished)
+                self._defect(
+                    f"{dict(states)} jobs after {now - started:.0f} s, without any change for "
+                    f"{now - changed:.0f} s, such as {unfinished[0]}"
+                )
                 return
             await asyncio.sleep(0.5)
         ids = {job["job_id"] for job in jobs}
