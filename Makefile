@@ -34,8 +34,12 @@ test: $(VENV)/.dev $(VENV)/.opensearch $(VENV)/.tika $(VENV)/.browser $(VENV)/.c
 # The server's tests again, with every state in PostgreSQL; without the console and the command line,
 # which would add two thirds to the time: make test-state STATE_TESTS=tests/server
 STATE_TESTS := tests/server --ignore=tests/server/cli --ignore-glob='*/test_console*'
+# A door of each kind as a replica: run.yaml shares the state, and the vectors are in a remote engine.
+SHARED_TESTS := $(addprefix tests/server/,openai/test_vector_stores.py openai/test_store_files.py \
+	mcp/test_mcp.py test_document_acl.py test_jobs.py)
 test-state: $(VENV)/.dev $(VENV)/.clients
 	CORRAL_TEST_STATE=postgresql $(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(STATE_TESTS)
+	CORRAL_TEST_STATE=shared $(TEST_ENVIRONMENT) $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(SHARED_TESTS)
 
 check: $(VENV)/.dev .typecheck
 	$(BIN)/ruff format --check .

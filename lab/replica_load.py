@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,14 +19,21 @@ ATTEMPT_SECONDS = 5.0
 """How long a client waits for an answer: a replica may be frozen for longer."""
 FRESH_SECONDS = 1.0
 """Time after which every replica knows a new registration."""
-SETTLE_SECONDS = 90.0
-"""Maximum time until all jobs have ended: longer than the lease of a dead worker."""
+STUCK_SECONDS = 180.0
+"""Time without any progress after which jobs are stuck: longer than the longest pause before a
+retry, 128 s, and than the lease of a dead worker."""
+SETTLE_SECONDS = 900.0
+"""Maximum time until all jobs have ended."""
+PROBE_SECONDS = 0.5
+"""How often a load balancer asks each replica whether it is ready."""
 PAUSE_SECONDS = 2.0
 """How long a replica that did not answer gets no requests, as behind a load balancer."""
 BATCH = 12
 """Number of documents that a client submits at once, so that the workers are always busy."""
 CHECKS = 8
 """Number of documents that are checked at the same time."""
+
+QUESTION = "where do the sheep graze?"
 
 Json = dict[str, Any]
 _MARK = re.compile(r"\bw\d+-\w+-v\d+\b")
@@ -87,10 +95,15 @@ class Load:
         urls: Returns the addresses of the replicas, running or not.
         vector_db_id: Id of the vector DB that they register.
         seed: Of all random choices.
+        probing: True to send requests only to replicas that are ready, as a load balancer does. A
+            connection that is lost is then a defect.
     """
 
-    def __init__(self, urls: Callable[[], list[str]], vector_db_id: str, seed: int) -> None:
+    def __init__(
+        self, urls: Callable[[], list[str]], vector_db_id: str, seed: int, *, probing: bool = False
+    ) -> None:
         self.outcome = Outcome()
+        self._probing, self._ready = probing, urls()
         self._urls = urls
         self._vector_db_id = vector_db_id
         self._random = random.Random(seed)
@@ -117,7 +130,11 @@ class Load:
 
     async def run(self, clients: int) -> None:
         """Send requests until `stop`."""
-        await asyncio.gather(*map(self._client, range(clients)))
+        async with asyncio.TaskGroup() as group:
+            if self._probing:
+                group.create_task(self._probe())
+            for number in range(clients):
+                group.create_task(self._client(number))
 
     def stop(self) -> None:
         """Let each client finish its request."""
@@ -141,6 +158,7 @@ class Load:
                 partial(self._get, http, mine),
                 partial(self._get, http, mine),
                 partial(self._query, http),
+                partial(self._stream, http),
                 partial(self._contend, http),
                 partial(self._attach, http, await self._new_store(http)),
             ]
@@ -154,8 +172,10 @@ class Load:
         kind, url = f"{method} {path.split('/')[2].partition('?')[0]}", self._next()
         try:
             answer = await http.request(method, url + path, **more)
-        except httpx.TransportError:
+        except httpx.TransportError as error:
             self.outcome.calls["lost"] += 1
+            if self._probing:
+                self._defect(f"{method} {path}: {type(error).__name__}")
             self._paused[url] = time.monotonic() + PAUSE_SECONDS
             await asyncio.sleep(0.05)
             return None
@@ -171,10 +191,22 @@ class Load:
 
     def _next(self) -> str:
         """Return the address of the next replica that answers, as far as is known."""
-        now, urls = time.monotonic(), self._urls()
+        now, urls = time.monotonic(), self._ready if self._probing else self._urls()
         self._turn += 1
         up = [url for url in urls if self._paused.get(url, 0.0) <= now] or urls
         return up[self._turn % len(up)]
+
+    async def _probe(self) -> None:
+        """Note which replicas are ready, until `stop`."""
+        async with httpx.AsyncClient(timeout=ATTEMPT_SECONDS) as http:
+            while not self._stopping.is_set():
+                ready = []
+                for url in self._urls():
+                    with suppress(httpx.TransportError):
+                        if (await http.get(f"{url}/v1/ready")).is_success:
+                            ready.append(url)
+                self._ready = ready or self._ready
+                await asyncio.sleep(PROBE_SECONDS)
 
     def _defect(self, text: str) -> None:
         self.outcome.defects.append(text)
@@ -262,8 +294,15 @@ class Load:
             await self._put(http, name, self._documents[name].version + 1)
 
     async def _query(self, http: httpx.AsyncClient) -> None:
-        body = {"content": "where do the sheep graze?", "vector_db_ids": [self._vector_db_id]}
+        body = {"content": QUESTION, "vector_db_ids": [self._vector_db_id]}
         await self._send(http, "POST", "/v1/tool-runtime/rag-tool/query", json=body)
+
+    async def _stream(self, http: httpx.AsyncClient) -> None:
+        """Read a streamed answer to its end."""
+        body = {"model": f"corral/{self._vector_db_id}", "input": QUESTION, "stream": True}
+        answer = await self._send(http, "POST", "/v1/responses", json=body)
+        if answer is not None and "response.completed" not in answer.text:
+            self._defect(f"a stream ends with {answer.text[-300:]}")
 
     async def _new_store(self, http: httpx.AsyncClient) -> str:
         """Create a vector store, however often that takes; return its id."""
@@ -336,8 +375,9 @@ class Load:
         return None
 
     async def _wait_for_jobs(self, http: httpx.AsyncClient) -> None:
-        """Wait until no job is unfinished."""
-        deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS
+        """Wait until no job is unfinished; on a busy machine, for as long as they make progress."""
+        started = changed = time.monotonic()
+        before: list[Json] = []
         while True:
             jobs = [
                 job
@@ -347,8 +387,15 @@ class Load:
             unfinished = [job for job in jobs if job["status"] in ("queued", "running")]
             if not unfinished:
                 break
-            if asyncio.get_running_loop().time() > deadline:
-                self._defect(f"{len(unfinished)} jobs are stuck, such as {unfinished[0]}")
+            now = time.monotonic()
+            if unfinished != before:
+                before, changed = unfinished, now
+            if now > changed + STUCK_SECONDS or now > started + SETTLE_SECONDS:
+                states = Counter(job["status"] for job in unfinished)
+                self._defect(
+                    f"{dict(states)} jobs after {now - started:.0f} s, without any change for "
+                    f"{now - changed:.0f} s, such as {unfinished[0]}"
+                )
                 return
             await asyncio.sleep(0.5)
         ids = {job["job_id"] for job in jobs}

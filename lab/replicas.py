@@ -9,6 +9,9 @@ PostgreSQL is stopped or killed once, and the bucket does not answer for some se
 acknowledged must be there at once, in every replica; at the end, all of it whole and once, every
 job completed, and every answer a success or a 503 with `Retry-After`. The exit code is 1 if a round
 has a defect.
+
+With `--rolling`, nothing fails. Instead, each replica gets SIGTERM and is started again, one after
+the other, while the clients use only replicas that are ready. Then no connection may be lost.
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ JOB_SECONDS = 5.0
 FAULT_SECONDS = 8.0
 """Time in which the faults begin."""
 SHORT_FREEZE = (0.5, 6.0)
+DRAIN_SECONDS = 3.0
+"""How long a replica serves after SIGTERM: longer than a load balancer takes to notice."""
 LONG_FREEZE = (LEASE_SECONDS + 8, LEASE_SECONDS + 14)
 """Seconds: longer than another process takes to take work over."""
 
@@ -88,8 +93,15 @@ class Replicas:
         """Kill a server without warning."""
         self._servers[number].kill()
 
+    def replace(self, number: int) -> None:
+        """Stop a server as an operator does, and start another one."""
+        self._servers[number].terminate()
+        if code := self._servers[number].wait():
+            raise RuntimeError(f"A replica ended with {code}.")
+        self.restart(number)
+
     def restart(self, number: int) -> None:
-        """Start a server that was killed, again if PostgreSQL is away, as a supervisor does."""
+        """Start a server that has ended, again if PostgreSQL is away, as a supervisor does."""
         for _ in range(MAX_STARTS):
             try:
                 self._servers[number] = ServerProcess(self._homes[number], self._config)
@@ -144,6 +156,13 @@ class Chaos:
                 group.create_task(self._freeze(number, self._random.uniform(*freeze)))
             for number in numbers[1::2]:
                 group.create_task(self._kill(number))
+
+    async def replace_all(self) -> None:
+        """Replace one replica after the other."""
+        for number in range(len(self._replicas.urls())):
+            await asyncio.sleep(self._random.uniform(1.0, 3.0))
+            self.done.append("replacement")
+            await asyncio.to_thread(self._replicas.replace, number)
 
     async def _begin(self, fault: str) -> None:
         await asyncio.sleep(self._random.uniform(0.5, FAULT_SECONDS))
@@ -226,6 +245,7 @@ def installation(
             state=url_of(database),
             files=storage.bucket("corral", STORAGE_TIMEOUT_SECONDS),
             providers={"vector_io": [provider], "embedding": [hashing]},
+            server={"port": 0, "drain_seconds": DRAIN_SECONDS},
         )
         with Replicas(folder, config, count) as running:
             yield running
@@ -239,14 +259,22 @@ async def run_round(
     seed: int,
     seconds: float,
     freeze: tuple[float, float] = SHORT_FREEZE,
+    rolling: bool = False,
 ) -> tuple[Outcome, list[str]]:
-    """Run clients for a time, and longer while there are faults; return results and faults."""
-    load = Load(replicas.urls, f"round-{seed}", seed)
+    """Run clients for a time, and longer while there are faults; return results and faults.
+
+    Args:
+        seconds: Minimum time.
+        freeze: As in `Chaos.run`.
+        rolling: True to replace each replica instead.
+    """
+    load = Load(replicas.urls, f"round-{seed}", seed, probing=rolling)
     chaos = Chaos(replicas, database, storage, seed)
     await load.register()
     async with asyncio.TaskGroup() as group:
         clients = group.create_task(load.run(CLIENTS))
-        await asyncio.gather(chaos.run(freeze), asyncio.sleep(seconds))
+        work = chaos.replace_all() if rolling else chaos.run(freeze)
+        await asyncio.gather(work, asyncio.sleep(seconds))
         load.stop()
         await clients
     await load.check()
@@ -264,6 +292,7 @@ def main(words: list[str]) -> int:
     parser.add_argument(
         "--long", action="store_true", help="Freeze replicas for longer than a worker's lease."
     )
+    parser.add_argument("--rolling", action="store_true", help="Replace replicas; no faults.")
     options = parser.parse_args(words)
     defects = 0
     with (
@@ -282,6 +311,7 @@ def main(words: list[str]) -> int:
                     seed=seed,
                     seconds=options.seconds,
                     freeze=LONG_FREEZE if options.long else SHORT_FREEZE,
+                    rolling=options.rolling,
                 )
             )
             calls = ", ".join(f"{count} {name}" for name, count in sorted(outcome.calls.items()))

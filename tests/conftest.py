@@ -12,7 +12,9 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx._transports.default
 import pytest
@@ -228,13 +230,27 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _state_server() -> Iterator[None]:
-    """Run the server of all states, if `CORRAL_TEST_STATE` says so."""
+    """Run the server of all states, and a remote engine, if `CORRAL_TEST_STATE` says so."""
     if not state_database.wanted():
         yield
         return
-    with postgresql() as server:
-        state_database.start(url_of(server))
+    with ExitStack() as stack:
+        server, engine = stack.enter_context(postgresql()), None
+        if state_database.is_shared():
+            engine = stack.enter_context(_engine())
+        state_database.start(url_of(server), engine)
         yield
+
+
+def _engine() -> AbstractContextManager[dict[str, Any]]:
+    """Lend the settings of a remote engine whose writes need the write-ahead log."""
+    # Qdrant's client takes a second to import.
+    from .providers.vector_io.qdrant.conftest import stand_in
+    from .providers.vector_io.qdrant.real_server import QdrantServer
+    from .providers.vector_io.real_server import running
+
+    os.environ["NO_PROXY"] = "127.0.0.1"
+    return running(QdrantServer, stand_in)
 
 
 @pytest.fixture(autouse=True)

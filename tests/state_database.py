@@ -3,17 +3,21 @@
 A state in SQLite belongs to its data folder. Here each data folder gets a database of its own on
 one server instead, in the processes that the tests start too. `make test-state` runs the tests of
 the server that way. Tests about SQLite have the marker `sqlite_state`, and are left out.
+
+With `CORRAL_TEST_STATE=shared` the configuration of servers says the same, and their vectors are in
+a remote engine: they act as replicas of an installation on several machines.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -28,6 +32,8 @@ if TYPE_CHECKING:  # sitecustomize.py runs this module before corral.providers.s
 VARIABLE = "CORRAL_TEST_STATE"
 SERVER = "CORRAL_TEST_STATE_URL"
 """Environment variable with the server's URL, for the processes that tests start."""
+ENGINE = "CORRAL_TEST_ENGINE"
+"""Environment variable with the settings of the remote engine, in JSON."""
 TEMPLATE = "state_template"
 """The database with Corral's tables from which the others are copied."""
 ON_POSTGRESQL = Path(__file__).with_name("on_postgresql")
@@ -44,13 +50,27 @@ _HOMES = """
 def wanted() -> bool:
     """Return True if the tests run on states in PostgreSQL."""
     name = os.environ.get(VARIABLE, "sqlite")
-    assert name in ("sqlite", "postgresql"), f"{VARIABLE} must be sqlite or postgresql"
-    return name == "postgresql"
+    assert name in ("sqlite", "postgresql", "shared"), f"{VARIABLE}={name}"
+    return name != "sqlite"
 
 
-def start(url: str) -> None:
-    """Use a server in this process and those that it starts."""
-    os.environ[SERVER] = url
+def is_shared() -> bool:
+    """Return True if the configuration of servers says that machines share their state."""
+    return os.environ.get(VARIABLE) == "shared"
+
+
+def shared_sections() -> dict[str, Any]:
+    """Return the sections of run.yaml for a shared state, if the tests run on one."""
+    if not is_shared():
+        return {}
+    far = {"provider_id": "far", "provider_type": "remote::qdrant"}
+    vector_io = [{**far, "config": json.loads(os.environ[ENGINE])}]
+    return {"state": os.environ[SERVER], "providers": {"vector_io": vector_io}}
+
+
+def start(url: str, remote: dict[str, Any] | None = None) -> None:
+    """Use a server, and perhaps a remote engine, in this process and those that it starts."""
+    os.environ[SERVER], os.environ[ENGINE] = url, json.dumps(remote)
     with _connection() as connection:
         connection.execute(f"CREATE DATABASE {TEMPLATE}".encode())
     template = Place(Path(), _url(TEMPLATE))
@@ -67,7 +87,8 @@ def use() -> None:
     opened: Callable[[Place, Path, str], None] = Place.__init__
 
     def on_server(place: Place, home: Path, url: str) -> None:
-        opened(place, home, database_of(home) if url == "sqlite" else url)
+        own = url in ("sqlite", os.environ[SERVER])
+        opened(place, home, database_of(home) if own else url)
 
     Place.__init__ = on_server  # type: ignore[assignment, method-assign]  # no setting says it
 

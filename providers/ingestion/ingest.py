@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,20 +33,16 @@ from corral.providers.ingestion.document_state import unchanged
 from corral.providers.ingestion.parts import Text, with_parts
 from corral.providers.ingestion.read.detecting import type_of
 from corral.providers.ingestion.read.external import ExternalReader
-from corral.providers.ingestion.read.fetching import Fetcher
 from corral.providers.ingestion.read.mime_types import chosen_type, served_type
 from corral.providers.ingestion.read.parsing import ParsedDocument
 from corral.providers.ingestion.read.reading import Reader
 from corral.providers.ingestion.split.budget import Window
 from corral.providers.ingestion.split.chunking import Sizes, each_chunk, unread, window_of
-from corral.providers.ingestion.storing import (
-    EMBED_BATCH,
-    all_cleaned,
-    embed,
-    prepare,
-    preparing,
-)
+from corral.providers.ingestion.storing import EMBED_BATCH, all_cleaned, embed, prepare, preparing
 from corral.providers.models.language import LanguageModels, serving
+
+if TYPE_CHECKING:
+    from corral.providers.ingestion.read.fetching import Fetcher
 
 Content = str | bytes | Path | URL
 """The content of a document before it is read: text, bytes, a file or a `data:` URI."""
@@ -55,7 +51,6 @@ JOB_BATCH = 64
 """Number of chunks that a job embeds at a time.
 
 They take about half a second on a laptop, so progress is reported often."""
-
 
 CONTEXT_BATCH = 8
 """Batch size if a language model writes a sentence about each chunk, which takes seconds."""
@@ -155,7 +150,8 @@ class Ingester:
         self._contexts = contexts
         self._metadata_cost = metadata_cost
         self._document_limits = settings.document_limits
-        self._fetcher = fetcher or Fetcher(settings)
+        self._settings = settings
+        self._fetcher = fetcher or (_fetcher(settings) if settings.allowed_url_hosts else None)
         self.reader = Reader(settings, readers)
 
     async def insert(
@@ -295,7 +291,7 @@ class Ingester:
             return await self.reader.read(content, mime_type), content, mime_type
         if content.uri[:5].lower() == "data:":
             return await self.reader.read_data_uri(content.uri, mime_type), content, mime_type
-        fetched = await self._fetcher.fetch(content.uri)
+        fetched = await (self._fetcher or _fetcher(self._settings)).fetch(content.uri)
         kind = chosen_type(mime_type, served_type(fetched.url, fetched.content_type))
         return await self.reader.read(fetched.data, kind), fetched.data, kind
 
@@ -495,3 +491,9 @@ def _joined(rows: list[NDArray[np.float32]], dimension: int) -> NDArray[np.float
         result[end - len(part) : end] = part
         end -= len(part)
     return result
+
+
+def _fetcher(settings: RagSettings) -> Fetcher:
+    from corral.providers.ingestion.read.fetching import Fetcher  # noqa: PLC0415 - imports httpx
+
+    return Fetcher(settings)

@@ -435,7 +435,7 @@ class Ingestion:
             await self._settled(self._all(vector_db=vector_db, file_id=file_id))
             job = await self._changeable(vector_db_id, file_id)
             with suppress(NoLongerOurs):  # Another change came first: wait for that one as well.
-                if await self._queue.change_attributes(job, self._workers.owner, attributes):
+                if await self._workers.change_attributes(job, attributes):
                     await asyncio.shield(self._relabel(index, job, attributes))
                 return await self.newest(vector_db_id, file_id)
 

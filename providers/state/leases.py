@@ -32,12 +32,12 @@ class Leases:
         self._seen: dict[str, tuple[int | None, float]] = {}
         self._renewed: dict[str, float] = {}
 
-    async def renew(self, name: str) -> None:
-        """Renew the lease of a worker of this process."""
-        now, row = self._clock(), {"name": name, "beat": 1}
+    async def renew(self, *names: str) -> None:
+        """Renew the leases of workers of this process."""
+        now, rows = self._clock(), [{"name": name, "beat": 1} for name in names]
         beat = LEASES.c.beat + 1
-        await self._area.write(lambda table: upsert(table, LEASES, [row], beat=beat), durable=False)
-        self._renewed[name] = now
+        await self._area.write(lambda table: upsert(table, LEASES, rows, beat=beat), durable=False)
+        self._renewed |= dict.fromkeys(names, now)
 
     def is_current(self, name: str) -> bool:
         """Return True unless other processes may take over the work of this process's worker."""

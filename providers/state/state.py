@@ -207,10 +207,13 @@ class Area:
         """Return the read cache. It is empty if any process has written in this area since.
 
         Call this before reading. It takes microseconds and never waits. With PostgreSQL, the cache
-        may miss a write by another machine for up to `FRESH_SECONDS`.
+        may miss a write by another machine for up to `FRESH_SECONDS`; then it counts as empty until
+        a read has seen the version.
         """
         version = self._peek()
-        if version is None or version != self._kept[0]:
+        if version is None:
+            return {}
+        if version != self._kept[0]:
             self._kept = version, {}
         return self._kept[1]
 

@@ -32,6 +32,8 @@ from corral.server.native import rerank
 from corral.server.routers import application_at, installed_applications
 from corral.server.serving import serve
 
+from .. import state_database
+
 T = TypeVar("T")
 Json = dict[str, Any]
 JSON = {"content-type": "application/json"}
@@ -41,7 +43,11 @@ START_SECONDS = 120
 
 
 def run_config(*, dimension: int = DIMENSION, **sections: Any) -> RunConfig:
-    """Return a configuration with SQLite and the hashing embedder; `limits=` goes to the server."""
+    """Return a configuration with SQLite and the hashing embedder; `limits=` goes to the server.
+
+    With `CORRAL_TEST_STATE=shared` it has a shared state and a remote engine.
+    """
+    shared = state_database.shared_sections()
     limits = sections.pop("limits", {})
     hashing = {
         "provider_id": "hashing",
@@ -50,12 +56,19 @@ def run_config(*, dimension: int = DIMENSION, **sections: Any) -> RunConfig:
     }
     return RunConfig.model_validate(
         {
-            "providers": {"embedding": [hashing]},
+            "providers": {"embedding": [hashing], **shared.pop("providers", {})},
             "default_embedding_model": "hashing",
             "server": {"port": 0, "limits": limits},
+            **shared,
             **sections,
         }
     )
+
+
+def yaml_of(config: RunConfig) -> str:
+    """Return a configuration as run.yaml, with the address of its state."""
+    shown = config.model_dump(mode="json") | {"state": config.state.get_secret_value()}
+    return yaml.safe_dump(shown)
 
 
 def has_own_errors(path: str) -> bool:
@@ -206,9 +219,7 @@ class ServerProcess:
     """`serve()` in a process of its own, so that it can be stopped and killed like a real one."""
 
     def __init__(self, home: Path, config: RunConfig | None = None, *, workers: int = 1) -> None:
-        config = config or run_config()
-        settings = config.model_dump(mode="json") | {"state": config.state.get_secret_value()}
-        (home / "run.yaml").write_text(yaml.safe_dump(settings))
+        (home / "run.yaml").write_text(yaml_of(config or run_config()))
         environment = {**os.environ, "CORRAL_HOME": str(home), "OMP_NUM_THREADS": "1"}
         self.log = home / f"server-{time.monotonic_ns()}.log"
         module = serve.__module__

@@ -16,7 +16,9 @@ import uvicorn
 from corral.server.app import create_app
 from corral.server.connection import Connection
 
-from .harness import JSON, START_SECONDS, ServerProcess, run_config, wait_until
+from ..chat_service import Pause, Script, running_chat, said
+from .harness import JSON, START_SECONDS, Json, ServerProcess, run_config, wait_until
+from .openai.answers import with_model
 
 
 def test_an_accepted_connection_sends_at_once(tmp_path: Path) -> None:
@@ -169,6 +171,42 @@ def test_a_server_drains_before_it_stops(draining: ServerProcess) -> None:
         assert first + stream.read() == LARGE
     assert draining.wait() == 0
     assert "timeout graceful shutdown exceeded" not in draining.log.read_text()
+
+
+def test_streamed_answers_are_finished(tmp_path: Path) -> None:
+    """Answers that stream during SIGTERM are complete, after `drain_seconds` too.
+
+    If this fails: each replica that is replaced cuts off the answers that people read.
+    """
+    pause = Pause(is_silent=True)
+    first, *rest = said("Oak", " is green.").events
+    asked: list[tuple[str, Json, str]] = [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]}, "[DONE]"),
+        ("/v1/responses", {"input": "hi"}, "response.completed"),
+    ]
+    with running_chat() as service, ExitStack() as stack:
+        service.scripts = [Script([first, pause, *rest])]
+        config = with_model(service)
+        config.server.drain_seconds = 0.5
+        server = ServerProcess(tmp_path, config)
+        stack.callback(server.kill)
+        stack.callback(pause.released.set)
+        client = stack.enter_context(httpx.Client(base_url=server.url, timeout=60))
+        streams = []
+        for path, more, _ in asked:
+            body = {"model": "tiny", "stream": True, **more}
+            answer = stack.enter_context(client.stream("POST", path, json=body))
+            lines = answer.iter_lines()
+            assert any("Oak" in line for line in lines)  # the first piece is here
+            streams.append(lines)
+        server.terminate()
+        wait_until(lambda: "Waiting for connections to close" in server.log.read_text())
+        pause.released.set()
+        for lines, (*_, end) in zip(streams, asked, strict=True):
+            rest_of_it = "".join(lines)
+            assert " is green." in rest_of_it
+            assert end in rest_of_it
+        assert server.wait() == 0
 
 
 def test_a_second_signal_ends_the_draining(draining: ServerProcess) -> None:

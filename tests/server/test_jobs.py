@@ -19,13 +19,12 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from sqlalchemy import select
 
 from corral.providers.state.tables import JOBS
 
 from ..state_database import rows_of
-from .harness import InProcess, Json, message_of, run_config, wait_until
+from .harness import InProcess, Json, message_of, run_config, wait_until, yaml_of
 
 
 def document(name: str, text: str, **more: Any) -> Json:
@@ -177,8 +176,8 @@ def test_a_failed_job_says_why_and_can_be_retried(app: InProcess) -> None:
 
 @contextmanager
 def workers(home: Path, count: int) -> Iterator[str]:
-    """Run `corral serve --workers` and yield its address."""
-    (home / "run.yaml").write_text(yaml.safe_dump(run_config().model_dump(mode="json")))
+    """Run `corral serve --workers`, each with one worker for jobs, and yield its address."""
+    (home / "run.yaml").write_text(yaml_of(run_config(ingestion={"workers": 1})))
     log = home / "log"
     words = ["--home", str(home), "serve", "--port", "0", "--workers", str(count)]
     with log.open("wb") as file:

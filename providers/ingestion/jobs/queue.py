@@ -1,12 +1,12 @@
 """The queue of jobs, shared by the tasks, processes and machines of an installation.
 
-A process that works on a job is the job's owner. Cancelling, replacing or taking over a job changes
+A worker that processes a job is the job's owner. Cancelling, replacing or taking over a job changes
 the owner in its row. Each write by an owner checks the row in the same transaction, and fails if it
-names another owner or a later claim. So a process that was frozen while its job was taken over
+names another owner or a later claim. So a worker that was frozen while its job was taken over
 cannot write, even if it has claimed the job again.
 
-Before an owner stores a document, it marks the row as `storing`. From then on no other process
-changes the row until the document is stored or the owner is dead.
+Before an owner stores a document, it marks the row as `storing`. From then on nothing else changes
+the row until the document is stored or the owner is dead.
 """
 
 from __future__ import annotations
@@ -19,16 +19,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    and_,
-    case,
-    delete,
-    insert,
-    or_,
-    select,
-)
+from sqlalchemy import ColumnElement, Connection, and_, case, delete, insert, or_, select
 
 from corral.api.errors import Conflict
 from corral.api.principal import Principal
@@ -252,16 +243,20 @@ class JobQueue:
     # --- working -----------------------------------------------------------------------------
 
     async def claim(self, owner: str) -> Job | None:
-        """Claim the next job and return it; None if no job is waiting for this machine.
+        """Claim the next job for an idle owner; return None if no job is waiting for this machine.
+
+        Jobs that the owner still has are queued again: it never received an earlier claim, because
+        its connection broke after the commit, or it could not record an outcome.
 
         Jobs with earlier attempts come last, so that a job that crashes its process does not block
         others. Only one job of a document runs at a time.
         """
-        waiting = select(J.number).where(queued_for(self._host)).limit(1)
+        waiting = select(J.number).where(queued_for(self._host) | _worked_on_by(owner)).limit(1)
         if not await self._area.read(waiting):
             return None
 
         def take(table: Connection) -> Job | None:
+            self._requeue(table, owner, uncounted=0)
             job = next_job(table, self._clock(), self._host)
             return None if job is None else self._take(table, owner, job.number)
 
@@ -450,10 +445,10 @@ class JobQueue:
         Args:
             uncounted: Number of attempts to subtract.
         """
-        overtaken = numbers_of(table, select(J.number).where(_owned_by(owner), OVERTAKEN))
+        ours = select(J.number).where(_worked_on_by(owner))
         replaced = {**CANCELLED, "error_message": REPLACED}
-        cancelled = self._change(table, overtaken, replaced)
-        rest = numbers_of(table, select(J.number).where(_owned_by(owner)))
+        cancelled = self._change(table, numbers_of(table, ours.where(OVERTAKEN)), replaced)
+        rest = numbers_of(table, ours)
         left = case((J.attempts > uncounted, J.attempts - uncounted), else_=0)
         return cancelled + self._change(table, rest, {**QUEUED, "attempts": left})
 
@@ -475,6 +470,10 @@ class JobQueue:
 
 def _owned_by(owner: str) -> ColumnElement[bool]:
     return and_(J.status == "running", J.owner == owner)
+
+
+def _worked_on_by(owner: str) -> ColumnElement[bool]:
+    return _owned_by(owner) & (J.storing != RELABELING)
 
 
 def _check_hidden(table: Connection, principal: Principal, here: ColumnElement[bool]) -> None:

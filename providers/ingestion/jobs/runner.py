@@ -41,7 +41,6 @@ STORE_SECONDS = 10.0
 LOOK_EVERY_SECONDS = 0.25
 """Interval at which idle workers and watchers check for writes of other processes."""
 TAKE_OVER_EVERY_SECONDS = 2.0
-UNNOTED = "What became of the document could not be recorded."
 SWEEP_EVERY_SECONDS = 3600.0
 KEPT_SECONDS = 7 * 24 * 3600.0
 """Age in seconds at which a finished job is deleted if a newer job has replaced it."""
@@ -225,8 +224,8 @@ class Workers:
     """Runs jobs concurrently until it is closed.
 
     Jobs are in a table that all processes of an installation share. Each job has one owner at a
-    time. If an owner on this machine was killed, its jobs are taken over at once. The jobs of any
-    other dead or frozen owner are taken over when its lease has expired.
+    time, a worker. If an owner on this machine was killed, its jobs are taken over at once. The
+    jobs of any other dead or frozen owner are taken over when its lease has expired.
 
     Args:
         library: Vector DBs, models and files; usually a `Stack`.
@@ -254,21 +253,25 @@ class Workers:
         self.following = asyncio.Lock()
         self._library = library
         self._settings = settings
-        self._owner = Owner(home / "workers")
+        self._owners = [Owner(home / "workers") for _ in range(settings.workers)]
+        self._names = [owner.name for owner in self._owners]
         self._leases, self._claims = Leases(state), Claims(state, home)
         self._tasks: set[asyncio.Task[None]] = set()
         # Changed attributes that could not be written to the table.
         self._unrelabeled: list[tuple[Job, Mapping[str, Any]]] = []
         self._news = asyncio.Event()
 
-    @property
-    def owner(self) -> str:
-        """The name of this process as an owner of jobs."""
-        return self._owner.name
-
     def wake(self) -> None:
         """Wake idle workers."""
         self._news.set()
+
+    async def change_attributes(self, job: Job, attributes: Mapping[str, Any]) -> bool:
+        """Change the attributes of a job, as in `JobQueue.change_attributes`."""
+        try:
+            return await self.queue.change_attributes(job, self._names[0], attributes)
+        except (CorralError, asyncio.CancelledError):
+            self._unrelabeled.append((job, job.attributes))  # The change may be committed.
+            raise
 
     async def relabeled(self, job: Job, attributes: Mapping[str, Any]) -> None:
         """Record the attributes of a stored document; if the write fails, retry it later.
@@ -277,7 +280,7 @@ class Workers:
             CorralError, NoLongerOurs: The write failed.
         """
         try:
-            await self.queue.relabeled(job, self._owner.name, attributes)
+            await self.queue.relabeled(job, self._names[0], attributes)
         except CorralError:
             self._unrelabeled.append((job, attributes))
             raise
@@ -286,13 +289,11 @@ class Workers:
         """Start the workers, unless they are running."""
         if self._tasks:
             return
-        runner = JobRunner(
-            self.queue, self.ingester, self._owner.name, self._settings.retry_seconds, self._leases
-        )
-        await self._leases.renew(self._owner.name)
-        loops = [self._work(runner) for _ in range(self._settings.workers)]
-        self._tasks = {asyncio.create_task(loop) for loop in [*loops, self._keep_up()]}
-        await asyncio.to_thread(self._owner.enter)
+        await self._leases.renew(*self._names)
+        loops = [*map(self._work, self._names), self._keep_up()]
+        self._tasks = {asyncio.create_task(loop) for loop in loops}
+        for owner in self._owners:
+            await asyncio.to_thread(owner.enter)
 
     async def close(self) -> None:
         """Stop the workers; their unfinished jobs are queued again."""
@@ -301,29 +302,28 @@ class Workers:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        for owner in self._owners if tasks else ():
             with suppress(CorralError):  # Otherwise another process takes the jobs over.
-                await self.queue.release(self._owner.name)
-                await self._leases.end(self._owner.name)
-            await asyncio.to_thread(self._owner.leave)
+                await self.queue.release(owner.name)
+                await self._leases.end(owner.name)
+            await asyncio.to_thread(owner.leave)
 
-    async def _work(self, runner: JobRunner) -> None:
+    async def _work(self, owner: str) -> None:
+        runner = JobRunner(
+            self.queue, self.ingester, owner, self._settings.retry_seconds, self._leases
+        )
         jobs: list[Job] = []
-        unnoted: list[Job] = []  # Jobs with an outcome that could not be written to the table.
         while True:
             try:
-                while unnoted:
-                    with suppress(NoLongerOurs):
-                        await self.queue.postpone(unnoted[-1], self._owner.name, UNNOTED, 0)
-                    unnoted.pop()
                 if not jobs:
                     self._news.clear()
-                    first = await self.queue.claim(self._owner.name)
+                    first = await self.queue.claim(owner)
                     jobs = [first] if first else []
                 if jobs:
                     jobs = await runner.do(jobs, self._library.for_principal(jobs[0].principal))
                     continue
             except CorralError as error:
-                unnoted, jobs = [*unnoted, *jobs], []
+                jobs = []  # The next claim queues them again.
                 log.warning("Cannot use the table of jobs: %s", error)
             # Not wait_for: on Python 3.11 it may swallow a cancellation.
             with suppress(TimeoutError):
@@ -338,9 +338,9 @@ class Workers:
                 while self._unrelabeled:
                     job, attributes = self._unrelabeled[0]
                     with suppress(NoLongerOurs):
-                        await self.queue.relabeled(job, self._owner.name, attributes)
+                        await self.queue.relabeled(job, self._names[0], attributes)
                     self._unrelabeled.pop(0)
-                await self._leases.renew(self._owner.name)
+                await self._leases.renew(*self._names)
                 await self._take_over()
                 if time.monotonic() - swept > SWEEP_EVERY_SECONDS:
                     swept = time.monotonic()
@@ -351,18 +351,18 @@ class Workers:
 
     async def _take_over(self) -> None:
         """Queue the jobs of dead and frozen owners again."""
-        others = await self.queue.reader.owners() - {self._owner.name}
+        others = await self.queue.reader.owners() - {*self._names}
         expired = await self._leases.expired(others)
         for owner in others:
             if owner in expired or await asyncio.to_thread(self._was_killed, owner):
                 if await self.queue.take_over(owner):
                     self._news.set()
                 await self._leases.end(owner)
-                await asyncio.to_thread(self._owner.forget, owner)
+                await asyncio.to_thread(self._owners[0].forget, owner)
 
     def _was_killed(self, owner: str) -> bool:
         """Return True if an owner on this machine is dead; for others only the lease can tell."""
-        return self._owner.is_here(owner) and self._owner.is_dead(owner)
+        return self._owners[0].is_here(owner) and self._owners[0].is_dead(owner)
 
     async def sweep(self) -> int:
         """Delete the jobs of deleted vector DBs, and old replaced jobs; return their number."""

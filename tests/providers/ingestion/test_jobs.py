@@ -237,6 +237,32 @@ async def test_changes_of_attributes_wait_for_each_other(tmp_path: Path) -> None
         assert chunk.metadata["n"] == last.attributes["n"]
 
 
+async def test_a_change_of_attributes_without_an_answer_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the write that begins it has no answer, the change fails and can be repeated.
+
+    If this fails: the job runs until the process ends, and its file can be neither changed nor
+    removed.
+    """
+    change = JobQueue.change_attributes
+
+    async def lose(table: JobQueue, job: Job, owner: str, attributes: dict[str, int]) -> None:
+        await change(table, job, owner, attributes)
+        raise Unavailable("The connection is lost.")
+
+    async with opened(tmp_path) as stack:
+        file_id = await upload(stack, "An owl.")
+        await finished(stack, await stack.ingestion.submit([JobRequest("db", file_id=file_id)]))
+        with monkeypatch.context() as patch:
+            patch.setattr(JobQueue, "change_attributes", lose)
+            with pytest.raises(Unavailable):
+                await stack.ingestion.set_attributes("db", file_id, {"n": 1})
+        async with asyncio.timeout(60):
+            job = await stack.ingestion.set_attributes("db", file_id, {"n": 2})
+        assert (job.attributes, job.status) == ({"n": 2}, JobStatus.COMPLETED)
+
+
 async def test_attributes_change_without_embedding(tmp_path: Path, embedder: Watched) -> None:
     """Filters see the new attributes, the old are gone, and no text is embedded again."""
     async with opened(tmp_path) as stack:

@@ -9,14 +9,23 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
+from corral.api.chunks import Chunk
 from corral.api.errors import Unavailable
+from corral.api.vector_dbs import VectorDBRegistration
+from corral.providers.base.config import RunConfig
+from corral.providers.stack.background import Sweep
+from corral.providers.stack.stack import Stack
 from corral.providers.stack.write_logs import BEAT_SECONDS, StateWriteLog
 from corral.providers.state.leases import LEASE_SECONDS
-from corral.providers.state.state import State
+from corral.providers.state.state import State, upsert
+from corral.providers.state.tables import WRITES
+from corral.providers.vector_io.kit.names import stored_name
 from corral.providers.vector_io.kit.retries import retried, retried_async
 from corral.providers.vector_io.kit.write_ahead import Intent
 
+from ..vector_io.qdrant.conftest import stand_in
 from ..vector_io.registrations import registration
 
 DB = registration("memory", embedding_dimension=3)
@@ -125,3 +134,33 @@ async def test_a_writer_with_a_beat_is_waited_for(machines: list[State]) -> None
             ours.now += LEASE_SECONDS / 2
         assert not waiter.done()
     await waiter
+
+
+async def test_the_sweep_finishes_a_write_that_was_left(
+    tmp_path: Path, postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replica carries out the logged write of a dead one, in a vector DB that it has open.
+
+    If this fails: after a crash, half of a document is found until somebody writes.
+    """
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with stand_in() as settings:
+        far = {"provider_id": "far", "provider_type": "remote::qdrant", "config": settings}
+        hashing = {"provider_type": "inline::hashing", "config": {"dimension": 3}}
+        providers = {"vector_io": [far], "embedding": [{"provider_id": "hashing", **hashing}]}
+        config = RunConfig.model_validate({"state": postgresql_url, "providers": providers})
+        stack = Stack(config, tmp_path)
+        try:
+            new = VectorDBRegistration(vector_db_id="db", embedding_model="hashing")
+            await stack.register(new)
+            index = await stack.index("db")
+            chunk = Chunk(chunk_id="a", content="Hay.", metadata={"document_id": "d"})
+            left = Intent([chunk], np.ones((1, 3), np.float32), frozenset({"d"}))
+            row = {"name": stored_name(index.vector_db), "writer": "", "beat": 0}
+            rows = [{**row, "entry": left.to_bytes()}]
+            await stack.state.area("writes").write(lambda table: upsert(table, WRITES, rows))
+            await Sweep(stack).once()
+            assert [each.content for each in await index.get_chunks(["a"])] == ["Hay."]
+            assert await stack.state.area("writes").read(select(WRITES)) == []
+        finally:
+            await stack.close()

@@ -13,7 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-import yaml
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.shared.exceptions import MCPError
@@ -28,7 +27,7 @@ from corral.server.mcp.protocol import MAX_LISTED_DOCUMENTS, mcp_server
 from corral.server.mcp.stdio import services_of
 from corral.server.tools.reading import MAX_FETCHED_CHUNKS
 
-from ..harness import live_server, run_config
+from ..harness import live_server, run_config, yaml_of
 
 ERAS = ["legacy", "2026-07-28"]
 """How a client opens: by the handshake, or by the protocol that has none."""
@@ -350,7 +349,7 @@ async def test_over_stdio(tmp_path: Path, mode: str) -> None:
     The command is the one that `--print-config` prints.
     """
     config = run_config()
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    (tmp_path / "run.yaml").write_text(yaml_of(config))
     stack = Stack(config, tmp_path)
     await fill(stack)
     await stack.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -173,6 +174,26 @@ async def test_a_note_is_there_while_a_write_is_at_work_and_not_after(logs: Logs
     await write(index, 1)
     assert engine.logged == [True]
     assert await logs.left() == {}
+
+
+async def test_processes_write_one_after_the_other(logs: Logs) -> None:
+    """The engine of a vector DB has one write at a time, whichever process sends it.
+
+    If this fails: two processes replace a document at once, and chunks of both versions stay.
+    """
+    writing, most = 0, 0
+
+    class Slow(Halting):
+        async def add(self, *_: object) -> None:
+            nonlocal writing, most
+            writing += 1
+            most = max(most, writing)
+            await asyncio.sleep(0.01)
+            writing -= 1
+
+    indexes = [(await opened(logs, Slow()))[0] for _ in range(2)]
+    await asyncio.gather(*(write(index, number) for number, index in enumerate(indexes * 3)))
+    assert most == 1
 
 
 @pytest.mark.parametrize("action", ["add", "delete"])
