@@ -286,13 +286,7 @@ async def retrieve(
     if document is None:
         raise _unknown(vector_db_id, document_id)
     audit.current().returns(vector_db_id, [chunk.chunk_id for chunk in document.chunks])
-    pieces = blocks = None
-    if colors and document.chunks:
-        texts, reader = [chunk.content for chunk in document.chunks], stack.ingestion.reader
-        if name := file_of(document.chunks[0]):
-            pieces = await reader.colored(texts, name)
-        if pieces is None:
-            blocks = await reader.colored_blocks(texts)
+    pieces, blocks = await _colored(stack, document.chunks) if colors else (None, None)
     return Document(
         vector_db_id=vector_db_id,
         document_id=document_id,
@@ -302,6 +296,18 @@ async def retrieve(
         colors=pieces,
         code_blocks=blocks,
     )
+
+
+async def _colored(
+    stack: Stack, chunks: Sequence[Chunk]
+) -> tuple[list[list[list[str]]] | None, list[list[list[list[str]]]] | None]:
+    """Return `colors` and `code_blocks` of chunks; a document with pages has no colors."""
+    if not chunks or ((about := chunks[0].chunk_metadata) and about.page is not None):
+        return None, None
+    reader, texts = stack.ingestion.reader, [chunk.content for chunk in chunks]
+    name = file_of(chunks[0])
+    pieces = await reader.colored(texts, name) if name else None
+    return pieces, None if pieces else await reader.colored_blocks(texts)
 
 
 @router.delete("/{vector_db_id:id}/documents/{document_id:id}", summary="Delete a document")

@@ -25,8 +25,8 @@ from .test_console_sources import chunk_with, fill_farm, upload
 pytest.importorskip("pypdfium2")
 
 AXE = INSTALLED / "axe.min.js"
-PICTURES = {"evaluate": "section:has(.tuning)", "health": "main"}
-"""What the documentation shows of views."""
+PICTURES = {"evaluate": ("section:has(.tuning)", 1100), "health": ("main", 640)}
+"""What the documentation shows of views: an element, and its height at most."""
 SIZES = [*product((1440, 768, 390), ("light", "dark"))]
 VIOLATIONS = "axe.run().then((it) => it.violations.map((one) => [one.id, one.nodes[0].html]))"
 OPEN_ALL = (
@@ -84,7 +84,7 @@ VIEWS = {
     "jobs": View(address("jobs"), has("#all-jobs tr", 5)),
     "keys": View(address("keys"), has("#keys tr")),
     "reports": View(address("reports"), has("main h1")),
-    "health": View(address("health"), "document.querySelector('.charts')?.dataset.looks >= 2"),
+    "health": View(address("health"), "document.querySelector('.charts')?.dataset.looks >= 3"),
     "missing": View(address("nothing"), has("main h1")),
 }
 
@@ -131,9 +131,10 @@ def keep(browser: Browser, name: str, size: str) -> None:
         (Path(folder) / f"{name}-{size}.png").write_bytes(browser.screenshot())
     folder = os.environ.get("CORRAL_SCREENSHOTS")
     if folder and size == "1440-light" and name in PICTURES:
-        box = f"document.querySelector({PICTURES[name]!r}).getBoundingClientRect()"
+        selector, most = PICTURES[name]
+        box = f"document.querySelector({selector!r}).getBoundingClientRect()"
         at = "(({x, y, width, height}) => ({x, y: y + scrollY, width,"
-        at += f" height: Math.min(height, 1100)}}))({box})"
+        at += f" height: Math.min(height, {most})}}))({box})"
         (Path(folder) / f"console-{name}.png").write_bytes(browser.screenshot(browser.evaluate(at)))
 
 

@@ -37,7 +37,7 @@ function Row({ db, one, why, done, showsAcl }) {
     <td class="n" data-label="Size">${sizeOf(one.size_bytes)}</td><td class="n" data-label="Chunks">${one.chunk_count}</td><td data-label="Changed">${one.updated_at ? timeOf(one.updated_at) : "-"}</td>
     <td class=${attributes ? "wraps" : "none"} data-label="Attributes"><bdi>${attributes || "-"}</bdi></td>
     ${showsAcl && html`<td class="wraps" data-label="Readers"><bdi>${one.acl ? one.acl.join(" ") || "admins only" : "default"}</bdi></td>`}
-    <td class="wraps" data-label="State"><span class=${state}>${state === "completed" ? "stored" : state}</span>${one.job?.error_message && html` <span dir="auto">${one.job.error_message}</span> ${state === "failed" && html`<span class="quiet">${adviceOn(one.job)} The stored text is the one before.</span>`}`}</td>
+    <td class=${one.job?.error_message ? "wraps long" : "wraps"} data-label="State"><span class=${state}>${state === "completed" ? "stored" : state}</span>${one.job?.error_message && html` <span dir="auto">${one.job.error_message}</span> ${state === "failed" && html`<span class="quiet">${adviceOn(one.job)} The stored text is the one before.</span>`}`}</td>
     <td class="n"><span class="row-actions">${state === "failed" && html`<${Act} why=${why} act=${() => post(`v1/jobs/${encodeURIComponent(one.job.job_id)}/retry`).then(started)} aria-label=${`Retry ${name}`}>Retry<//>`}
       <${Act} why=${why || refusedAgain(one)} act=${() => ingestAgain(id, one)} aria-label=${`Re-ingest ${name}`}>Re-ingest<//>
       <${Replace} id=${id} one=${one} name=${name} why=${why || refusedOther(one)} done=${done} />

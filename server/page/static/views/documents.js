@@ -140,7 +140,7 @@ export function Job({ job, why, done, showsDB }) {
   const isOpen = job.status === "queued" || job.status === "running";
   const canRetry = job.status === "failed" || job.status === "cancelled";
   return html`<tr><th scope="row" class="wraps"><bdi>${name}</bdi></th>${showsDB && html`<td class="wraps" data-label="Vector DB"><bdi>${job.vector_db_id}</bdi></td>`}<td class=${job.status} data-label="State">${job.status}</td>
-    <td class="wraps" data-label="Progress">${isOpen && html`<${Progress} job=${job} name=${name} />`}${job.error_message && html`<span dir="auto">${job.error_message}</span> ${job.status === "failed" && html`<span class="quiet">${adviceOn(job)}</span>`}`}
+    <td class="wraps long" data-label="Progress">${isOpen && html`<${Progress} job=${job} name=${name} />`}${job.error_message && html`<span dir="auto">${job.error_message}</span> ${job.status === "failed" && html`<span class="quiet">${adviceOn(job)}</span>`}`}
       ${job.status === "completed" && counted(job.progress.chunks, "chunk")}
       ${isOpen && html` <${Act} why=${why} act=${() => post(`${path}/cancel`).then(done)} aria-label=${`Cancel ${name}`}>Cancel<//>`}
       ${canRetry && html` <${Act} why=${why} act=${() => post(`${path}/retry`).then(done)} aria-label=${`Retry ${name}`}>Retry<//>`}</td></tr>`;

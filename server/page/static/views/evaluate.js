@@ -111,10 +111,14 @@ async function saveQuestions(id, name) {
 /** @param {{ db: any }} props */
 function Command({ db }) {
   const [open, set] = useState(false);
+  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => set(event.target.open)}><summary>Tune on the command line, with a report of its own</summary>${open && html`<${CommandOf} db=${db} />`}</details>`;
+}
+
+/** @param {{ db: any }} props */
+function CommandOf({ db }) {
   const { data } = useLoad((signal) => get("v1/providers", signal), []);
   const provider = data?.data.find((/** @type {any} */ one) => one.provider_id === db.provider_id);
-  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => set(event.target.open)}><summary>Tune on the command line, with a report of its own</summary>
-    ${provider && html`<pre id="tune" tabindex="0" role="group" aria-label="How to tune">${command(db.identifier, provider)}</pre>`}</details>`;
+  return provider ? html`<pre id="tune" tabindex="0" role="group" aria-label="How to tune">${command(db.identifier, provider)}</pre>` : null;
 }
 
 /** How to tune a vector DB. The command opens its files, beside this server. @param {string} id @param {any} provider */
