@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata, resources
@@ -56,6 +57,7 @@ _PARTS = {
     if path.suffix in _TYPES
 }
 """The files that the console loads, by name."""
+_VERSION = re.compile(r"[0-9a-f]{16}")
 _OTHER_PAGE = "document.js"
 """The module of `/document`."""
 
@@ -120,13 +122,15 @@ def _content(name: str) -> bytes:
 
 @router.get("/page/{name:path}")
 async def part(name: str) -> Response:
-    """Return a file of the console; its name may follow the version of all files."""
+    """Return a file of the console; its name may follow the version of all files.
+
+    The version may be that of another replica, during an update: such a file is not kept.
+    """
     version, _, rest = name.partition("/")
-    lasts = version == _version()
-    name = rest if lasts else name
+    name = rest if _VERSION.fullmatch(version) else name
     if name not in _PARTS:
         raise NotFound("No such file.", hint=f"Files: {', '.join(_PARTS)}.")
-    headers = _LASTING if lasts else _CONSOLE
+    headers = _LASTING if version == _version() else _CONSOLE
     return Response(_content(name), media_type=_TYPES[_PARTS[name].suffix], headers=headers)
 
 

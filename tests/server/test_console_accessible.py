@@ -29,6 +29,11 @@ PICTURES = {"evaluate": ("section:has(.tuning)", 1100), "health": ("main", 640)}
 """What the documentation shows of views: an element, and its height at most."""
 SIZES = [*product((1440, 768, 390), ("light", "dark"))]
 VIOLATIONS = "axe.run().then((it) => it.violations.map((one) => [one.id, one.nodes[0].html]))"
+CUT = (
+    "[...document.querySelectorAll('main .scroll')]"
+    ".filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.ariaLabel)"
+)
+"""The tables with columns that are not in their frame."""
 OPEN_ALL = (
     "document.querySelectorAll('main details:not([open]) > summary').forEach((one) => one.click())"
 )
@@ -143,15 +148,16 @@ def check(browser: Browser, name: str) -> None:
     if not AXE.exists():
         pytest.skip("no Chromium: axe-core comes with it")
     browser.evaluate(AXE.read_text("utf-8") + "; 0")
-    violations, wide = [], []
+    violations, wide, cut = [], [], []
     for width, scheme in SIZES:
         browser.resize(width, 900, scheme)
         browser.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
         violations += [(width, scheme, *each) for each in browser.evaluate(VIOLATIONS)]
         if browser.evaluate("document.documentElement.scrollWidth") > width:
             wide.append(width)
+        cut += [(width, label) for label in browser.evaluate(CUT)]
         keep(browser, name, f"{width}-{scheme}")
-    assert (violations, wide) == ([], [])
+    assert (violations, wide, cut) == ([], [], [])
 
 
 def open_view(browser: Browser, filled: Filled, view: View) -> None:
@@ -171,7 +177,7 @@ def open_view(browser: Browser, filled: Filled, view: View) -> None:
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_every_view_is_accessible(filled: Filled, browser: Browser, name: str) -> None:
-    """axe-core finds no violation, and no view is wider than its window.
+    """axe-core finds no violation, and no view is wider than its window, no table than its frame.
 
     If this fails: the message has the width, the scheme, axe's rule and the element.
     """
