@@ -12,9 +12,21 @@ import httpx
 import pytest
 
 from ..bench.report.headless import Browser
+from ..chat_service import running_chat, said
 from ..providers.ingestion.hostile_pdfs import raw_pdf, stream
-from .console import address, ask_path, click, create_key, hits, mark_right, sign_in, wait
+from .console import (
+    address,
+    ask_path,
+    click,
+    create_key,
+    hits,
+    mark_right,
+    sign_in,
+    store,
+    wait,
+)
 from .harness import live_server, run_config
+from .openai.answers import with_model
 from .test_console_sources import upload
 
 RUN = "window.taken = 1"
@@ -223,6 +235,32 @@ def test_hostile_names_are_text(tmp_path: Path, browser: Browser, listener: List
                 wait(browser, "document.getElementById('suggested-by') !== null")
             check(browser, url)
         browser.evaluate("sessionStorage.clear()")
+    assert listener.count == 0
+
+
+def test_a_hostile_answer_is_text(
+    tmp_path: Path, browser: Browser, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A language model that a document has talked into markup, links and pictures reaches nobody.
+
+    If this fails: a document makes the answer carry what was asked to another host.
+    """
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    filled = {"run": RUN, "there": listener.url}
+    answer = "\n\n".join([*HTML, *MARKDOWN]).format(**filled)
+    with running_chat() as service:
+        service.scripts = [said(answer[:99], answer[99:], " [1]")]
+        with live_server(with_model(service), tmp_path) as url:
+            store(url, "farm", *(f"The sheep of farm {n} eat hay in winter." for n in range(9)))
+            browser.open(url + ask_path("farm", "what do the sheep of farm 3 eat?"), 1440)
+            wait(browser, "document.querySelector('.answered[aria-busy=false] sup a') !== null")
+            shown = browser.evaluate("document.getElementById('answer').textContent")
+            assert all(part in shown for part in ("<script>", "![picture]", "javascript:"))
+            check(browser, url)
+            browser.open(url + address("dbs", "farm", "evaluate"), 1440)
+            click(browser, "Suggest questions")
+            wait(browser, "document.getElementById('suggested-by') !== null")
+            check(browser, url)
     assert listener.count == 0
 
 
