@@ -1,13 +1,13 @@
 """Measure how soon each view of the console shows, with many documents and jobs.
 
-    python -m lab.console_speed [--documents 10000] [--jobs 1000] [--rounds 9]
+    python -m lab.console_speed [--documents 10000] [--jobs 1000] [--judgments 1000] [--rounds 9]
 
 Fills a vector DB in a server of its own, and goes through the views in the browser of the tests.
 `goes` is from a change of the address within the page, as a link makes it, to the frame after the
 view shows its data; `opens` is from the start of a navigation, as a reload or a shared link. Times
 are in milliseconds: the median of all rounds, and the worst. `cpu` is the processor time of server
 and browser for `goes`, the mean of all rounds, which other programs change little. `nodes` is the
-number of elements.
+number of elements. `sent` is the number of requests of `opens`, the page itself not among them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ import psutil
 from tests.bench.report.headless import Browser, find_browser
 from tests.server.console import address, ask_path
 from tests.server.harness import ServerProcess, run_config
+from tests.server.test_console_sources import PDF_PAGES, chunk_with, upload
+from tests.server.test_pdf_pages import pdf_of
 
 PER_REQUEST = 500
 LINES = 12
@@ -52,6 +54,7 @@ GO = """
   return [performance.now() - start, document.querySelectorAll("*").length];
 }})()
 """
+SENT = "performance.getEntriesByType('resource').filter((one) => one.transferSize > 0).length"
 OPENED = """
 (async () => {{
   while (!({done})) await new Promise((done) => requestAnimationFrame(() => done()));
@@ -87,8 +90,23 @@ def fill(http: httpx.Client, count: int, jobs: int) -> None:
         time.sleep(0.5)
 
 
-def views(count: int) -> dict[str, tuple[str, str]]:
-    """Return the address of each view, and an element that it has once it shows its data."""
+def judge(http: httpx.Client, count: int) -> None:
+    """Judge a chunk of the first documents, each for a question of its own."""
+    for number in range(count):
+        path = f"/v1/vector-dbs/farm/documents/d{number:05}?limit=1"
+        [chunk] = http.get(path).raise_for_status().json()["chunks"]
+        body = {"vector_db_id": "farm", "name": "main", "grades": {chunk["chunk_id"]: 1}}
+        body["question"] = f"what do the sheep of farm {number} eat?"
+        http.post("/v1/judgments/questions", json=body).raise_for_status()
+
+
+def views(count: int, pdf: str, chunk: str) -> dict[str, tuple[str, str]]:
+    """Return the address of each view, and an element that it has once it shows its data.
+
+    Args:
+        count: Number of documents.
+        pdf, chunk: Ids of a PDF and of its chunk.
+    """
     db = ("dbs", "farm")
     listed = "#documents tr"
     heading = "main h1"
@@ -105,11 +123,13 @@ def views(count: int) -> dict[str, tuple[str, str]]:
         "documents, named like 99": (address(*db, "documents", q="99"), listed),
         "a document": (address(*db, "documents", "d00002"), ".chunk"),
         "chunks of a document": (address(*db, "documents", "d00002", view="chunks"), ".chunk"),
+        "a cited passage": (address(*db, "documents", pdf, chunk=chunk, view="text"), ".cited"),
+        "a page of a PDF": (address(*db, "documents", pdf, chunk=chunk), ".page rect"),
         "ask": (ask_path("farm", "what do the sheep of farm 17 eat?"), "#sources .source"),
         "jobs": (address("jobs"), "#all-jobs tr"),
         "jobs of the vector DB": (address("jobs", db="farm"), "#all-jobs tr"),
-        "settings": (address(*db, "settings"), heading),
-        "evaluate": (address(*db, "evaluate"), heading),
+        "settings": (address(*db, "settings"), "main .facts"),
+        "evaluate": (address(*db, "evaluate"), "#questions tr"),
         "vector DBs": (address("dbs"), heading),
         "keys": (address("keys"), heading),
         "reports": (address("reports"), heading),
@@ -127,17 +147,18 @@ def cpu_ms() -> float:
     return total
 
 
-def measure(browser: Browser, url: str, count: int, rounds: int) -> int:
+def measure(browser: Browser, url: str, listed: dict[str, tuple[str, str]], rounds: int) -> int:
     """Print the times of each view, and return the number of views over the limit."""
-    titles = ("goes", "worst", "opens", "worst", "cpu", "nodes")
+    titles = ("goes", "worst", "opens", "worst", "cpu", "nodes", "sent")
     print(f"{'view':28}" + "".join(f"{each:>8}" for each in titles), flush=True)
     slow = 0
-    for name, (path, part) in views(count).items():
+    for name, (path, part) in listed.items():
         done = DONE.format(part=json.dumps(part))
-        goes, opens, used, nodes = [], [], 0.0, 0
+        goes, opens, used, nodes, sent = [], [], 0.0, 0, 0
         for _ in range(rounds):
             browser.open(url + path, 1440)
             opens.append(browser.evaluate(OPENED.format(done=done)))
+            sent = browser.evaluate(SENT)
             before = cpu_ms()
             took, nodes = browser.evaluate(GO.format(path=json.dumps(path), done=done))
             used += cpu_ms() - before
@@ -145,7 +166,10 @@ def measure(browser: Browser, url: str, count: int, rounds: int) -> int:
         times = [statistics.median(goes), max(goes), statistics.median(opens), max(opens)]
         times.append(used / rounds)
         slow += times[0] > LIMIT_MS
-        print(f"{name:28}" + "".join(f"{each:8.0f}" for each in times) + f"{nodes:8}", flush=True)
+        print(
+            f"{name:28}" + "".join(f"{each:8.0f}" for each in times) + f"{nodes:8}{sent:8}",
+            flush=True,
+        )
     return slow
 
 
@@ -154,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--documents", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=1000)
+    parser.add_argument("--judgments", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=9)
     given = parser.parse_args()
     binary = find_browser()
@@ -165,8 +190,11 @@ def main() -> None:
         try:
             with httpx.Client(base_url=server.url, timeout=600) as http:
                 fill(http, given.documents, given.jobs)
+                judge(http, min(given.judgments, given.documents))
+                pdf = upload(http, "fences.pdf", pdf_of(*PDF_PAGES))
+            listed = views(given.documents + 1, pdf, chunk_with(server.url, pdf, "fence keeps"))
             with Browser(binary) as browser:
-                slow = measure(browser, server.url, given.documents, given.rounds)
+                slow = measure(browser, server.url, listed, given.rounds)
         finally:
             server.stop()
     raise SystemExit(1 if slow else 0)

@@ -18,6 +18,7 @@ from corral.api.document_names import name_in
 from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from corral.api.rag import URL, RAGDocument
+from corral.api.scope import Scope as Permissions
 from corral.api.vector_dbs import ChunkingConfig, VectorDB
 from corral.api.wire import Metadata
 from corral.api.writes import Write
@@ -177,6 +178,7 @@ class Ingestion:
             NotFound: There is no such vector DB, or no such file. Nothing was queued.
             InvalidRequest: A request names neither a file nor a document, or both, or its
                 attributes are not JSON. Nothing was queued.
+            Forbidden: The submitter does not hold the tokens of a file's ACL. Nothing was queued.
             Conflict: `same_origin_only` rejects a document. Nothing was queued.
         """
         await self.start()
@@ -233,6 +235,10 @@ class Ingestion:
         if request.document is not None:
             name = name_in(request.document.metadata) or ""
             return Submission(request, vector_db, name, self._library.principal)
+        if request.acl is not None:
+            Permissions(self._library.principal, vector_db.default_acl).check_acl(
+                request.acl, field="acl"
+            )
         filename = await self._filename(str(request.file_id), must_exist=request.must_exist)
         return Submission(request, vector_db, filename, self._library.principal)
 

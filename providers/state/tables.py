@@ -16,7 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest revision."""
 
 METADATA = MetaData()
@@ -266,6 +266,7 @@ JOBS = Table(
     _text("file_id", null=True),
     _text("filename"),
     _text("attributes"),
+    _text("acl", null=True),
     _text("chunking", null=True),
     _text("status"),
     _text("error_code", null=True),

@@ -238,7 +238,6 @@ async def _answered_here(stack: Stack, body: JSON) -> AsyncIterator[JSON]:
     """Yield the events of a response as they arrive, which httpx cannot do for an app."""
     from corral.api.errors import CorralError
     from corral.api.options import checked
-    from corral.providers.rag.answer import Answerer
     from corral.providers.rag.tool import RagTool
     from corral.server.errors import response_of
     from corral.server.openai.response_asking import prepared
@@ -249,7 +248,7 @@ async def _answered_here(stack: Stack, body: JSON) -> AsyncIterator[JSON]:
     try:
         work = await prepared(checked(CreateResponse, body), stack)
         try:
-            async with aclosing(written(work, stack, Answerer(tool, stack))) as events:
+            async with aclosing(written(work, stack, tool)) as events:
                 async for event in events:
                     yield event
         except CorralError as error:

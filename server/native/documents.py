@@ -131,6 +131,12 @@ class Document(BaseModel):
         description="With `colors`, for code: each chunk's text in pieces of class (comment, "
         'keyword, name, builtin, number, string or "") and text.',
     )
+    code_blocks: list[list[list[tuple[str, str]]]] | None = Field(
+        default=None,
+        exclude_if=lambda blocks: blocks is None,
+        description="With `colors`, for other texts: each chunk's fenced code blocks of a known "
+        "language, in pieces as in `colors`.",
+    )
 
 
 class DeletedDocument(BaseModel):
@@ -272,7 +278,7 @@ async def retrieve(
     stack: StackOf,
     offset: Offset = 0,
     limit: Chunks = 100,
-    colors: Annotated[bool, Query(description="Return `colors` if the document is code.")] = False,
+    colors: Annotated[bool, Query(description="Return `colors` or `code_blocks`.")] = False,
 ) -> Document:
     """Return a document's metadata and its chunks in order, without embeddings."""
     page = Page(offset, limit)
@@ -280,10 +286,7 @@ async def retrieve(
     if document is None:
         raise _unknown(vector_db_id, document_id)
     audit.current().returns(vector_db_id, [chunk.chunk_id for chunk in document.chunks])
-    pieces = None
-    if colors and document.chunks and (name := file_of(document.chunks[0])):
-        texts = [chunk.content for chunk in document.chunks]
-        pieces = await stack.ingestion.reader.colored(texts, name)
+    pieces, blocks = await _colored(stack, document.chunks) if colors else (None, None)
     return Document(
         vector_db_id=vector_db_id,
         document_id=document_id,
@@ -291,7 +294,20 @@ async def retrieve(
         metadata=document.metadata,
         chunks=document.chunks,
         colors=pieces,
+        code_blocks=blocks,
     )
+
+
+async def _colored(
+    stack: Stack, chunks: Sequence[Chunk]
+) -> tuple[list[list[list[str]]] | None, list[list[list[list[str]]]] | None]:
+    """Return `colors` and `code_blocks` of chunks; a document with pages has no colors."""
+    if not chunks or ((about := chunks[0].chunk_metadata) and about.page is not None):
+        return None, None
+    reader, texts = stack.ingestion.reader, [chunk.content for chunk in chunks]
+    name = file_of(chunks[0])
+    pieces = await reader.colored(texts, name) if name else None
+    return pieces, None if pieces else await reader.colored_blocks(texts)
 
 
 @router.delete("/{vector_db_id:id}/documents/{document_id:id}", summary="Delete a document")

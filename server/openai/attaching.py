@@ -98,6 +98,7 @@ async def attach(
             vector_store_id,
             file_id=each.file_id,
             attributes=each.attributes or {},
+            acl=each.acl,
             chunking=chunking_config(each.chunking_strategy),
             must_exist=must_exist,
         )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from corral.api.chunks import Acl
 from corral.api.filters import COMPARISONS, COMPOUNDS, WireFilter
 from corral.api.options import MAX_QUERIES, OrderBy, RankingOptions
 from corral.api.rankers import Ranker
@@ -272,6 +273,11 @@ class AttachFile(Attaching):
 
     file_id: FileId
     attributes: Attributes | None = None
+    acl: Acl | None = Field(
+        default=None,
+        description="Who may read it: a reader needs one of these tokens; null: the vector DB's "
+        "`default_acl`.",
+    )
     chunking_strategy: Chunking | None = None
 
 

@@ -10,6 +10,7 @@ from corral.api.errors import InvalidRequest, NotFound
 from corral.providers.rag.answer import Ask
 from corral.providers.rag.answer_events import Source
 from corral.providers.stack.stack import Stack
+from corral.server.access.acting import acting
 from corral.server.errors import WireError
 from corral.server.openai.answered_chat import vector_dbs_of
 from corral.server.openai.chat import check_model
@@ -26,12 +27,15 @@ class Work:
     """A response to write.
 
     Attributes:
+        library: The view of the vector DBs that the answer is made of: the caller's, or that
+            of `as_user`.
         newest: Id of the conversation's last item when it was read; None if it had none.
         inputs: The items of this request.
         place: The request's field with the vector stores.
     """
 
     request: CreateResponse
+    library: Stack
     ask: Ask
     newest: str | None
     inputs: list[Item]
@@ -47,9 +51,10 @@ async def prepared(request: CreateResponse, stack: Stack) -> Work:
     """
     request.check()
     tools = read_tools(request.tools or ())
-    vector_db_ids = await vector_dbs_of(request.model, stack)
+    library = acting(stack, request.as_user)
+    vector_db_ids = await vector_dbs_of(request.model, library)
     if vector_db_ids is None:
-        check_model(stack, request.model)
+        check_model(library, request.model)
     elif tools.search is not None:
         raise InvalidRequest(
             "The model is a vector DB, and the tool file_search names others.",
@@ -58,7 +63,7 @@ async def prepared(request: CreateResponse, stack: Stack) -> Work:
         )
     if tools.search is not None:
         field = f"{tools.place}.vector_store_ids"
-        await check_stores(tools.search.vector_store_ids, stack, field)
+        await check_stores(tools.search.vector_store_ids, library, field)
     before = await _before(request, stack)
     inputs = await read_items(request.input, stack)
     messages, sources = messages_of([*before, *inputs])
@@ -70,8 +75,8 @@ async def prepared(request: CreateResponse, stack: Stack) -> Work:
     writer = ResponseWriter(
         {**request.echo(), "tools": list(tools.echo)}, with_results=with_results
     )
-    ask = _ask(request, tools, vector_db_ids, stack, messages, sources)
-    if has_image([*before, *inputs]) and not stack.inference(ask.model).sees_images(ask.model):
+    ask = _ask(request, tools, vector_db_ids, library, messages, sources)
+    if has_image([*before, *inputs]) and not library.inference(ask.model).sees_images(ask.model):
         raise WireError(
             400,
             "unsupported_value",
@@ -80,7 +85,7 @@ async def prepared(request: CreateResponse, stack: Stack) -> Work:
             field="input",
         )
     newest = before[-1]["id"] if before else None
-    return Work(request, ask, newest, inputs, writer, tools.place)
+    return Work(request, library, ask, newest, inputs, writer, tools.place)
 
 
 async def _before(request: CreateResponse, stack: Stack) -> list[Item]:

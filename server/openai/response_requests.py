@@ -13,6 +13,7 @@ from corral.api.errors import InvalidRequest
 from corral.api.options import checked
 from corral.api.wire import Strict, is_unicode
 from corral.api.wire_numbers import ExactNumbers
+from corral.server.access.acting import AsUser
 from corral.server.errors import WireError
 from corral.server.openai.file_search import FileSearchTool, in_field
 
@@ -181,6 +182,11 @@ class CreateResponse(ExactNumbers):
     prompt_cache_key: str | None = Field(default=None, max_length=64)
     service_tier: str | None = Field(default=None, max_length=32)
     prompt: dict[str, Any] | None = Field(default=None, description="Must be null.")
+    as_user: AsUser | None = Field(
+        default=None,
+        description="For admins: answer from what a reader with this name and these groups may "
+        "read. Not with previous_response_id or conversation.",
+    )
 
     prompt_cache_options: _Ignored
     prompt_cache_retention: _Ignored
@@ -202,7 +208,7 @@ class CreateResponse(ExactNumbers):
         return self.text.format if self.text else TextFormat()
 
     def check(self) -> None:
-        """Raise for unsupported fields. Raises: InvalidRequest, WireError: 400, with the field.
+        """Raise for unsupported fields.
 
         Raises:
             InvalidRequest, WireError: 400, with the field.
@@ -218,6 +224,12 @@ class CreateResponse(ExactNumbers):
                 field="previous_response_id",
             )
         given = self.conversation_id
+        if self.as_user is not None and (self.previous_response_id or given):
+            raise InvalidRequest(
+                "as_user cannot continue your own conversation: the other user may not read it.",
+                hint="Leave previous_response_id and conversation out.",
+                field="as_user",
+            )
         if given is not None and not given.startswith("conv_"):
             raise InvalidRequest("conversation must be an id: conv_...", field="conversation")
 

@@ -17,6 +17,7 @@ from corral.api.errors import (
 )
 from corral.providers.rag.answer import Answerer
 from corral.providers.rag.answer_events import Ended, Usage
+from corral.providers.rag.tool import RagTool
 from corral.providers.stack.stack import Stack
 from corral.server.access.roles import READER
 from corral.server.errors import ERRORS, WireError, log_failure
@@ -35,7 +36,7 @@ from corral.server.openai.response_asking import Work, prepared
 from corral.server.openai.response_requests import CreateResponse, WithResults
 from corral.server.openai.response_stream import WireEvent, shown_item
 from corral.server.openai.routes import OpenAIRoute, json_response
-from corral.server.routing import AnswererOf, StackOf
+from corral.server.routing import RagToolOf, StackOf
 
 router = APIRouter(
     prefix="/v1/responses", tags=["Answers"], route_class=OpenAIRoute, responses=ERRORS
@@ -68,14 +69,14 @@ _CODES = {
 
 @router.post("", summary="Create a response", dependencies=[READER])
 async def create(
-    request: CreateResponse, http: Request, stack: StackOf, answerer: AnswererOf
+    request: CreateResponse, http: Request, stack: StackOf, tool: RagToolOf
 ) -> Response:
     """Answer a question, and search vector stores for it with the tool `file_search`.
 
     The model `corral/ID` answers from the vector DB of that id without a tool.
     """
     work = await prepared(request, stack)
-    events = written(work, stack, answerer)
+    events = written(work, stack, tool)
     if request.stream:
         waiting: asyncio.Queue[WireEvent | Exception | None] = asyncio.Queue()
         reader = asyncio.create_task(_read(events, waiting))
@@ -100,7 +101,7 @@ async def create(
     return json_response(work.writer.shown())
 
 
-async def written(work: Work, stack: Stack, answerer: Answerer) -> AsyncGenerator[WireEvent, None]:
+async def written(work: Work, stack: Stack, tool: RagTool) -> AsyncGenerator[WireEvent, None]:
     """Yield the events of a response; it is stored before the last one.
 
     Raises:
@@ -108,6 +109,7 @@ async def written(work: Work, stack: Stack, answerer: Answerer) -> AsyncGenerato
     """
     conversation_id = work.request.conversation_id
     conversations, writer = stack.conversations, work.writer
+    answerer = Answerer(tool.on(work.library), work.library)
     if conversation_id is not None:
         await conversations.lock(conversation_id, work.newest)
     try:

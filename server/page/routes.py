@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import re
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
 
@@ -46,6 +49,7 @@ _STRICT = (
     "connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
 )
 _CONSOLE = {"content-security-policy": _STRICT, "cache-control": "no-cache"}
+_LASTING = {**_CONSOLE, "cache-control": "public, max-age=31536000, immutable"}
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _PARTS = {
     path.relative_to(STATIC).as_posix(): path
@@ -53,6 +57,9 @@ _PARTS = {
     if path.suffix in _TYPES
 }
 """The files that the console loads, by name."""
+_VERSION = re.compile(r"[0-9a-f]{16}")
+_OTHER_PAGE = "document.js"
+"""The module of `/document`."""
 
 
 router = APIRouter(route_class=NotFoundRoute, include_in_schema=False, dependencies=[PUBLIC])
@@ -85,17 +92,46 @@ async def console(request: Request) -> Response:
     """
     path = request.scope["raw_path"].decode("latin-1")
     steps = path.count("/") - request.scope.get("root_path", "").count("/") - 1
-    shell = (STATIC / "index.html").read_text("utf-8").replace("{base}", "../" * steps or "./")
+    shell = _shell().replace("{base}", "../" * steps or "./")
     return Response(shell, media_type="text/html", headers=_CONSOLE)
+
+
+@cache
+def _shell() -> str:
+    """Return the page, which loads all modules at once and not one after the other's imports."""
+    hints = "\n".join(
+        f'<link rel="modulepreload" href="page/{_version()}/{name}">'
+        for name in _PARTS
+        if name.endswith(".js") and name != _OTHER_PAGE
+    )
+    page = (STATIC / "index.html").read_text("utf-8")
+    return page.replace("{version}", _version()).replace("{hints}", hints)
+
+
+@cache
+def _version() -> str:
+    """Return a digest of the console's files. It is in their addresses, so browsers keep them."""
+    files = ((name.encode(), _content(name)) for name in _PARTS)
+    return hashlib.sha256(b"\0".join(part for file in files for part in file)).hexdigest()[:16]
+
+
+@cache
+def _content(name: str) -> bytes:
+    return _PARTS[name].read_bytes()
 
 
 @router.get("/page/{name:path}")
 async def part(name: str) -> Response:
-    """Return a file of the console."""
-    path = _PARTS.get(name)
-    if path is None:
+    """Return a file of the console; its name may follow the version of all files.
+
+    The version may be that of another replica, during an update: such a file is not kept.
+    """
+    version, _, rest = name.partition("/")
+    name = rest if _VERSION.fullmatch(version) else name
+    if name not in _PARTS:
         raise NotFound("No such file.", hint=f"Files: {', '.join(_PARTS)}.")
-    return FileResponse(path, media_type=_TYPES[path.suffix], headers=_CONSOLE)
+    headers = _LASTING if version == _version() else _CONSOLE
+    return Response(_content(name), media_type=_TYPES[_PARTS[name].suffix], headers=headers)
 
 
 @router.get("/openapi.json")

@@ -52,6 +52,12 @@ def ask_path(vector_db_id: str, question: str, *show: str, **settings: Any) -> s
     return address("dbs", vector_db_id, "ask", q=question, **settings, show=list(show))
 
 
+def module(name: str) -> str:
+    """Return the script that imports a module of the page, as the page itself does."""
+    main = "document.querySelector('script[type=module]').src"
+    return f"import(new URL({json.dumps(name)}, {main}))"
+
+
 def wait(browser: Browser, script: str, seconds: float = 60.0) -> Any:
     """Evaluate a script until it is true, and return its value."""
     deadline = time.monotonic() + seconds
@@ -136,7 +142,7 @@ def keep(browser: Browser, folder: str | None, name: str) -> None:
 
 def tab_to(browser: Browser, script: str) -> None:
     """Press Tab until the element with the focus passes."""
-    for _ in range(60):
+    for _ in range(120):
         if browser.evaluate(f"((one) => {script})(document.activeElement)"):
             return
         browser.press("Tab")

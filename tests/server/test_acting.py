@@ -13,6 +13,7 @@ from .harness import InProcess, Json
 from .secured import Holder, holder
 
 QUERY, RAG = "/v1/vector-io/query", "/v1/tool-runtime/rag-tool/query"
+ANSWER = "/v1/responses"
 SALES: Json = {"user": "sam", "groups": ["sales"]}
 
 
@@ -41,6 +42,12 @@ def hits(who: Holder | InProcess, as_user: Json | None = None) -> set[str]:
     return found
 
 
+def answering(as_user: Json | None, **more: object) -> Json:
+    """Return the body of a question that the vector DB answers."""
+    results = ["file_search_call.results"]
+    return {"model": "corral/db", "input": "plan", "include": results, "as_user": as_user, **more}
+
+
 def test_an_admin_finds_what_a_user_may_read(app: InProcess) -> None:
     """Name and groups decide, as for a key with them; without `as_user` an admin finds all.
 
@@ -52,6 +59,40 @@ def test_an_admin_finds_what_a_user_may_read(app: InProcess) -> None:
     assert hits(admin, SALES) == hits(sam) == {"all", "sales"}
     assert hits(admin, {"user": "ann"}) == {"all", "ann"}
     assert hits(admin, {}) == {"all"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_is_made_of_what_the_user_may_read(app: InProcess, stream: bool) -> None:
+    """Text, results and citations, whole or streamed, have no chunk that the user may not read.
+
+    The answer is the user's own, and so is its confidence. If this fails: whoever checks
+    permissions is shown another answer than the user gets.
+    """
+    admin = holder(app, "ada", Role.ADMIN)
+    for as_user, hidden in ((SALES, ["ann"]), ({"user": "ann"}, ["sales"]), (None, [])):
+        body = answering(as_user, stream=stream, input="Which plan is there?")
+        answer = admin.send("POST", ANSWER, body)
+        assert answer.status_code == 200
+        shown = {name for name in ("everyone", "sales", "ann") if f"plan for {name}" in answer.text}
+        assert shown == {"everyone", "sales", "ann"} - set(hidden)
+    sam = holder(app, "sam", groups=frozenset({"sales"}))
+    own, other = (
+        who.ok("POST", ANSWER, answering(as_user, input="Which plan is there?"))
+        for who, as_user in ((sam, None), (admin, SALES))
+    )
+    assert own["output"][1]["content"][0]["text"] == other["output"][1]["content"][0]["text"]
+    assert own["corral"]["confidence"] == other["corral"]["confidence"]
+
+
+def test_an_answer_as_another_continues_no_conversation(app: InProcess) -> None:
+    """The admin's earlier questions and answers may hold what the user may not read."""
+    admin = holder(app, "ada", Role.ADMIN)
+    before = admin.ok("POST", ANSWER, answering(None))["id"]
+    conversation = admin.ok("POST", "/v1/conversations", {})["id"]
+    for more in ({"previous_response_id": before}, {"conversation": conversation}):
+        refused = admin.send("POST", ANSWER, answering(SALES, **more))
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "as_user")
+        assert admin.status("POST", ANSWER, answering(None, **more)) == 200
 
 
 def test_a_server_without_keys_asks_as_anybody(app: InProcess) -> None:
@@ -69,6 +110,7 @@ def test_only_an_admin_asks_as_another(app: InProcess, role: Role) -> None:
     bodies: list[tuple[str, Json]] = [
         (QUERY, {"vector_db_id": "db", "query": "plan", "as_user": SALES}),
         (RAG, {"content": "plan", "vector_db_ids": ["db"], "as_user": SALES}),
+        (ANSWER, answering(SALES)),
     ]
     for path, body in bodies:
         refused = other.send("POST", path, body)

@@ -10,7 +10,7 @@ import httpx
 from corral.providers.base.config import ProviderEntry
 
 from ..bench.report.headless import Browser
-from .console import address, ask_path, click, fill, hits, listed, store, wait
+from .console import address, ask_path, click, fill, hits, listed, store, tab_to, wait
 from .harness import live_server, run_config, wait_until
 
 PAGING = "document.querySelector('#paging span')?.textContent"
@@ -247,3 +247,45 @@ def test_files_are_added_with_the_keyboard(tmp_path: Path, browser: Browser) -> 
         browser.choose("#files", note)
         wait(browser, "document.querySelectorAll('#documents tr').length === 2")
         assert listed(browser) == ["note.md", "Title 00"]
+
+
+def test_the_keyboard_alone_finds_sorts_changes_and_deletes(
+    tmp_path: Path, browser: Browser
+) -> None:
+    """Tab and Enter reach the search, a heading, a document's attributes and acl, and its end.
+
+    If this fails: somebody without a mouse cannot look after documents.
+    """
+    with live_server(run_config(), tmp_path) as url:
+        insert(url, 30)
+        browser.open(url + address("dbs", "farm", "documents"), 1440)
+        wait(browser, "document.querySelectorAll('#documents tr').length === 25")
+        tab_to(browser, "one.name === 'part'")
+        fill(browser, "#find input", "title 2")
+        browser.press("Enter")
+        wait(browser, "document.querySelectorAll('#documents tr').length === 10")
+        tab_to(browser, "one.matches('thead a') && one.textContent.startsWith('Document')")
+        browser.press("Enter")
+        wait(browser, "document.querySelector('#documents a').textContent === 'Title 29'")
+        tab_to(browser, "one.textContent === 'Title 29'")
+        browser.press("Enter")
+        wait(browser, "document.querySelector('main .tabs [href*=about]') !== null")
+        tab_to(browser, "one.textContent === 'About'")
+        browser.press("Enter")
+        wait(browser, "document.getElementById('attributes') !== null")
+        for field, value, label in (
+            ("#attributes", '{"year": 2026}', "Save the attributes"),
+            ("#acl", "group:sales", "Save the permissions"),
+        ):
+            wait(browser, f"document.querySelector('{field}') !== null")
+            fill(browser, field, value)
+            tab_to(browser, f"one.textContent === '{label}'")
+            browser.press("Enter")
+            changed = "document.getElementById('message').textContent.includes('changed')"
+            wait(browser, changed)
+        tab_to(browser, "one.textContent === 'Delete'")
+        browser.press("Enter")
+        wait(browser, "document.activeElement.textContent === 'Yes'")
+        browser.press("Enter")
+        wait(browser, "document.getElementById('total')?.textContent === '29 documents'")
+        assert browser.errors == []

@@ -161,3 +161,38 @@ def test_code_comes_in_pieces_with_their_classes(app: InProcess) -> None:
     assert ["comment", "# kilos of hay"] in pieces
     assert "colors" not in app.ok("GET", "/v1/vector-dbs/db/documents/feed.py")
     assert "colors" not in app.ok("GET", "/v1/vector-dbs/db/documents/hay.md?colors=true")
+
+
+MARKDOWN = """# Hay
+
+1. Count:
+
+   ~~~js title="count"
+   let ewes = 40;
+
+     ewes += 1;
+   ~~~
+
+```no-such-language
+hay
+```
+
+```python
+def feed("""
+
+
+def test_code_in_markdown_comes_in_pieces(app: InProcess) -> None:
+    """Blocks of known languages, without their indentation, and one that the text ends in.
+
+    A text without such a block has none, and neither is sent unless asked for.
+    """
+    app.register()
+    for name, text in (("feed.md", MARKDOWN), ("hay.md", "The `hay` is ```dry```.")):
+        app.rag_insert({"document_id": name, "content": text, "metadata": {"filename": name}})
+    path = "/v1/vector-dbs/db/documents/feed.md"
+    [blocks] = app.ok("GET", f"{path}?colors=true")["code_blocks"]
+    texts = ["".join(text for _, text in pieces) for pieces in blocks]
+    assert texts == ["let ewes = 40;\n\n  ewes += 1;", "def feed("]
+    assert [blocks[0][0], blocks[1][0]] == [["keyword", "let"], ["keyword", "def"]]
+    assert "code_blocks" not in app.ok("GET", path)
+    assert "code_blocks" not in app.ok("GET", "/v1/vector-dbs/db/documents/hay.md?colors=true")

@@ -92,6 +92,8 @@ class JobRequest:
         document: A document; exactly one of `file_id` and `document` is set.
         document_id: Document id for a file; None for the file's id. A document has its own.
         attributes: Metadata of a file's chunks; a document has its own.
+        acl: Who may read a file's document, None for the vector DB's `default_acl`; a document has
+            its own.
         chunking: Sizes of the chunks; None for the registration's.
         must_exist: True to reject a missing file when it is submitted; False to let the job fail.
     """
@@ -101,6 +103,7 @@ class JobRequest:
     document: RAGDocument | None = None
     document_id: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    acl: Sequence[str] | None = None
     chunking: ChunkingConfig | None = None
     must_exist: bool = True
 
@@ -119,6 +122,7 @@ class Job:
         file_id: The uploaded file, or None.
         filename: Name of the file, or else from the document's metadata; "" if neither has one.
         attributes: Top-level metadata of its chunks.
+        acl: The submitted ACL of a file's document; None for the default, and for documents.
         chunking: Sizes of the chunks; None for the registration's.
         status: Current state.
         error_code, error_message: The reason for its failure, or for its retry.
@@ -143,6 +147,7 @@ class Job:
     file_id: str | None
     filename: str
     attributes: dict[str, Any]
+    acl: list[str] | None
     chunking: ChunkingConfig | None
     status: JobStatus
     error_code: ErrorCode | None
@@ -210,8 +215,8 @@ class Submission:
     def acl(self) -> list[str]:
         """The ACL tokens that allow reading the document."""
         document = self.request.document
-        own = document.acl if document else None
-        return self.vector_db.default_acl if own is None else own
+        own = document.acl if document else self.request.acl
+        return self.vector_db.default_acl if own is None else list(own)
 
     @property
     def digest(self) -> str:
@@ -220,6 +225,7 @@ class Submission:
         parts = [
             document.model_dump_json() if document else self.request.file_id,
             self.attributes,
+            acl_json(self.request.acl),
             chunking_json(self.request.chunking),
             principal_json(self.principal),
         ]
@@ -237,6 +243,7 @@ def job_of(row: Sequence[Any]) -> Job:
     chunking = stored["chunking"]
     stored |= {
         "attributes": json.loads(stored["attributes"]),
+        "acl": json.loads(stored["acl"]) if stored["acl"] else None,
         "chunking": ChunkingConfig.model_validate_json(chunking) if chunking else None,
         "status": JobStatus(stored["status"]),
         "progress": Progress(**json.loads(stored["progress"])),
@@ -284,6 +291,11 @@ def document_row(job: int, document: RAGDocument) -> dict[str, Any]:
     return {"job": job, "document": stored, "text_bytes": size}
 
 
+def acl_json(acl: Sequence[str] | None) -> str | None:
+    """Return the stored form of an ACL."""
+    return None if acl is None else json.dumps(list(acl))
+
+
 def chunking_json(chunking: ChunkingConfig | None) -> str | None:
     """Return the stored form of chunk sizes; sizes that are not set stay unset."""
     return chunking.model_dump_json(exclude_unset=True) if chunking else None
@@ -301,6 +313,7 @@ def new_row(new: Submission, batch_id: str | None, now: float) -> dict[str, Any]
         "file_id": request.file_id,
         "filename": new.filename,
         "attributes": json.dumps(new.attributes),
+        "acl": acl_json(request.acl),
         "chunking": chunking_json(request.chunking),
         "status": JobStatus.QUEUED.value,
         "progress": "{}",

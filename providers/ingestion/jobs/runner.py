@@ -452,9 +452,8 @@ def file_document(job: Job, sha256: str) -> RAGDocument:
     """Return the document for a job's file; a hash of the file stands for its content."""
     metadata = {**job.attributes, "file_id": job.file_id, "filename": job.filename}
     content = URL(uri=f"data:;sha256,{sha256}")
-    return checked(
-        RAGDocument, {"document_id": job.document_id, "content": content, "metadata": metadata}
-    )
+    fields = {"content": content, "metadata": metadata, "acl": job.acl}
+    return checked(RAGDocument, {"document_id": job.document_id, **fields})
 
 
 def _sizes(job: Job) -> tuple[int | None, int | None, str | None]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from pygments.lexers import get_lexer_for_filename
+from pygments.lexers import get_lexer_by_name, get_lexer_for_filename
 from pygments.lexers.special import TextLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String
 from pygments.util import ClassNotFound
@@ -32,8 +33,41 @@ CLASSES: tuple[tuple[Any, str], ...] = (
 """The class of each kind of token; others have none."""
 
 
-def colored(texts: Sequence[str], filename: str) -> list[list[tuple[str, str]]] | None:
-    """Return each text in pieces of class and text, "" for no class; None if it is not code.
+Pieces: TypeAlias = list[tuple[str, str]]
+"""A text in pieces: the class of each, "" for no class, and its text."""
+
+# A fence may be indented in a list. A block that is cut off ends with the text.
+_FENCED = re.compile(
+    r"^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]+)[^`\n]*\n(.*?)(?:^[ \t]*\2[`~]*[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def colored_blocks(texts: Sequence[str]) -> list[list[Pieces]] | None:
+    """Return the fenced code blocks of each Markdown text; None if no text has one.
+
+    Only blocks of a known language are returned, and without the fence's indentation.
+    """
+    if sum(map(len, texts)) > MAX_CHARACTERS:
+        return None
+    blocks = [[*filter(None, map(_block, _FENCED.finditer(text)))] for text in texts]
+    return blocks if any(blocks) else None
+
+
+def _block(fenced: re.Match[str]) -> Pieces:
+    """Return a code block in pieces; empty for an unknown language."""
+    indentation, _, language, code = fenced.groups()
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return []
+    lines = code.removesuffix("\n").split("\n")
+    text = "\n".join(re.sub(rf"^[ \t]{{0,{len(indentation)}}}", "", line) for line in lines)
+    return _pieces(lexer, text)
+
+
+def colored(texts: Sequence[str], filename: str) -> list[Pieces] | None:
+    """Return each text in pieces; None if it is not code.
 
     The pieces of a text join to the text. A piece of a file is read as if the file began there.
     """
@@ -53,8 +87,8 @@ def _lexer(filename: str) -> Any:
     return None if isinstance(lexer, TextLexer) else lexer
 
 
-def _pieces(lexer: Any, text: str) -> list[tuple[str, str]]:
-    pieces: list[tuple[str, str]] = []
+def _pieces(lexer: Any, text: str) -> Pieces:
+    pieces: Pieces = []
     for _, kind, value in lexer.get_tokens_unprocessed(text):
         name = next((name for token, name in CLASSES if kind in token), "")
         if pieces and pieces[-1][0] == name:

@@ -181,9 +181,22 @@ class Reader:
         Raises:
             InvalidRequest: They take more time or memory than the limits allow.
         """
+        return cast("list[list[list[str]]] | None", await self._colors(texts, filename))
+
+    async def colored_blocks(self, texts: Sequence[str]) -> list[list[list[list[str]]]] | None:
+        """Return the code blocks of Markdown texts; see `coloring.colored_blocks`.
+
+        Raises:
+            InvalidRequest: As for `colored`.
+        """
+        if not any("```" in text or "~~~" in text for text in texts):
+            return None
+        return cast("list[list[list[list[str]]]] | None", await self._colors(texts, None))
+
+    async def _colors(self, texts: Sequence[str], filename: str | None) -> object:
         request = {"mime_type": None, "form": "colors", "name": filename}
         _, body = await self.run(self._call, json.dumps(texts), request)
-        return cast("list[list[list[str]]] | None", json.loads(body))
+        return json.loads(body)
 
     async def parts(
         self, content: str | bytes | Path | URL, mime_type: str | None

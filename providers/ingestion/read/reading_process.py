@@ -145,10 +145,11 @@ def _page(path: str, request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     return {"areas": marks, "pages": count}, b""
 
 
-def _colored(texts: str, name: str) -> list[list[tuple[str, str]]] | None:
-    from corral.providers.ingestion.read.coloring import colored  # noqa: PLC0415 - as for pages
+def _colored(texts: str, name: str | None) -> object:
+    from corral.providers.ingestion.read import coloring  # noqa: PLC0415 - as for pages
 
-    return colored(json.loads(texts), name)
+    given = json.loads(texts)
+    return coloring.colored_blocks(given) if name is None else coloring.colored(given, name)
 
 
 def _rows(path: str, request: dict[str, Any], limits: DocumentLimits) -> list[tuple[str, Any]]:

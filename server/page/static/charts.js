@@ -76,8 +76,9 @@ export function Charts({ every = EVERY_MS }) {
 function Chart({ label, unit, values }) {
   const most = Math.max(...values, 0);
   const points = values.map((value, at) => `${WIDTH - (values.length - 1 - at) * (WIDTH / LOOKS)},${HEIGHT - 2 - (most ? value / most : 0) * (HEIGHT - 4)}`);
-  const shown = (/** @type {number | undefined} */ value) => (value === undefined ? "-" : `${value >= 100 ? value.toFixed(0) : value.toFixed(2)} ${unit}`.trim());
+  if (points.length === 1) points.push(points[0]); // a line without length is drawn as a dot
+  const shown = (/** @type {number | undefined} */ value) => (value === undefined ? "-" : `${value >= 100 || Number.isInteger(value) ? value.toFixed(0) : value.toFixed(2)} ${unit}`.trim());
   return html`<figure class="chart"><figcaption>${label} <output>${shown(values.at(-1))}</output></figcaption>
-    <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label=${`${label}: now ${shown(values.at(-1))}, at most ${shown(most)}`}><line x1="0" x2=${WIDTH} y1=${HEIGHT - 1} y2=${HEIGHT - 1} class="axis" /><polyline points=${points.join(" ")} class="range" /></svg>
+    <svg viewBox="0 0 ${WIDTH} ${HEIGHT}" preserveAspectRatio="none" role="img" aria-label=${`${label}: now ${shown(values.at(-1))}, at most ${shown(most)}`}><line x1="0" x2=${WIDTH} y1=${HEIGHT - 1} y2=${HEIGHT - 1} class="axis" /><polyline points=${points.join(" ")} class="range" /></svg>
     <span class="quiet">at most ${shown(most)}</span></figure>`;
 }

@@ -4,7 +4,7 @@ import { hasKey, useKey } from "./api.js";
 import { html, render, useCallback, useEffect, useRef, useState } from "./html.js";
 import { address, go, Link, usePlace } from "./router.js";
 import { load, Shared, told } from "./session.js";
-import { SideBar } from "./sidebar.js";
+import { SideBar, VIEWS } from "./sidebar.js";
 import { Ask } from "./views/ask.js";
 import { Databases } from "./views/databases.js";
 import { Documents } from "./views/documents.js";
@@ -17,6 +17,7 @@ import { Settings } from "./views/settings.js";
 import { Source } from "./views/source.js";
 import { Head } from "./widgets.js";
 
+const ICON = new URL("icon.svg", import.meta.url).href;
 /** @type {Record<string, any>} */
 const OF_A_DB = { ask: Ask, documents: Documents, settings: Settings, evaluate: Evaluate };
 /** @type {Record<string, any>} */
@@ -44,7 +45,7 @@ function Console() {
   const body = loaded ? html`<${View} ...${place} dbs=${loaded.dbs} />` : error ? html`<${KeyForm} error=${error} refresh=${refresh} />` : html`<p class="quiet" aria-live="polite">Loading</p>`;
   return html`<${Shared.Provider} value=${{ ...loaded, refresh, say }}>
     <a class="skip" href="${location.pathname}${location.search}#main" onClick=${skip}>Skip to the content</a>
-    <header><${Link} class="brand" to=${address([])}><img src="page/icon.svg" alt="" width="24" height="24" />Corral<//>
+    <header><${Link} class="brand" to=${address([])}><img src=${ICON} alt="" width="24" height="24" />Corral<//>
       ${loaded && html`<button type="button" class="menu" aria-expanded=${open} aria-controls="side" onClick=${() => toggle(!open)}>Menu</button>`}
       ${loaded && hasKey() && html`<button type="button" onClick=${() => leave(refresh)}>Forget the key</button>`}</header>
     <div class=${open ? "frame open" : "frame"}>
@@ -100,8 +101,11 @@ function View({ parts, query, dbs }) {
   if (kind === "dbs" && name === "documents" && rest.length) return html`<${Source} key=${id} db=${db} documentId=${rest.join("/")} query=${query} />`;
   const Shown = kind === "dbs" ? OF_A_DB[name] : OF_THE_SERVER[kind];
   if (!Shown) return html`<${Missing} what="There is no such page." />`;
-  return html`<${Shown} key=${id ?? kind} db=${db} query=${query} />`;
+  return html`${db && html`<${ViewsOf} id=${id} current=${name} />`}<${Shown} key=${id ?? kind} db=${db} query=${query} />`;
 }
+
+/** The views of a vector DB, where the side bar is closed. @param {{ id: string, current: string }} props */
+const ViewsOf = ({ id, current }) => html`<nav class="tabs narrow" aria-label=${`Views of ${id}`}>${VIEWS.map(([name, label]) => html`<${Link} to=${address(["dbs", id, name])} aria-current=${name === current ? "page" : undefined}>${label}<//>`)}</nav>`;
 
 /** @param {{ what: string }} props */
 const Missing = ({ what }) => html`<${Head} title="Not found" /><p>${what}</p><p><${Link} to=${address(["dbs"])}>All vector DBs<//></p>`;

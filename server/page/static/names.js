@@ -40,7 +40,7 @@ export function sizeOf(bytes) {
 }
 
 /** @param {number} seconds since 1970 */
-export const timeOf = (seconds) => new Date(seconds * 1000).toLocaleString();
+export const timeOf = (seconds) => new Date(seconds * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 /** @param {number} number @param {string} one */
 export const counted = (number, one) => `${number.toLocaleString()} ${one}${number === 1 ? "" : "s"}`;

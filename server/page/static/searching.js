@@ -61,7 +61,8 @@ export function ragRequest(query, db) {
  */
 export function answerRequest(query, db, model) {
   const ids = askedDBs(query, db);
-  const shared = { input: query.get("q") ?? "", stream: true, store: false, include: ["file_search_call.results"] };
+  const as = asUser(query);
+  const shared = { input: query.get("q") ?? "", stream: true, store: false, include: ["file_search_call.results"], ...(as && { as_user: as }) };
   if (!isChanged(query)) return { model: `corral/${ids.join("+")}`, ...shared };
   const { mode, max_chunks: most, score_threshold: least, ...others } = searching(query, db);
   const tool = { type: "file_search", vector_store_ids: ids, max_num_results: most, max_tokens_in_context: numeric(query, "tokens"), ...others };

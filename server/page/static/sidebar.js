@@ -5,7 +5,7 @@ import { address, Link } from "./router.js";
 import { useSession } from "./session.js";
 
 const MOST_LISTED = 20;
-const VIEWS = [["ask", "Ask"], ["documents", "Documents"], ["settings", "Settings"], ["evaluate", "Evaluate"]];
+export const VIEWS = [["ask", "Ask"], ["documents", "Documents"], ["settings", "Settings"], ["evaluate", "Evaluate"]];
 const SERVER = [["jobs", "Jobs"], ["keys", "Keys"], ["reports", "Reports"], ["health", "Health"]];
 
 /** @param {{ parts: string[] }} props */

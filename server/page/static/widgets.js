@@ -4,7 +4,7 @@ import { hasKey } from "./api.js";
 import { html, useEffect, useRef, useState } from "./html.js";
 import { told, useSession } from "./session.js";
 
-/** @param {{ title: string, children?: unknown, lead?: unknown }} props */
+/** @param {{ title: unknown, children?: unknown, lead?: unknown }} props */
 export const Head = ({ title, children, lead }) => html`
   <div class="head"><h1 tabindex="-1" dir="auto">${title}</h1><div class="actions">${children}</div></div>
   ${lead && html`<p class="lead">${lead}</p>`}`;
@@ -42,22 +42,28 @@ export function Act({ act, why = "", children, ...others }) {
  */
 export function Sure({ act, why, sure, children }) {
   const [asked, set] = useState(false);
-  const yes = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => yes.current?.querySelector("button")?.focus(), [asked]);
-  if (!asked) return html`<${Act} why=${why} act=${() => set(true)} class="danger">${children}<//>`;
+  const [shown, before] = [useRef(/** @type {HTMLElement | null} */ (null)), useRef(false)];
+  useEffect(() => {
+    if (asked !== before.current) shown.current?.querySelector("button")?.focus();
+    before.current = asked;
+  }, [asked]);
+  if (!asked) return html`<span ref=${shown}><${Act} why=${why} act=${() => set(true)} class="danger">${children}<//></span>`;
   const act2 = async () => {
     await act();
     set(false);
   };
-  return html`<span class="sure" role="group" aria-label=${sure} ref=${yes}>${sure}
+  return html`<span class="sure" role="group" aria-label=${sure} ref=${shown}>${sure}
     <${Act} act=${act2} class="danger">Yes<//><button type="button" onClick=${() => set(false)}>No</button></span>`;
 }
 
 /** @param {{ label: string, children?: unknown, note?: string }} props */
 export const Field = ({ label, children, note }) => html`<label class="field"><span>${label}</span>${children}${note && html`<small>${note}</small>`}</label>`;
 
-/** @param {{ label: string, children?: unknown }} props */
-export const Table = ({ label, children }) => html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table>${children}</table></div>`;
+/** A table; with the class `stacks`, its rows are cards on narrow screens. @param {{ label: string, css?: string, children?: unknown }} props */
+export const Table = ({ label, css, children }) => html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table class=${css}>${children}</table></div>`;
+
+/** Code in pieces of class and text. @param {{ pieces: [string, string][] }} props */
+export const Code = ({ pieces }) => html`<pre class="code" tabindex="0" role="group" aria-label="Code"><code>${pieces.map(([kind, text]) => (kind ? html`<span class="code-${kind}">${text}</span>` : text))}</code></pre>`;
 
 /** The names and values of a record. @param {{ of: [string, unknown][] }} props */
 export const Facts = ({ of }) => html`<dl class="facts">${of.map(([name, value]) => html`<dt>${name}</dt><dd dir="auto">${shown(value)}</dd>`)}</dl>`;

@@ -118,15 +118,19 @@ class Browser:
         self._until(lambda: bool(self.evaluate("location.href") == "about:blank"))
         self.errors.clear()
         self.requests.clear()
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        self._call("Emulation.setDeviceMetricsOverride", **size)
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        self._call("Emulation.setEmulatedMedia", features=[feature])
+        self.resize(width, height, scheme)
         address = page if isinstance(page, str) else page.absolute().as_uri()
         self._pages.add(address)
         self._call("Page.navigate", url=address)
         self._until(lambda: self.evaluate("document.readyState") == "complete")
         self.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
+
+    def resize(self, width: int, height: int = 900, scheme: str = "light") -> None:
+        """Give the window this size and color scheme."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self._call("Emulation.setDeviceMetricsOverride", **size)
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self._call("Emulation.setEmulatedMedia", features=[feature])
 
     def evaluate(self, script: str) -> Any:
         """Return the value of an expression in the page."""
@@ -147,16 +151,16 @@ class Browser:
         self._call("Input.dispatchKeyEvent", type="keyDown", commands=["Paste"])
 
     def press(self, key: str) -> None:
-        """Press and release a key, such as Tab or Enter."""
-        codes = {"Tab": 9, "Enter": 13}
-        text = {"text": "\r"} if key == "Enter" else {}
+        """Press and release a key: Tab, Enter or a letter."""
+        code = {"Tab": 9, "Enter": 13}.get(key) or ord(key.upper())
+        text = {} if key == "Tab" else {"text": "\r" if key == "Enter" else key}
         for kind in ("keyDown", "keyUp"):
             self._call(
                 "Input.dispatchKeyEvent",
                 type=kind,
                 key=key,
                 code=key,
-                windowsVirtualKeyCode=codes[key],
+                windowsVirtualKeyCode=code,
                 **(text if kind == "keyDown" else {}),
             )
 

@@ -32,7 +32,7 @@ export function Answer({ query, db, model }) {
       <p class="announcement" role="status">${state === "done" ? "The answer is complete." : ""}</p></section>
     <section aria-labelledby="sources-title"><h2 id="sources-title">Sources</h2>
       ${state === "done" && sources.size === 0 && html`<p class="quiet">The answer cites no source.</p>`}
-      <ol id="sources">${[...sources.values()].map((one) => html`<${Card} key=${one.chunk_id} of=${one} number=${one.number} text=${one.quote} />`)}</ol>
+      <ol id="sources">${[...sources.values()].map((one) => html`<${Card} key=${one.chunk_id} of=${one} number=${one.number} text=${one.quotes.join("\n")} />`)}</ol>
       ${others.length > 0 && html`<details><summary>${others.length} more found</summary><ul class="plain">${others.map((/** @type {any} */ one) => html`<${Card} key=${one.chunk_id} of=${one} text=${one.text} />`)}</ul></details>`}
     </section></div>`;
 }
@@ -63,7 +63,11 @@ async function written(body, signal, show) {
 /** The cited chunks, numbered in the order of the answer. @param {any[]} citations @returns {Map<string, any>} */
 function numbered(citations) {
   const sources = new Map();
-  for (const one of citations) if (!sources.has(one.chunk_id)) sources.set(one.chunk_id, { ...one, number: sources.size + 1 });
+  for (const one of citations) {
+    const before = sources.get(one.chunk_id) ?? { ...one, number: sources.size + 1, quotes: [] };
+    if (!before.quotes.includes(one.quote)) before.quotes.push(one.quote);
+    sources.set(one.chunk_id, before);
+  }
   return sources;
 }
 

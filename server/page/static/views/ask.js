@@ -14,7 +14,7 @@ import { Why } from "./why.js";
 export function Ask({ db, query }) {
   const { languageModels } = useSession();
   const as = asUser(query);
-  const model = as ? undefined : languageModels[0];
+  const [model] = languageModels;
   const asked = query.get("q") ?? "";
   const [text, type] = useState(asked);
   const [turn, again] = useState(0);
@@ -35,16 +35,20 @@ export function Ask({ db, query }) {
   const key = `${asking}|${turn}`;
   return html`
     <form class="ask" role="search" onSubmit=${submit}>
-      <h1><label for="question">Ask <bdi>${db.identifier}</bdi></label></h1>
+      <h1><label for="question">Ask <bdi class="of">${db.identifier}</bdi></label></h1>
       <div class="bar"><textarea id="question" rows="2" maxlength="10000" placeholder="A question in your own words" required value=${text} onInput=${(/** @type {any} */ event) => type(event.target.value)} onKeyDown=${send}></textarea>
       <button class="primary">Ask</button></div>
     </form>
+    ${asked && as && html`<p class="notice" id="asked-as">${readsAs(as)}</p>`}
     ${asked && (model ? html`<${Answer} key=${key} query=${query} db=${db} model=${model} />` : html`<${Context} key=${key} query=${query} db=${db} isAnswer />`)}
     ${asked && html`<${Closed} name="why" query=${query} change=${change} label="Why these sources: ranks and scores in each mode"><${Why} key=${key} query=${query} db=${db} /><//>`}
     ${asked && model && html`<${Closed} name="context" query=${query} change=${change} label="The context that a model reads"><${Context} key=${key} query=${query} db=${db} /><//>`}
     <${Closed} name="options" query=${query} change=${change} label=${isChanged(query) || query.has("also") || as ? "Search settings (changed)" : "Search settings"}><${Options} query=${query} db=${db} change=${change} /><//>
     ${asked && html`<${Closed} name="copies" query=${query} change=${change} label="Ask this from a program"><${Copies} query=${query} db=${db} model=${model} /><//>`}`;
 }
+
+/** @param {{ user: string, groups: string[] }} as */
+const readsAs = ({ user, groups }) => `Everything below is made of what ${user || "a user without a name"}${groups.length ? ` of ${groups.join(", ")}` : ""} may read.`;
 
 /** The pairs of an address, with lists where a name repeats. @param {URLSearchParams} query */
 const grouped = (query) => Object.fromEntries([...new Set(query.keys())].map((name) => [name, query.getAll(name)]));

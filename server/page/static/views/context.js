@@ -3,14 +3,13 @@
 import { post } from "../api.js";
 import { html } from "../html.js";
 import { address, Link } from "../router.js";
-import { asUser, numeric, ragRequest } from "../searching.js";
+import { numeric, ragRequest } from "../searching.js";
 import { useLoad } from "../session.js";
 import { Failed } from "../widgets.js";
 
 /** @param {{ query: URLSearchParams, db: any, isAnswer?: boolean }} props */
 export function Context({ query, db, isAnswer }) {
   const { query_config: config, ...rest } = ragRequest(query, db);
-  const as = asUser(query);
   const body = { ...rest, query_config: { ...config, citations: true } };
   const { data, error } = useLoad((signal) => post("v1/tool-runtime/rag-tool/query", body, signal), []);
   if (error) return html`<${Failed} error=${error} />`;
@@ -19,17 +18,13 @@ export function Context({ query, db, isAnswer }) {
   const items = Array.isArray(data.content) ? data.content : [];
   const text = items.map((/** @type {any} */ item) => item.text).join("");
   return html`<section class="card" aria-labelledby="context-title"><h2 id="context-title">Context</h2>
-    ${as && html`<p class="notice">${found(as)}</p>`}
-    ${isAnswer && !as && html`<p class="quiet">This server has no language model. Below is what one would read; set <code>inline::extractive</code> in run.yaml to have the best sentences quoted.</p>`}
+    ${isAnswer && html`<p class="quiet">This server has no language model. Below is what one would read; set <code>inline::extractive</code> in run.yaml to have the best sentences quoted.</p>`}
     ${confidence !== undefined && confidence !== null && html`<p class="quiet">Confidence that something here answers the question: ${confidence.toFixed(2)}</p>`}
     <label class="budget">Budget <meter min="0" max=${most} value=${spent}></meter> ${spent} of ${most} tokens</label>
     ${citations.length > 0 && html`<ol id="sources">${citations.map((/** @type {any} */ one) => html`<li class="source"><${Link} to=${address(["dbs", one.vector_db_id, "documents", one.document_id ?? ""], { chunk: ends(one.chunk_ids) })}><bdi>${one.title ?? one.document_id ?? one.chunk_ids[0]}</bdi><//></li>`)}</ol>`}
     <ul class="plain quiet">${Object.entries(reasons).map(([reason, count]) => html`<li>${cut(reason, Number(count), dropped)}</li>`)}</ul>
     <pre id="context" tabindex="0" dir="auto" role="group" aria-label="The context as the model sees it">${text || "(empty: nothing relevant was found)"}</pre></section>`;
 }
-
-/** @param {{ user: string, groups: string[] }} as */
-const found = ({ user, groups }) => `This is what ${user || "a user"}${groups.length ? ` of ${groups.join(", ")}` : ""} may read. No language model answers in another's name.`;
 
 /** @param {string[]} ids of a passage */
 const ends = (ids) => [...new Set([ids[0], ids.at(-1) ?? ids[0]])];

@@ -14,8 +14,8 @@ export function Databases() {
   const [shown, show] = useState(PAGE_SIZE);
   const [measured, measure] = useState(false);
   return html`<${Head} title="Vector DBs">${dbs.length > 0 && html`<button type="button" aria-pressed=${measured} onClick=${() => measure(!measured)}>Sizes</button>`}<//>
-    ${dbs.length > 0 && html`<${Table} label="Vector DBs"><thead><tr><th scope="col">Id</th><th scope="col">Provider</th><th scope="col">Embedding model</th><th scope="col">Mode</th>${measured && html`<th scope="col" class="n">Chunks</th><th scope="col" class="n">Documents</th><th scope="col" class="n">Disk</th>`}</tr></thead>
-      <tbody>${dbs.slice(0, shown).map((db) => html`<tr key=${db.identifier}><th scope="row" class="wraps"><${Link} to=${address(["dbs", db.identifier, "ask"])}><bdi>${db.identifier}</bdi><//></th><td>${db.provider_id}</td><td>${db.embedding_model}</td><td><span class="badge mode-${db.search_mode}">${db.search_mode}</span></td>${measured && html`<${Sizes} id=${db.identifier} />`}</tr>`)}</tbody><//>`}
+    ${dbs.length > 0 && html`<${Table} label="Vector DBs" css="stacks"><thead><tr><th scope="col">Id</th><th scope="col">Provider</th><th scope="col">Embedding model</th><th scope="col">Mode</th>${measured && html`<th scope="col" class="n">Chunks</th><th scope="col" class="n">Documents</th><th scope="col" class="n">Disk</th>`}</tr></thead>
+      <tbody>${dbs.slice(0, shown).map((db) => html`<tr key=${db.identifier}><th scope="row" class="wraps"><${Link} to=${address(["dbs", db.identifier, "ask"])}><bdi>${db.identifier}</bdi><//></th><td data-label="Provider">${db.provider_id}</td><td class="wraps" data-label="Embedding model">${db.embedding_model}</td><td data-label="Mode"><span class="badge mode-${db.search_mode}">${db.search_mode}</span></td>${measured && html`<${Sizes} id=${db.identifier} />`}</tr>`)}</tbody><//>`}
     ${dbs.length > shown && html`<p><button type="button" onClick=${() => show(shown + PAGE_SIZE)}>Show more</button></p>`}
     <${Register} why=${refusal(who, "writer")} />`;
 }
@@ -24,7 +24,7 @@ export function Databases() {
 function Sizes({ id }) {
   const { data, loading } = useLoad((signal) => get(`${dbPath(id)}?counts=true`, signal), [id]);
   const shown = (/** @type {number | undefined} */ count) => (loading ? "..." : count === undefined ? "-" : count.toLocaleString());
-  return html`<td class="n" aria-busy=${loading}>${shown(data?.chunk_count)}</td><td class="n">${shown(data?.document_count)}</td><td class="n">${loading ? "..." : sizeOf(data?.disk_bytes) || "-"}</td>`;
+  return html`<td class="n" data-label="Chunks" aria-busy=${loading}>${shown(data?.chunk_count)}</td><td class="n" data-label="Documents">${shown(data?.document_count)}</td><td class="n" data-label="Disk">${loading ? "..." : sizeOf(data?.disk_bytes) || "-"}</td>`;
 }
 
 /** @param {{ why: string }} props */

@@ -22,7 +22,7 @@ export function Rows({ db, data, sort, isDown, sortedBy, why, done, showsAcl }) 
     const is = sort === column;
     return html`<th scope="col" class=${css} aria-sort=${is ? (isDown ? "descending" : "ascending") : undefined}><${Link} to=${sortedBy(column, is && !isDown)}>${label}<span aria-hidden="true">${is ? (isDown ? " ↓" : " ↑") : ""}</span><//></th>`;
   };
-  return html`<${Table} label="Stored documents"><thead><tr>${COLUMNS.map(heading)}<th scope="col">Attributes</th>${showsAcl && html`<th scope="col">Readers</th>`}<th scope="col">State</th><th scope="col"><span class="announcement">Actions</span></th></tr></thead>
+  return html`<${Table} label="Stored documents" css="stacks"><thead><tr>${COLUMNS.map(heading)}<th scope="col">Attributes</th>${showsAcl && html`<th scope="col">Readers</th>`}<th scope="col">State</th><th scope="col"><span class="announcement">Actions</span></th></tr></thead>
     <tbody id="documents">${data.map((one) => html`<${Row} key=${one.document_id} db=${db} one=${one} why=${why} done=${done} showsAcl=${showsAcl} />`)}</tbody><//>`;
 }
 
@@ -31,12 +31,13 @@ function Row({ db, one, why, done, showsAcl }) {
   const id = db.identifier;
   const name = one.name ?? one.document_id;
   const state = one.job?.status ?? "stored";
+  const attributes = shortly(one.attributes ?? {});
   const erase = () => remove(documentPath(id, one)).then(done);
   return html`<tr><th scope="row" class="wraps"><${Link} to=${address(["dbs", id, "documents", one.document_id])}><bdi>${name}</bdi><//></th>
-    <td class="n">${sizeOf(one.size_bytes)}</td><td class="n">${one.chunk_count}</td><td>${one.updated_at ? timeOf(one.updated_at) : "-"}</td>
-    <td class="wraps"><bdi>${shortly(one.attributes ?? {})}</bdi></td>
-    ${showsAcl && html`<td class="wraps"><bdi>${one.acl ? one.acl.join(" ") || "admins only" : "default"}</bdi></td>`}
-    <td class="wraps"><span class=${state}>${state === "completed" ? "stored" : state}</span>${one.job?.error_message && html` <span dir="auto">${one.job.error_message}</span> ${state === "failed" && html`<span class="quiet">${adviceOn(one.job)} The stored text is the one before.</span>`}`}</td>
+    <td class="n" data-label="Size">${sizeOf(one.size_bytes)}</td><td class="n" data-label="Chunks">${one.chunk_count}</td><td data-label="Changed">${one.updated_at ? timeOf(one.updated_at) : "-"}</td>
+    <td class=${attributes ? "wraps" : "none"} data-label="Attributes"><bdi>${attributes || "-"}</bdi></td>
+    ${showsAcl && html`<td class="wraps" data-label="Readers"><bdi>${one.acl ? one.acl.join(" ") || "admins only" : "default"}</bdi></td>`}
+    <td class=${one.job?.error_message ? "wraps long" : "wraps"} data-label="State"><span class=${state}>${state === "completed" ? "stored" : state}</span>${one.job?.error_message && html` <span dir="auto">${one.job.error_message}</span> ${state === "failed" && html`<span class="quiet">${adviceOn(one.job)} The stored text is the one before.</span>`}`}</td>
     <td class="n"><span class="row-actions">${state === "failed" && html`<${Act} why=${why} act=${() => post(`v1/jobs/${encodeURIComponent(one.job.job_id)}/retry`).then(started)} aria-label=${`Retry ${name}`}>Retry<//>`}
       <${Act} why=${why || refusedAgain(one)} act=${() => ingestAgain(id, one)} aria-label=${`Re-ingest ${name}`}>Re-ingest<//>
       <${Replace} id=${id} one=${one} name=${name} why=${why || refusedOther(one)} done=${done} />
@@ -62,12 +63,11 @@ function shortly(attributes) {
     return `${name}: ${text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE)}…` : text}`;
   });
   const more = pairs.length - shown.length;
-  return [...shown, more > 0 ? `${more} more` : ""].filter(Boolean).join(", ") || "-";
+  return [...shown, more > 0 ? `${more} more` : ""].filter(Boolean).join(", ");
 }
 
 /** Why no other file may take the place of a document. @param {any} one */
 function refusedOther(one) {
-  if (one.acl) return "It has its own permissions, which a new file would not have. Save them as empty first, or delete it.";
   if (one.attributes?.part_of) return "It is a part of another document: replace that one.";
   const kept = Object.entries(attributesOf(one));
   const odd = kept.find(([, value]) => !["string", "number", "boolean"].includes(typeof value));
@@ -81,9 +81,12 @@ const refusedAgain = (one) => (one.file_id === one.document_id ? refusedOther(on
 /** @param {any} one */
 const attributesOf = (one) => Object.fromEntries(Object.entries(one.attributes ?? {}).filter(([name]) => name !== "title"));
 
+/** What a new version of a document has of the one before. @param {any} one */
+const inherited = (one) => ({ attributes: attributesOf(one), acl: one.acl ?? null });
+
 /** @param {string} id @param {any} one */
 async function ingestAgain(id, one) {
-  await post(`${storePath(id)}/files`, { file_id: one.file_id, attributes: attributesOf(one) });
+  await post(`${storePath(id)}/files`, { file_id: one.file_id, ...inherited(one) });
   started();
 }
 
@@ -119,7 +122,7 @@ async function replace(id, one, file, progress) {
   form.set("file", file, file.name);
   const stored = await upload("v1/files", form, progress);
   const path = `${storePath(id)}/files`;
-  let attached = await post(path, { file_id: stored.id, attributes: attributesOf(one) });
+  let attached = await post(path, { file_id: stored.id, ...inherited(one) });
   while (attached.status === "in_progress") {
     await new Promise((later) => setTimeout(later, POLL_MS));
     attached = await get(`${path}/${encodeURIComponent(stored.id)}`);

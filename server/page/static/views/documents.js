@@ -5,7 +5,7 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { counted, sizeOf } from "../names.js";
 import { address, go, Link } from "../router.js";
 import { refusal, told, useLoad, useSession } from "../session.js";
-import { Act, Failed, Head, NotAllowed, Table } from "../widgets.js";
+import { Act, Failed, Field, Head, NotAllowed, Table } from "../widgets.js";
 import { adviceOn, Rows } from "./document_rows.js";
 
 const EVERY_MS = 700;
@@ -27,7 +27,7 @@ export function Documents({ db, query }) {
     return address(["dbs", id, "documents"], { q: now.q, sort: now.sort === "name" ? "" : now.sort, order: now.order === "asc" ? "" : now.order, page: now.page === 1 ? "" : now.page });
   };
   const sortedBy = (/** @type {string} */ column, /** @type {boolean} */ down) => place({ sort: column, order: down ? "desc" : "asc", page: 1 });
-  return html`<${Head} title="Documents" /><p class="lead" id="total">${data && counted(data.total, "document")}${data && q && html` named like <q dir="auto">${q}</q>`}</p>
+  return html`<${Head} title=${html`Documents <bdi class="of">${id}</bdi>`} /><p class="lead" id="total">${data && counted(data.total, "document")}${data && q && html` named like <q dir="auto">${q}</q>`}</p>
     <${NotAllowed} why=${why && `Documents can be read here. ${why}`} />
     ${!why && html`<${Upload} id=${id} />`}
     <${Unfinished} id=${id} why=${why} ended=${reload} />
@@ -59,8 +59,10 @@ function Upload({ id }) {
   const { say } = useSession();
   const [files, set] = useState(/** @type {{ name: string, share: number, failed: string }[]} */ ([]));
   const [over, drag] = useState(false);
+  const [readers, read] = useState("");
   const send = async (/** @type {File[]} */ chosen) => {
     const rows = chosen.map((file) => ({ name: file.name, share: 0, failed: "" }));
+    const acl = readers.split(/\s+/).filter(Boolean);
     const show = () => set(rows.filter((row) => row.share < 1 || row.failed).map((row) => ({ ...row })));
     show();
     for (const [at, file] of chosen.entries()) {
@@ -72,7 +74,7 @@ function Upload({ id }) {
           rows[at].share = Math.min(share, 0.99);
           show();
         });
-        await post(`${storePath(id)}/files`, { file_id: stored.id });
+        await post(`${storePath(id)}/files`, { file_id: stored.id, acl: acl.length ? acl : null });
         rows[at].share = 1;
       } catch (error) {
         rows[at].failed = told(error);
@@ -94,6 +96,7 @@ function Upload({ id }) {
   };
   return html`<div id="drop" class=${over ? "over" : ""} onDragOver=${(/** @type {DragEvent} */ event) => (event.preventDefault(), drag(true))} onDragLeave=${() => drag(false)} onDrop=${drop}>
     <label for="files">Add files: drop them here, or choose <input id="files" type="file" multiple onChange=${choose} /></label>
+    <details class="bare"><summary>Who may read them${readers.trim() && `: ${readers.trim()}`}</summary><${Field} label="Tokens, with spaces between" note="Such as group:sales. Empty: as the vector DB's default_acl says."><input id="readers" value=${readers} onInput=${(/** @type {any} */ event) => read(event.target.value)} /><//></details>
     <ul class="plain">${files.map((file) => html`<li><bdi>${file.name}</bdi> ${file.failed ? html`<span class="failed">${file.failed}</span>` : html`<progress max="1" value=${file.share} aria-label=${`Upload of ${file.name}`}></progress>`}</li>`)}</ul></div>`;
 }
 
@@ -125,8 +128,8 @@ function Unfinished({ id, why, ended }) {
     return () => removeEventListener("corral:uploaded", uploaded);
   }, [ended]);
   if (!data?.data.length) return null;
-  return html`<${Table} label="Ingestion"><caption>In progress or failed${data.has_more ? html`: the newest ${MOST_JOBS}, <${Link} to=${address(["jobs"], { db: id })}>see all<//>` : ""}</caption>
-    <thead><tr><th scope="col">Document</th><th scope="col">Status</th><th scope="col">Progress</th></tr></thead>
+  return html`<${Table} label="Ingestion" css="stacks"><caption>In progress or failed${data.has_more ? html`: the newest ${MOST_JOBS}, <${Link} to=${address(["jobs"], { db: id })}>see all<//>` : ""}</caption>
+    <thead><tr><th scope="col">Document</th><th scope="col">State</th><th scope="col">Progress</th></tr></thead>
     <tbody id="jobs">${data.data.map((/** @type {any} */ job) => html`<${Job} key=${job.job_id} job=${job} why=${why} done=${reload} />`)}</tbody><//>`;
 }
 
@@ -136,8 +139,8 @@ export function Job({ job, why, done, showsDB }) {
   const path = `v1/jobs/${encodeURIComponent(job.job_id)}`;
   const isOpen = job.status === "queued" || job.status === "running";
   const canRetry = job.status === "failed" || job.status === "cancelled";
-  return html`<tr><th scope="row" class="wraps"><bdi>${name}</bdi></th>${showsDB && html`<td class="wraps"><bdi>${job.vector_db_id}</bdi></td>`}<td class=${job.status}>${job.status}</td>
-    <td class="wraps">${isOpen && html`<${Progress} job=${job} name=${name} />`}${job.error_message && html`<span dir="auto">${job.error_message}</span> ${job.status === "failed" && html`<span class="quiet">${adviceOn(job)}</span>`}`}
+  return html`<tr><th scope="row" class="wraps"><bdi>${name}</bdi></th>${showsDB && html`<td class="wraps" data-label="Vector DB"><bdi>${job.vector_db_id}</bdi></td>`}<td class=${job.status} data-label="State">${job.status}</td>
+    <td class="wraps long" data-label="Progress">${isOpen && html`<${Progress} job=${job} name=${name} />`}${job.error_message && html`<span dir="auto">${job.error_message}</span> ${job.status === "failed" && html`<span class="quiet">${adviceOn(job)}</span>`}`}
       ${job.status === "completed" && counted(job.progress.chunks, "chunk")}
       ${isOpen && html` <${Act} why=${why} act=${() => post(`${path}/cancel`).then(done)} aria-label=${`Cancel ${name}`}>Cancel<//>`}
       ${canRetry && html` <${Act} why=${why} act=${() => post(`${path}/retry`).then(done)} aria-label=${`Retry ${name}`}>Retry<//>`}</td></tr>`;

@@ -10,7 +10,7 @@ import { judge, setOf } from "./judging.js";
 import { Suggestions } from "./suggesting.js";
 import { Tunings } from "./tuning.js";
 
-const PAGE_SIZE = 25;
+const PAGE_SIZE = 10;
 const MOST_EXPORTED = 100;
 const LEAST = 10;
 
@@ -36,7 +36,7 @@ export function Evaluate({ db, query }) {
     changed();
   };
   const total = data?.total ?? null;
-  return html`<${Head} title="Evaluate" lead="Ask, open the reasons, and mark hits as right or wrong. With twenty judged questions Corral can tune the settings on your data." />
+  return html`<${Head} title=${html`Evaluate <bdi class="of">${id}</bdi>`} lead="Ask, open the reasons, and mark hits as right or wrong. With twenty judged questions Corral can tune the settings on your data." />
     <${NotAllowed} why=${why} />
     <section class="card" aria-labelledby="questions-title"><h2 id="questions-title">Judged questions</h2>
       <${Sets} db=${db} names=${names} name=${name} why=${why} changed=${sets.reload} />
@@ -74,7 +74,7 @@ function Sets({ db, names, name, why, changed }) {
     }
   };
   return html`<div class="options"><${Field} label="Set"><select id="set" value=${name} onChange=${(/** @type {any} */ event) => choose(event.target.value)}>${listed.map((one) => html`<option value=${one}>${one}</option>`)}</select><//>
-    <form id="new-set" onSubmit=${create}><${Field} label="Another set"><input name="set" required maxlength="100" disabled=${Boolean(why)} /><//> <button disabled=${Boolean(why)} title=${why || undefined}>Create</button></form></div>`;
+    <form id="new-set" class="actions" onSubmit=${create}><${Field} label="Another set"><input name="set" required maxlength="100" disabled=${Boolean(why)} /><//> <button disabled=${Boolean(why)} title=${why || undefined}>Create</button></form></div>`;
 }
 
 /** @param {{ db: any, name: string, row: any, why: string, changed: () => void }} props */
@@ -111,10 +111,14 @@ async function saveQuestions(id, name) {
 /** @param {{ db: any }} props */
 function Command({ db }) {
   const [open, set] = useState(false);
+  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => set(event.target.open)}><summary>Tune on the command line, with a report of its own</summary>${open && html`<${CommandOf} db=${db} />`}</details>`;
+}
+
+/** @param {{ db: any }} props */
+function CommandOf({ db }) {
   const { data } = useLoad((signal) => get("v1/providers", signal), []);
   const provider = data?.data.find((/** @type {any} */ one) => one.provider_id === db.provider_id);
-  return html`<details open=${open} onToggle=${(/** @type {any} */ event) => set(event.target.open)}><summary>Tune on the command line, with a report of its own</summary>
-    ${provider && html`<pre id="tune" tabindex="0" role="group" aria-label="How to tune">${command(db.identifier, provider)}</pre>`}</details>`;
+  return provider ? html`<pre id="tune" tabindex="0" role="group" aria-label="How to tune">${command(db.identifier, provider)}</pre>` : null;
 }
 
 /** How to tune a vector DB. The command opens its files, beside this server. @param {string} id @param {any} provider */

@@ -11,8 +11,8 @@ export function Health() {
   if (!data) return html`<${Head} title="Health" /><${Failed} error=${error} />`;
   const [providers, version, limits] = data;
   return html`<${Head} title="Health"><button type="button" onClick=${reload}>Check again</button><//>
-    <${Table} label="Providers"><thead><tr><th scope="col">Provider</th><th scope="col">Type</th><th scope="col">Kind</th><th scope="col">State</th></tr></thead>
-      <tbody id="providers">${providers.data.map((/** @type {any} */ one) => html`<tr key=${`${one.kind} ${one.provider_id}`}><th scope="row">${one.provider_id}</th><td>${one.provider_type}</td><td>${one.kind}</td><td class="wraps"><span class=${one.health.status === "OK" ? "better" : "worse"}>${one.health.status}</span> ${one.health.message}</td></tr>`)}</tbody><//>
+    <${Table} label="Providers" css="stacks"><thead><tr><th scope="col">Provider</th><th scope="col">Type</th><th scope="col">Kind</th><th scope="col">State</th></tr></thead>
+      <tbody id="providers">${providers.data.map((/** @type {any} */ one) => html`<tr key=${`${one.kind} ${one.provider_id}`}><th scope="row">${one.provider_id}</th><td data-label="Type">${one.provider_type}</td><td data-label="Kind">${one.kind}</td><td class="wraps" data-label="State"><span class=${one.health.status === "OK" ? "better" : "worse"}>${one.health.status}</span> ${one.health.message}</td></tr>`)}</tbody><//>
     ${providers.broken.length > 0 && html`<h2>Broken</h2><${Facts} of=${providers.broken.map((/** @type {any} */ one) => [one.name, one.reason])} />`}
     <${Figures} />
     <h2>Server</h2><${Facts} of=${Object.entries(version)} />

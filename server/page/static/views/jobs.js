@@ -32,6 +32,6 @@ export function Jobs({ query }) {
       <${Field} label="Vector DB"><select value=${db} onChange=${(/** @type {any} */ event) => choose({ db: event.target.value })}><option value="">all</option>${dbs.slice(0, 200).map((one) => html`<option value=${one.identifier}>${one.identifier}</option>`)}</select><//></div>
     <${Failed} error=${error} />
     ${data?.data.length === 0 && html`<p>No jobs.</p>`}
-    ${data?.data.length > 0 && html`<${Table} label="Jobs"><thead><tr><th scope="col">Document</th><th scope="col">Vector DB</th><th scope="col">State</th><th scope="col">Progress</th></tr></thead><tbody id="all-jobs">${data.data.map((/** @type {any} */ job) => html`<${Job} key=${job.job_id} job=${job} why=${why} done=${reload} showsDB />`)}</tbody><//>`}
+    ${data?.data.length > 0 && html`<${Table} label="Jobs" css="stacks"><thead><tr><th scope="col">Document</th><th scope="col">Vector DB</th><th scope="col">State</th><th scope="col">Progress</th></tr></thead><tbody id="all-jobs">${data.data.map((/** @type {any} */ job) => html`<${Job} key=${job.job_id} job=${job} why=${why} done=${reload} showsDB />`)}</tbody><//>`}
     <p class="actions">${after && html`<button type="button" onClick=${() => choose({})}>Newest</button>`}${data?.has_more && html`<button type="button" onClick=${() => choose({ after: data.last_id })}>Older</button>`}</p>`;
 }

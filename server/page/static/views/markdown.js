@@ -1,11 +1,21 @@
 // Markdown as elements. HTML stays text, pictures are shown as their names and not fetched, and links
 // lead to http, https and mail addresses only.
 
-import { html } from "../html.js";
+import { createContext, html, useContext } from "../html.js";
 import { lexer } from "../vendor/marked.js";
+import { Code } from "../widgets.js";
+
+/** Code blocks in colored pieces, by their text. @type {any} */
+const Colored = createContext(new Map());
+
+/** @param {{ text: string, codeBlocks?: [string, string][][] }} props */
+export function Markdown({ text, codeBlocks = [] }) {
+  const colored = new Map(codeBlocks.map((pieces) => [pieces.map(([, piece]) => piece).join(""), pieces]));
+  return html`<${Colored.Provider} value=${colored}><div class="markdown" dir="auto">${blocks(lexer(text))}</div><//>`;
+}
 
 /** @param {{ text: string }} props */
-export const Markdown = ({ text }) => html`<div class="markdown" dir="auto">${blocks(lexer(text))}</div>`;
+const CodeBlock = ({ text }) => html`<${Code} pieces=${useContext(Colored).get(text) ?? [["", text]]} />`;
 
 /** @param {any[]} tokens */
 const blocks = (tokens) => tokens.map(block);
@@ -18,7 +28,7 @@ function block(token) {
     case "paragraph": return html`<p>${inline(token.tokens)}</p>`;
     case "blockquote": return html`<blockquote>${blocks(token.tokens)}</blockquote>`;
     case "hr": return html`<hr />`;
-    case "code": return html`<pre tabindex="0" role="group" aria-label="Code"><code>${token.text}</code></pre>`;
+    case "code": return html`<${CodeBlock} text=${token.text} />`;
     case "list": {
       const items = token.items.map((/** @type {any} */ item) => html`<li>${blocks(item.tokens)}</li>`);
       return token.ordered ? html`<ol start=${token.start || 1}>${items}</ol>` : html`<ul>${items}</ul>`;

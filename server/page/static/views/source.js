@@ -5,7 +5,7 @@ import { html, useEffect } from "../html.js";
 import { counted, nameOf, wayTo } from "../names.js";
 import { address, go, Link } from "../router.js";
 import { refusal, useLoad, useSession } from "../session.js";
-import { Failed, Head, Sure } from "../widgets.js";
+import { Code, Failed, Head, Sure } from "../widgets.js";
 import { About } from "./about.js";
 import { Markdown } from "./markdown.js";
 import { hasPages, Pages } from "./pages.js";
@@ -37,7 +37,7 @@ export function Source({ db, documentId, query }) {
     <p><${Link} to=${address(["dbs", db.identifier, "documents"])}>Documents of <bdi>${db.identifier}</bdi><//> <span class="quiet">${counted(total, "chunk")}</span></p>
     ${missing && html`<p class="notice">The cited passage is no longer in this document, which may have changed.</p>`}
     <nav class="tabs" aria-label="Ways to see the document">${[["text", "Text"], ...(hasPages(chunks[0]) ? [["pages", "Pages"]] : []), ["chunks", "Chunks"], ["about", "About"]].map(([name, label]) => html`<${Link} to=${turn({ view: name })} aria-current=${view === name ? "page" : undefined}>${label}<//>`)}</nav>
-    ${view === "about" ? html`<${About} path=${path} chunk=${chunks[0]} metadata=${data.metadata} why=${why} done=${reload} />` : view === "pages" ? html`<${Pages} db=${db.identifier} documentId=${documentId} chunks=${chunks} cited=${cited} query=${query} turn=${turn} text=${html`<${Text} chunks=${chunks} cited=${cited} />`} />` : html`<${Text} chunks=${chunks} colors=${data.colors} cited=${cited} isList=${view === "chunks"} />`}
+    ${view === "about" ? html`<${About} path=${path} chunk=${chunks[0]} metadata=${data.metadata} why=${why} done=${reload} />` : view === "pages" ? html`<${Pages} db=${db.identifier} documentId=${documentId} chunks=${chunks} cited=${cited} query=${query} turn=${turn} text=${html`<${Text} chunks=${chunks} cited=${cited} />`} />` : html`<${Text} chunks=${chunks} colors=${data.colors} codeBlocks=${data.codeBlocks} cited=${cited} isList=${view === "chunks"} />`}
     ${view !== "about" && view !== "pages" && total > chunks.length && html`<p class="actions">${offset > 0 && html`<${Link} to=${turn({ offset: Math.max(0, offset - MOST_ON_A_PAGE) })}>Earlier<//>`}${offset + chunks.length < total && html`<${Link} to=${turn({ offset: offset + chunks.length })}>Later<//>`}<span class="quiet">Chunks ${offset + 1} to ${offset + chunks.length} of ${total}</span></p>`}`;
 }
 
@@ -56,7 +56,7 @@ async function part(path, cited, given, signal) {
     offset += AROUND;
     data = await get(`${path}?colors=true&limit=${MOST_ON_A_PAGE}&offset=${offset}`, signal);
   }
-  return { chunks: data.chunks, metadata: data.metadata, colors: data.colors, total: data.chunk_count, offset };
+  return { chunks: data.chunks, metadata: data.metadata, colors: data.colors, codeBlocks: data.code_blocks, total: data.chunk_count, offset };
 }
 
 /** Chunks that belong to no document. @param {string} db @param {string[]} ids @param {AbortSignal} signal */
@@ -66,12 +66,12 @@ async function alone(db, ids, signal) {
   return { chunks, metadata: chunks[0].metadata, total: chunks.length, offset: 0 };
 }
 
-/** @param {{ chunks: any[], colors?: [string, string][][], cited: string[], isList?: boolean }} props */
-function Text({ chunks, colors, cited, isList }) {
+/** @param {{ chunks: any[], colors?: [string, string][][], codeBlocks?: [string, string][][][], cited: string[], isList?: boolean }} props */
+function Text({ chunks, colors, codeBlocks, cited, isList }) {
   const first = chunks.find((chunk) => cited.includes(chunk.chunk_id))?.chunk_id;
   return html`<div class=${isList ? "chunks" : "document"}>${chunks.map((chunk, at) => html`<section key=${chunk.chunk_id} id=${chunk.chunk_id === first ? "passage" : undefined} class=${cited.includes(chunk.chunk_id) ? "chunk cited" : "chunk"} aria-label=${cited.includes(chunk.chunk_id) ? "Cited passage" : undefined}>
     ${isList && html`<p class="quiet"><code>${chunk.chunk_id}</code> ${wayTo(chunk)}</p>`}
-    ${colors?.[at] ? html`<pre class="code" tabindex="0" role="group" aria-label="Code"><code>${colors[at].map(([kind, text]) => (kind ? html`<span class="code-${kind}">${text}</span>` : text))}</code></pre>` : isMarkdown(chunk) && !isList ? html`<${Markdown} text=${chunk.content} />` : html`<div class="plain-text" dir="auto">${chunk.content}</div>`}</section>`)}</div>`;
+    ${colors?.[at] ? html`<${Code} pieces=${colors[at]} />` : isMarkdown(chunk) && !isList ? html`<${Markdown} text=${chunk.content} codeBlocks=${codeBlocks?.[at]} />` : html`<div class="plain-text" dir="auto">${chunk.content}</div>`}</section>`)}</div>`;
 }
 
 /** @param {any} chunk */

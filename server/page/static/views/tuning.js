@@ -56,21 +56,20 @@ function Tuning({ db, tuning, whyAdmin, reload }) {
     <p class="quiet">${timeOf(tuning.started_at)}, with <bdi>${tuning.name}</bdi>${tuning.user ? html`, by <bdi>${tuning.user}</bdi>` : ""}: ${status}</p>
     ${LIVE.includes(status) && html`<p class="actions"><progress max=${total || 1} value=${done} aria-label="Progress of the tuning"></progress> ${total ? `${done} of ${total} steps` : "waiting"} <${Act} act=${() => act("cancel").then(reload)}>Cancel<//></p>`}
     ${error && html`<p class="worse">${error}</p>`}
-    ${report && html`<${Report} report=${report} />`}
-    ${report && Object.keys(report.recommended).length > 0 && html`<p class="actions">${applied ? html`<${Act} why=${whyAdmin} act=${() => change("undo")}>Take it back<//>` : html`<${Act} class="primary" why=${whyAdmin} act=${() => change("apply")}>Apply it<//>`} <span class="quiet">${whyAdmin || (applied ? "Applied." : "")}</span></p>`}</article>`;
+    ${report && html`<${Report} report=${report}><p class="actions">${applied ? html`<${Act} why=${whyAdmin} act=${() => change("undo")}>Take it back<//>` : html`<${Act} class="primary" why=${whyAdmin} act=${() => change("apply")}>Apply it<//>`} <span class="quiet">${whyAdmin || (applied ? "Applied." : "")}</span></p><//>`}</article>`;
 }
 
-/** @param {{ report: any }} props */
-function Report({ report }) {
+/** A report; its children are shown with a recommendation. @param {{ report: any, children?: unknown }} props */
+function Report({ report, children }) {
   const [shown, show] = useState(LISTED);
   const rank = (/** @type {any} */ { label }) => [report.chosen, report.registered].indexOf(label) + 1 || 3;
   const both = report.trials.filter((/** @type {any} */ one) => one.held_out).sort((/** @type {any} */ one, /** @type {any} */ other) => rank(one) - rank(other));
   const changes = Object.keys(report.recommended).length > 0;
   return html`<p class=${changes ? "statement better" : "statement"}>${report.statement}</p>
-    ${changes && html`<pre tabindex="0" role="group" aria-label="Recommended settings">${JSON.stringify(report.recommended, null, 2)}</pre>`}
+    ${changes && html`<pre tabindex="0" role="group" aria-label="Recommended settings">${JSON.stringify(report.recommended, null, 2)}</pre>${children}`}
     <ul class="quiet">${report.notes.map((/** @type {string} */ note) => html`<li>${note}</li>`)}</ul>
-    <${Table} label="Settings that were tried"><caption>nDCG@10: ${report.n_train} questions chose, ${report.n_held_out} judged</caption><thead><tr><th scope="col">Settings</th><th scope="col" class="n">Chose</th><th scope="col" class="n">Judged</th><th scope="col">95% interval</th></tr></thead>
-      <tbody class="trials">${both.slice(0, shown).map((/** @type {any} */ one) => html`<tr key=${one.label}><th scope="row" class="wraps">${one.label}${mark(one.label, report)}</th><td class="n">${one.train[0].toFixed(3)}</td><td class="n">${one.held_out[0].toFixed(3)}</td><td><${Interval} of=${one.held_out} /></td></tr>`)}</tbody><//>
+    <${Table} label="Settings that were tried" css="stacks"><caption>nDCG@10: ${report.n_train} questions chose, ${report.n_held_out} judged</caption><thead><tr><th scope="col">Settings</th><th scope="col" class="n">Chose</th><th scope="col" class="n">Judged</th><th scope="col">95% interval</th></tr></thead>
+      <tbody class="trials">${both.slice(0, shown).map((/** @type {any} */ one) => html`<tr key=${one.label}><th scope="row" class="wraps">${one.label}${mark(one.label, report)}</th><td class="n" data-label="Chose">${one.train[0].toFixed(3)}</td><td class="n" data-label="Judged">${one.held_out[0].toFixed(3)}</td><td data-label="95% interval"><${Interval} of=${one.held_out} /></td></tr>`)}</tbody><//>
     ${both.length > shown && html`<p><button type="button" onClick=${() => show(both.length)}>Show all ${both.length}</button></p>`}`;
 }
 
