@@ -82,7 +82,7 @@ def walk(
 
     Args:
         skipped: Called with the path of each file or folder to skip, and the reason.
-        unreadable: Called with the path of a folder that cannot be read, and the reason.
+        unreadable: Called with the path of a folder or file that cannot be read, and the reason.
     """
 
     def failed(error: OSError) -> None:
@@ -99,8 +99,19 @@ def walk(
         for name in filter(lambda name: choice.includes(here / name), names):
             if reason := choice.refuses(here / name):
                 skipped((here / name).as_posix(), reason)
+            elif not _is_text(name):
+                unreadable((here / name).as_posix(), "its name is not UTF-8; rename it")
             else:
                 yield here / name, (here / name).relative_to(folder).as_posix()
+
+
+def _is_text(name: str) -> bool:
+    """Return False if a name has bytes that are not UTF-8, as the file system allows."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Choice:

@@ -13,6 +13,7 @@ from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.api.reader import takes
+from corral.api.vector_dbs import SplitOn
 from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
     BINARY,
@@ -105,7 +106,8 @@ class ReadOptions:
         records: Columns that make a document of each row of a table; None: a file is a document.
         query: The rows, instead of files.
         pictures: True to include pictures in folders; the server recognizes their text.
-        split_on: Text at which chunks end, "" for none; None takes the vector DB's.
+        split_on: Text at which chunks end, "" for none, or a level of headings; None takes the
+            vector DB's.
     """
 
     as_text: tuple[str, ...] = ()
@@ -124,7 +126,7 @@ class ReadOptions:
     title: str | None = None
     chunk_size_in_tokens: int | None = None
     overlap_in_tokens: int | None = None
-    split_on: str | None = None
+    split_on: SplitOn | None = None
     records: Columns | None = None
     query: Query | None = None
 
@@ -387,6 +389,8 @@ def decoded(
         text = data.decode(encoding).removeprefix("\ufeff")
     except (UnicodeDecodeError, LookupError):
         raise BadFileError(f"not text in {encoding}; set its encoding with --encoding") from None
+    if not text.strip():
+        raise SkippedFileError("empty")
     most = options.max_characters
     if most is not None and len(text) > most:
         raise BadFileError(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -48,6 +49,7 @@ from corral.providers.ingestion.read.detecting import (
     detected,
     unsupported,
 )
+from corral.providers.ingestion.read.encodings import declared_in
 from corral.providers.ingestion.read.formats import (
     code,
     front_matter,
@@ -58,7 +60,7 @@ from corral.providers.ingestion.read.formats import (
     rows,
     subtitles,
 )
-from corral.providers.ingestion.read.formats.common import Readable
+from corral.providers.ingestion.read.formats.common import ESCAPES, Readable
 from corral.providers.ingestion.read.mime_types import (
     chosen_type,
     decode,
@@ -169,7 +171,19 @@ def parse(
         return document_of(mail.read(data), limits)
     if not is_textual(kind):
         raise unsupported(f"The MIME type {kind!r} is not supported")
-    return _textual(content if isinstance(content, str) else decode(content, charset), kind, limits)
+    if isinstance(content, bytes):
+        content = decode(content, charset or _declared(content, kind))
+    return _textual(content, kind, limits)
+
+
+def _declared(data: bytes, kind: str) -> str | None:
+    """Return the charset that a page or XML names, unless its bytes are UTF-8."""
+    declared = declared_in(data, kind)
+    if declared:
+        with suppress(UnicodeDecodeError):
+            data.decode()
+            return None
+    return declared
 
 
 def parse_data_uri(
@@ -322,5 +336,6 @@ def _tidy(text: str) -> str:
 
 
 def _trimmed(text: str) -> str:
-    """Return the same lines without invisible characters and trailing white space."""
-    return "\n".join(line.rstrip() for line in clean_text(text).split("\n")).rstrip("\n")
+    """Return the same lines without colors, invisible characters and trailing white space."""
+    text = ESCAPES.sub("", text) if "\x1b" in text else text
+    return "\n".join(map(str.rstrip, clean_text(text).split("\n"))).rstrip("\n")
