@@ -74,6 +74,7 @@ MAX_TITLE_LENGTH = 255
 _DEFAULT_LIMITS = DocumentLimits()
 _DEFAULT_OCR = OcrSettings()
 _PAGE_BREAK = "\n\n"
+_BLANKS = re.compile(r"\n{3,}")
 
 # Modules in `formats`, imported at their first use: servers start sooner, and read these formats in
 # processes of their own.
@@ -259,12 +260,12 @@ def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
     Raises:
         InvalidRequest: The document has too many characters, or no text.
     """
-    text, starts = _paged(read.pages)
-    _checked(text, limits)
+    parts = [*map(_tidy, read.pages)]
+    text = _checked(_PAGE_BREAK.join(filter(None, parts)), limits)
     headings = tuple(markdown_headings(text)) if read.markdown else ()
-    pages = tuple(starts) if read.paged else ()
+    pages = tuple(_starts(parts)) if read.paged else ()
     title = _title(read.title, headings)
-    numbers = _cell_numbers(text, starts) if read.are_cells else read.rows
+    numbers = _cell_numbers(parts) if read.are_cells else read.rows
     if len(numbers) != text.count("\n") + 1:
         numbers = ()  # a line of invisible characters is left out of the text
     return ParsedDocument(
@@ -281,14 +282,13 @@ def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
     )
 
 
-def _cell_numbers(text: str, starts: Sequence[int]) -> Sequence[int]:
-    """Return the number of the cell of each line; 0 for a blank line between two cells."""
-    numbers, position = array("L"), 0
-    for line in text.split("\n"):
-        cell = bisect_right(starts, position)
-        is_between = not line and cell < len(starts) and starts[cell] == position + 1
-        numbers.append(0 if is_between else cell)
-        position += len(line) + 1
+def _cell_numbers(cells: Sequence[str]) -> Sequence[int]:
+    """Return the number of the cell of each line; 0 for the blank line between two cells."""
+    numbers = array("L")
+    for number, cell in enumerate(cells, 1):
+        if cell:
+            numbers.extend([0] if numbers else [])
+            numbers.extend([number] * (cell.count("\n") + 1))
     return numbers
 
 
@@ -318,21 +318,17 @@ def _text_for(kind: str) -> InvalidRequest:
     )
 
 
-def _paged(pages: Sequence[str]) -> tuple[str, list[int]]:
-    """Return the text of pages, joined by blank lines, and the start of each page."""
-    parts: list[str] = []
-    starts: list[int] = []
+def _starts(pages: Sequence[str]) -> Iterator[int]:
+    """Yield the start of each page in the joined text."""
     length = 0
-    for page in map(_tidy, pages):
-        starts.append(length)
+    for page in pages:
+        yield length
         if page:
-            parts.append(page)
             length += len(page) + len(_PAGE_BREAK)
-    return _PAGE_BREAK.join(parts), starts
 
 
 def _tidy(text: str) -> str:
-    return re.sub(r"\n{3,}", "\n\n", _trimmed(text)).strip("\n")
+    return _BLANKS.sub("\n\n", _trimmed(text)).strip("\n")
 
 
 def _trimmed(text: str) -> str:
