@@ -412,10 +412,11 @@ class _Walk:
     ) -> tuple[int, int, str] | None:
         """Return the same for a chunk that ends within the row at `begin`: after or in a cell."""
         text = self._text
-        stop = self._last_fitting(header, first, cell_ends(text, begin, row_end))
+        reach = min(row_end, begin + self._window)  # A row may be as long as the document.
+        stop = self._last_fitting(header, first, cell_ends(text, begin, reach))
         if stop is not None:
             return first + len(text[first:stop].rstrip()), stop, header
-        cell_end = next(cell_ends(text, begin, row_end), row_end)
+        cell_end = next(cell_ends(text, begin, reach), row_end)
         cut = self._cut(header + text[first:begin], begin, cell_end)
         return (*cut, header) if cut else None
 
