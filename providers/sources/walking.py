@@ -82,7 +82,7 @@ def walk(
 
     Args:
         skipped: Called with the path of each file or folder to skip, and the reason.
-        unreadable: Called with the path of a folder or file that cannot be read, and the reason.
+        unreadable: Called with the path of a folder that cannot be read, and the reason.
     """
 
     def failed(error: OSError) -> None:
@@ -97,12 +97,13 @@ def walk(
                 subfolders.remove(name)
                 skipped((here / name).as_posix() + "/", reason)
         for name in filter(lambda name: choice.includes(here / name), names):
+            document_id = (here / name).relative_to(folder).as_posix()
             if reason := choice.refuses(here / name):
                 skipped((here / name).as_posix(), reason)
-            elif not _is_text(name):
-                unreadable((here / name).as_posix(), "its name is not UTF-8; rename it")
+            elif not _is_text(document_id):
+                skipped((here / name).as_posix(), "its name is not UTF-8; rename it")
             else:
-                yield here / name, (here / name).relative_to(folder).as_posix()
+                yield here / name, document_id
 
 
 def _is_text(name: str) -> bool:

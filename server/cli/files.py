@@ -31,7 +31,7 @@ from corral.providers.ingestion.read.detecting import (
 from corral.providers.ingestion.read.encodings import encoding_of
 from corral.providers.ingestion.read.external import named_type
 from corral.providers.ingestion.read.records import Columns
-from corral.providers.sources.documents import file_metadata
+from corral.providers.sources.documents import file_metadata, skip_reason
 from corral.providers.sources.walking import Selection, walk
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
 
@@ -161,7 +161,9 @@ class ReadOptions:
                 return PARQUET
             return type_in(path)
         except InvalidRequest as error:
-            raise SkippedFileError(skip_reason(error)) from None
+            reason = skip_reason(error)
+            more = "; --records takes its rows" if reason == "a Parquet table" else ""
+            raise SkippedFileError(f"{reason}{more}") from None
         except OSError:
             return TEXT  # reading it raises the error
 
@@ -193,13 +195,6 @@ def origin_of(path: Path) -> str:
 def _is_parquet(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(PARQUET_MARK)) == PARQUET_MARK
-
-
-def skip_reason(error: InvalidRequest) -> str:
-    """Return the kind of a file that cannot be read, such as "a picture"."""
-    reason = error.message.removeprefix("The file is ").rstrip(".")
-    more = "; --records takes its rows" if reason == "a Parquet table" else ""
-    return f"{reason[0].lower()}{reason[1:]}{more}"
 
 
 class SkippedFileError(Exception):
