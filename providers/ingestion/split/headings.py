@@ -40,10 +40,8 @@ def markdown_headings(text: str) -> list[Heading]:
     found: list[Heading] = []
     front = _FRONT_MATTER.match(text)
     begin = front.end() if front else 0
-    fence, after = (
-        "",
-        begin,
-    )  # The fence of an open code block, and the end of the last marked line.
+    fence = ""  # The fence of an open code block.
+    after = begin  # The end of the last line that is a heading, an underline or a fence.
     for marked in _MARKED.finditer("\n" + text[begin:]):
         start, end = begin + marked.start(), begin + marked.end() - 1
         line = text[start:end]
