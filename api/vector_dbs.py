@@ -110,8 +110,11 @@ DEFAULT_CHUNK_SIZE = 256
 MAX_SPLIT_ON = 100
 """Maximum length of a text at which chunks end, in characters."""
 
-SplitOn: TypeAlias = Annotated[str, Field(max_length=MAX_SPLIT_ON), AfterValidator(strip_nul)]
-"""A text at which chunks end; empty for none."""
+SplitOn: TypeAlias = (
+    Annotated[str, Field(max_length=MAX_SPLIT_ON), AfterValidator(strip_nul)]
+    | Annotated[int, Field(ge=1, le=6)]
+)
+"""A text at which chunks end, empty for none; or a level of headings before which chunks end."""
 
 
 class ChunkingConfig(Strict):
@@ -129,8 +132,9 @@ class ChunkingConfig(Strict):
     split_on: SplitOn | None = Field(
         default=None,
         exclude_if=lambda text: text is None,
-        description="Text at which chunks end, such as `======`; it is in no chunk. A part between "
-        "two of them that fits is one chunk; a longer one is split by itself. Empty or null: none.",
+        description="Text at which chunks end, such as `======`; it is in no chunk. Or a level "
+        "(1-6): chunks end before each heading of this level and above. A part between two of them "
+        "that fits is one chunk; a longer one is split by itself. Empty or null: none.",
     )
     context_model: str | None = Field(
         default=None,

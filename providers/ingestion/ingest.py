@@ -24,7 +24,7 @@ from corral.api.errors import InvalidRequest
 from corral.api.library import Library
 from corral.api.rag import URL, RAGDocument
 from corral.api.reranker import Reranker
-from corral.api.vector_dbs import VectorDB
+from corral.api.vector_dbs import SplitOn, VectorDB
 from corral.providers.base.config import Limits, RagSettings
 from corral.providers.base.documents import parts_of
 from corral.providers.ingestion.cache import EmbeddingCache
@@ -161,7 +161,7 @@ class Ingester:
         vector_db_id: str,
         chunk_size_in_tokens: int | None = None,
         overlap: int | None = None,
-        split_on: str | None = None,
+        split_on: SplitOn | None = None,
         *,
         skip_unchanged: bool = False,
         same_origin_only: bool = False,
@@ -218,7 +218,7 @@ class Ingester:
         vector_db: VectorDB,
         size: int | None = None,
         overlap: int | None = None,
-        split_on: str | None = None,
+        split_on: SplitOn | None = None,
     ) -> Splitting:
         """Return the settings for splitting: the request's sizes, or else the registration's.
 

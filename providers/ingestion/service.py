@@ -19,7 +19,7 @@ from corral.api.embedding_index import EmbeddingIndex
 from corral.api.errors import Forbidden, InvalidRequest, NotFound, Unavailable
 from corral.api.rag import URL, RAGDocument
 from corral.api.scope import Scope as Permissions
-from corral.api.vector_dbs import ChunkingConfig, VectorDB
+from corral.api.vector_dbs import ChunkingConfig, SplitOn, VectorDB
 from corral.api.wire import Metadata
 from corral.api.writes import Write
 from corral.providers.base.documents import (
@@ -146,7 +146,7 @@ class Ingestion:
         vector_db_id: str,
         chunk_size_in_tokens: int | None = None,
         overlap: int | None = None,
-        split_on: str | None = None,
+        split_on: SplitOn | None = None,
         **options: Any,
     ) -> InsertReport:
         """Read, split, embed and store documents now, all or none; see `Ingester.insert`."""
@@ -196,7 +196,7 @@ class Ingestion:
         documents: Sequence[RAGDocument],
         size: int | None,
         overlap: int | None,
-        split_on: str | None = None,
+        split_on: SplitOn | None = None,
         *,
         skip_unchanged: bool,
         same_origin_only: bool,

@@ -145,7 +145,8 @@ class Corral:
             vector_db_id: The vector DB to insert into.
             documents: Texts by document id, or whole documents.
             options: `chunk_size_in_tokens` (1 to 8192) and `overlap_in_tokens` (at most half of it)
-                and `split_on` (a text at which chunks end), by default as registered;
+                and `split_on` (a text, or a level of headings, at which chunks end), by default as
+                registered;
                 `skip_unchanged` (default False) skips documents that are already stored in the same
                 form.
         """

@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from corral.api.errors import InvalidRequest, NotFound, Unavailable
 from corral.api.source import Content, Listing, Source, SourceConfig, SourceItem, SourceSpec
 from corral.providers.ingestion.read.detecting import type_in, type_of
+from corral.providers.sources.documents import skip_reason
 from corral.providers.sources.walking import Selection, walk
 
 MIB = 1 << 20
@@ -128,11 +129,11 @@ class FolderSource(Source):
         try:
             type_in(path)
         except InvalidRequest as error:
-            return error.message
+            return skip_reason(error)
         return None
 
     def _relative(self, path: str) -> str:
-        return os.path.relpath(path, self._folder)
+        return os.path.relpath(path, self._folder).encode(errors="replace").decode()
 
 
 def create(config: FolderConfig, home: Path) -> FolderSource:

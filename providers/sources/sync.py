@@ -11,6 +11,7 @@ import asyncio
 import base64
 import hashlib
 import io
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ from corral.providers.ingestion.read.encodings import encoding_of
 from corral.providers.ingestion.read.external import named_type
 from corral.providers.ingestion.read.mime_types import served_type, split_mime_type
 from corral.providers.ingestion.service import Ingestion
-from corral.providers.sources.documents import file_metadata
+from corral.providers.sources.documents import file_metadata, skip_reason
 
 BATCH_DOCUMENTS = 64
 BATCH_BYTES = 8 * 1024 * 1024
@@ -48,6 +49,7 @@ MAX_VERSION = 200
 MAX_NAMED = 100
 """Maximum number of failed documents, and of skipped ones, that a report names."""
 WAIT_SECONDS = 3600.0
+_OPTION = re.compile(r"--([a-z-]+)(?: NAME)?(?= takes it)")
 _MEDIA = ("image/", "audio/", "video/", "font/")
 
 
@@ -145,7 +147,7 @@ class SyncRun:
             raise ContractViolation("A source lists a key twice.")
         self.report.listed = len(items)
         for key, reason in listing.skipped:
-            self.report.skip(key, reason)
+            self.report.skip(key, _OPTION.sub(_setting, reason))
         self.report.problems.extend(listing.problems)
 
         wanted: dict[str, SourceItem] = {}
@@ -221,19 +223,22 @@ class SyncRun:
         try:
             return await asyncio.to_thread(self._made, document_id, content)
         except InvalidRequest as error:
-            self.report.skip(document_id, error.message)
+            self.report.skip(document_id, skip_reason(error))
             return None
 
     def _made(self, document_id: str, content: Content) -> RAGDocument:
-        if not content.data.strip():
+        data = content.data
+        if not (content.mime_type or self.reads(named_type(document_id))):
+            data = compression.unpacked(data)
+        if not data.strip():
             raise InvalidRequest("empty")
-        kind = self._type(document_id, content)
+        kind = self._type(document_id, data, content.mime_type)
         metadata = file_metadata(document_id, split_mime_type(kind)[0])
-        data = base64.b64encode(content.data).decode("ascii")
+        encoded = base64.b64encode(data).decode("ascii")
         version = _bounded(content.version)
         fields = {
             "document_id": document_id,
-            "content": URL(uri=f"data:{kind};base64,{data}"),
+            "content": URL(uri=f"data:{kind};base64,{encoded}"),
             "mime_type": kind or None,
             "metadata": {**metadata, **content.metadata, **self.entry.metadata},
             "origin": f"{self._mark}{version}",
@@ -241,15 +246,17 @@ class SyncRun:
         }
         return checked(RAGDocument, fields)
 
-    def _type(self, document_id: str, content: Content) -> str:
+    def _type(self, document_id: str, data: bytes, mime_type: str) -> str:
         """Return the MIME type of a document, with its charset.
+
+        Args:
+            mime_type: The type that the source states; "" if it states none.
 
         Raises:
             InvalidRequest: Neither Corral nor a reader can read this type.
         """
-        data = content.data
-        if content.mime_type:
-            return served_type(document_id, content.mime_type)
+        if mime_type:
+            return served_type(document_id, mime_type)
         kind = type_of(document_id) or ""
         try:
             kind = stated(data, kind) or kind or type_in_file(io.BytesIO(data))
@@ -258,7 +265,7 @@ class SyncRun:
             if not self.reads(kind):
                 raise
             return kind
-        if kind in {*BINARY, NOTEBOOK, MAIL} or compression.is_compressed(data) or self.reads(kind):
+        if kind in {*BINARY, NOTEBOOK, MAIL} or self.reads(kind):
             return kind
         encoding, _ = encoding_of(data, kind)
         return f"{kind or TEXT};charset={encoding.removesuffix('-sig')}"
@@ -301,6 +308,11 @@ class SyncRun:
     def _mark(self) -> str:
         """The prefix of the `origin` of all documents of this source."""
         return f"source:{hashlib.sha256(self.source.identity.encode()).hexdigest()[:32]}:"
+
+
+def _setting(option: re.Match[str]) -> str:
+    """Return the setting of a source for an option of `corral ingest`."""
+    return f"the source's {option[1].replace('-', '_')}"
 
 
 def _bounded(version: str | None) -> str | None:

@@ -97,10 +97,22 @@ def walk(
                 subfolders.remove(name)
                 skipped((here / name).as_posix() + "/", reason)
         for name in filter(lambda name: choice.includes(here / name), names):
+            document_id = (here / name).relative_to(folder).as_posix()
             if reason := choice.refuses(here / name):
                 skipped((here / name).as_posix(), reason)
+            elif not _is_text(document_id):
+                skipped((here / name).as_posix(), "its name is not UTF-8; rename it")
             else:
-                yield here / name, (here / name).relative_to(folder).as_posix()
+                yield here / name, document_id
+
+
+def _is_text(name: str) -> bool:
+    """Return False if a name has bytes that are not UTF-8, as the file system allows."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class _Choice:

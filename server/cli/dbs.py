@@ -32,6 +32,7 @@ from corral.server.cli.paths import vector_db_path
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from corral.api.vector_dbs import SplitOn
     from corral.server.cli.client import Client
 
 _FIRST = (
@@ -200,7 +201,7 @@ async def create_db(
     expand: str | None,
     chunk_size_in_tokens: int | None,
     overlap_in_tokens: int | None,
-    split_on: str | None,
+    split_on: SplitOn | None,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -215,7 +216,7 @@ async def create_db(
     display.answer(created, display.describe(created), as_json=as_json)
 
 
-def _chunking(size: int | None, overlap: int | None, split_on: str | None) -> JSON | None:
+def _chunking(size: int | None, overlap: int | None, split_on: SplitOn | None) -> JSON | None:
     """Return the `chunking` to register; the overlap defaults to an eighth of the size."""
     if size is not None and overlap is None:
         overlap = size // 8

@@ -13,6 +13,7 @@ from typing import Any
 
 from corral.api.errors import InvalidRequest
 from corral.api.reader import takes
+from corral.api.vector_dbs import SplitOn
 from corral.providers.ingestion.read import compression
 from corral.providers.ingestion.read.detecting import (
     BINARY,
@@ -30,7 +31,7 @@ from corral.providers.ingestion.read.detecting import (
 from corral.providers.ingestion.read.encodings import encoding_of
 from corral.providers.ingestion.read.external import named_type
 from corral.providers.ingestion.read.records import Columns
-from corral.providers.sources.documents import file_metadata
+from corral.providers.sources.documents import file_metadata, skip_reason
 from corral.providers.sources.walking import Selection, walk
 from corral.server.cli.failures import BAD_INPUT, JSON, CommandError
 
@@ -105,7 +106,8 @@ class ReadOptions:
         records: Columns that make a document of each row of a table; None: a file is a document.
         query: The rows, instead of files.
         pictures: True to include pictures in folders; the server recognizes their text.
-        split_on: Text at which chunks end, "" for none; None takes the vector DB's.
+        split_on: Text at which chunks end, "" for none, or a level of headings; None takes the
+            vector DB's.
     """
 
     as_text: tuple[str, ...] = ()
@@ -124,7 +126,7 @@ class ReadOptions:
     title: str | None = None
     chunk_size_in_tokens: int | None = None
     overlap_in_tokens: int | None = None
-    split_on: str | None = None
+    split_on: SplitOn | None = None
     records: Columns | None = None
     query: Query | None = None
 
@@ -159,7 +161,9 @@ class ReadOptions:
                 return PARQUET
             return type_in(path)
         except InvalidRequest as error:
-            raise SkippedFileError(skip_reason(error)) from None
+            reason = skip_reason(error)
+            more = "; --records takes its rows" if reason == "a Parquet table" else ""
+            raise SkippedFileError(f"{reason}{more}") from None
         except OSError:
             return TEXT  # reading it raises the error
 
@@ -191,13 +195,6 @@ def origin_of(path: Path) -> str:
 def _is_parquet(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(PARQUET_MARK)) == PARQUET_MARK
-
-
-def skip_reason(error: InvalidRequest) -> str:
-    """Return the kind of a file that cannot be read, such as "a picture"."""
-    reason = error.message.removeprefix("The file is ").rstrip(".")
-    more = "; --records takes its rows" if reason == "a Parquet table" else ""
-    return f"{reason[0].lower()}{reason[1:]}{more}"
 
 
 class SkippedFileError(Exception):
@@ -387,6 +384,8 @@ def decoded(
         text = data.decode(encoding).removeprefix("\ufeff")
     except (UnicodeDecodeError, LookupError):
         raise BadFileError(f"not text in {encoding}; set its encoding with --encoding") from None
+    if not text.strip():
+        raise SkippedFileError("empty")
     most = options.max_characters
     if most is not None and len(text) > most:
         raise BadFileError(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from corral.api.vector_dbs import SplitOn
     from corral.server.cli.client import Client
 
 P = ParamSpec("P")
@@ -80,7 +81,9 @@ overlap_option = _tokens_option(
 """Beside `chunk_size_option`."""
 
 
-def _check_length(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+def _split_on(_: click.Context, __: click.Parameter, text: str | None) -> SplitOn | None:
+    if text is not None and text in {*"123456"}:
+        return int(text)
     if text:
         from corral.api.vector_dbs import MAX_SPLIT_ON
 
@@ -94,8 +97,9 @@ def _check_length(_: click.Context, __: click.Parameter, text: str | None) -> st
 split_on_option = click.option(
     "--split-on",
     metavar="TEXT",
-    callback=_check_length,
-    help="Text at which chunks end, such as '======'; '' for none. [default: DB's own, else none]",
+    callback=_split_on,
+    help="Text at which chunks end, such as '======'; 1 to 6: headings of this level and above; '' "
+    "for none. [default: DB's own, else none]",
 )
 """Beside `chunk_size_option`."""
 

@@ -313,7 +313,9 @@ class InsertOptions(Strict):
         default=None, ge=0, le=4096, description="null: as registered."
     )
     split_on: SplitOn | None = Field(
-        default=None, description="Text at which chunks end; empty: none. null: as registered."
+        default=None,
+        description="Text at which chunks end, or a level of headings (1-6); empty: none. null: as "
+        "registered.",
     )
     skip_unchanged: bool = Field(
         default=False,

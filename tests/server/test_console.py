@@ -63,7 +63,8 @@ def prepare(browser: Browser, url: str, files: list[Path], width: int = 1440) ->
     """Register a vector DB on the page that a new server shows, and upload the files."""
     browser.open(f"{url}/", width)
     wait(browser, "document.querySelector('[name=provider_id]')?.options.length")
-    fill(browser, "[name=vector_db_id]", "farm")
+    for name, value in (("vector_db_id", "farm"), ("size", "300"), ("mark", "1")):
+        fill(browser, f"[name={name}]", value)
     browser.evaluate("document.getElementById('register-form').requestSubmit()")
     wait(browser, "document.getElementById('files') !== null")
     assert browser.evaluate("location.pathname") == "/ui/dbs/farm/documents"
@@ -83,6 +84,9 @@ def test_a_person_goes_through_the_console(
     (tmp_path / "run.yaml").write_text(config.model_dump_json())  # JSON is YAML; for the command
     with live_server(config, tmp_path) as url:
         prepare(browser, url, files)
+        registered = browser.evaluate("fetch('/v1/vector-dbs/farm').then((it) => it.json())")
+        sizes = {"chunk_size_in_tokens": 300, "overlap_in_tokens": 37}
+        assert registered["chunking"] == {**sizes, "split_on": 1}
         assert listed(browser) == ["hostile.txt", "The fox (topics.md)"]
         failed = browser.evaluate("document.querySelector('#jobs .failed').closest('tr').innerText")
         for part in ("broken.pdf", "replace it first", "Retry"):

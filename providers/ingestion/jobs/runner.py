@@ -21,6 +21,7 @@ from corral.api.library import Library
 from corral.api.options import checked
 from corral.api.principal import Principal, Role
 from corral.api.rag import URL, RAGDocument
+from corral.api.vector_dbs import SplitOn
 from corral.providers.base.config import IngestionSettings
 from corral.providers.base.owner import Owner
 from corral.providers.files.store import FileStore
@@ -456,7 +457,7 @@ def file_document(job: Job, sha256: str) -> RAGDocument:
     return checked(RAGDocument, {"document_id": job.document_id, **fields})
 
 
-def _sizes(job: Job) -> tuple[int | None, int | None, str | None]:
+def _sizes(job: Job) -> tuple[int | None, int | None, SplitOn | None]:
     """Return the job's chunk size, overlap and `split_on`; None for values that are not set."""
     asked = job.chunking
     if asked is None:

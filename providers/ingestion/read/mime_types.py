@@ -43,9 +43,10 @@ _VAGUE = frozenset({"", TEXT, "application/octet-stream", *compression.MIME_TYPE
 _CHARSETS = frozenset(
     codecs.lookup(name).name
     for name in (
-        "utf-8", "us-ascii", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "iso-8859-2",
-        "iso-8859-15", "windows-1250", "windows-1251", "windows-1252", "koi8-r", "shift_jis",
-        "euc-jp", "euc-kr", "gbk", "gb18030", "big5",
+        "utf-8", "us-ascii", "utf-16", "utf-16-le", "utf-16-be", "koi8-r", "koi8-u", "shift_jis",
+        "cp932", "euc-jp", "iso-2022-jp", "euc-kr", "cp949", "gb2312", "gbk", "gb18030", "big5",
+        "tis-620", *(f"iso-8859-{part}" for part in range(1, 17) if part != 12),
+        *(f"windows-{page}" for page in range(1250, 1259)),
     )
 )  # fmt: skip
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -48,6 +49,7 @@ from corral.providers.ingestion.read.detecting import (
     detected,
     unsupported,
 )
+from corral.providers.ingestion.read.encodings import declared_in
 from corral.providers.ingestion.read.formats import (
     code,
     front_matter,
@@ -58,7 +60,7 @@ from corral.providers.ingestion.read.formats import (
     rows,
     subtitles,
 )
-from corral.providers.ingestion.read.formats.common import Readable
+from corral.providers.ingestion.read.formats.common import ESCAPES, Readable
 from corral.providers.ingestion.read.mime_types import (
     chosen_type,
     decode,
@@ -72,6 +74,7 @@ MAX_TITLE_LENGTH = 255
 _DEFAULT_LIMITS = DocumentLimits()
 _DEFAULT_OCR = OcrSettings()
 _PAGE_BREAK = "\n\n"
+_BLANKS = re.compile(r"\n{3,}")
 
 # Modules in `formats`, imported at their first use: servers start sooner, and read these formats in
 # processes of their own.
@@ -169,7 +172,19 @@ def parse(
         return document_of(mail.read(data), limits)
     if not is_textual(kind):
         raise unsupported(f"The MIME type {kind!r} is not supported")
-    return _textual(content if isinstance(content, str) else decode(content, charset), kind, limits)
+    if isinstance(content, bytes):
+        content = decode(content, charset or _declared(content, kind))
+    return _textual(content, kind, limits)
+
+
+def _declared(data: bytes, kind: str) -> str | None:
+    """Return the charset that a page or XML names, unless its bytes are UTF-8."""
+    declared = declared_in(data, kind)
+    if declared:
+        with suppress(UnicodeDecodeError):
+            data.decode()
+            return None
+    return declared
 
 
 def parse_data_uri(
@@ -245,12 +260,12 @@ def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
     Raises:
         InvalidRequest: The document has too many characters, or no text.
     """
-    text, starts = _paged(read.pages)
-    _checked(text, limits)
+    parts = [*map(_tidy, read.pages)]
+    text = _checked(_PAGE_BREAK.join(filter(None, parts)), limits)
     headings = tuple(markdown_headings(text)) if read.markdown else ()
-    pages = tuple(starts) if read.paged else ()
+    pages = tuple(_starts(parts)) if read.paged else ()
     title = _title(read.title, headings)
-    numbers = _cell_numbers(text, starts) if read.are_cells else read.rows
+    numbers = _cell_numbers(parts) if read.are_cells else read.rows
     if len(numbers) != text.count("\n") + 1:
         numbers = ()  # a line of invisible characters is left out of the text
     return ParsedDocument(
@@ -267,14 +282,13 @@ def document_of(read: Readable, limits: DocumentLimits) -> ParsedDocument:
     )
 
 
-def _cell_numbers(text: str, starts: Sequence[int]) -> Sequence[int]:
-    """Return the number of the cell of each line; 0 for a blank line between two cells."""
-    numbers, position = array("L"), 0
-    for line in text.split("\n"):
-        cell = bisect_right(starts, position)
-        is_between = not line and cell < len(starts) and starts[cell] == position + 1
-        numbers.append(0 if is_between else cell)
-        position += len(line) + 1
+def _cell_numbers(cells: Sequence[str]) -> Sequence[int]:
+    """Return the number of the cell of each line; 0 for the blank line between two cells."""
+    numbers = array("L")
+    for number, cell in enumerate(cells, 1):
+        if cell:
+            numbers.extend([0] if numbers else [])
+            numbers.extend([number] * (cell.count("\n") + 1))
     return numbers
 
 
@@ -304,23 +318,20 @@ def _text_for(kind: str) -> InvalidRequest:
     )
 
 
-def _paged(pages: Sequence[str]) -> tuple[str, list[int]]:
-    """Return the text of pages, joined by blank lines, and the start of each page."""
-    parts: list[str] = []
-    starts: list[int] = []
+def _starts(pages: Sequence[str]) -> Iterator[int]:
+    """Yield the start of each page in the joined text."""
     length = 0
-    for page in map(_tidy, pages):
-        starts.append(length)
+    for page in pages:
+        yield length
         if page:
-            parts.append(page)
             length += len(page) + len(_PAGE_BREAK)
-    return _PAGE_BREAK.join(parts), starts
 
 
 def _tidy(text: str) -> str:
-    return re.sub(r"\n{3,}", "\n\n", _trimmed(text)).strip("\n")
+    return _BLANKS.sub("\n\n", _trimmed(text)).strip("\n")
 
 
 def _trimmed(text: str) -> str:
-    """Return the same lines without invisible characters and trailing white space."""
-    return "\n".join(line.rstrip() for line in clean_text(text).split("\n")).rstrip("\n")
+    """Return the same lines without colors, invisible characters and trailing white space."""
+    text = ESCAPES.sub("", text) if "\x1b" in text else text
+    return "\n".join(map(str.rstrip, clean_text(text).split("\n"))).rstrip("\n")

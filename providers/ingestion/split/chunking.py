@@ -27,7 +27,7 @@ from corral.api.embedder import Embedder
 from corral.api.errors import InvalidRequest
 from corral.api.findings import first_finding
 from corral.api.rag import URL, RAGDocument
-from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, VectorDB
+from corral.api.vector_dbs import DEFAULT_CHUNK_SIZE, ChunkingConfig, SplitOn, VectorDB
 from corral.api.wire import MAX_ID_LENGTH
 from corral.providers.ingestion.document_state import document_hash
 from corral.providers.ingestion.read.parsing import ParsedDocument
@@ -61,7 +61,7 @@ class Sizes:
         vector_db: VectorDB,
         size: int | None = None,
         overlap: int | None = None,
-        split_on: str | None = None,
+        split_on: SplitOn | None = None,
     ) -> Self:
         """Return the sizes of a request, or else of the registration, with a proportional overlap.
 
@@ -150,8 +150,13 @@ def each_chunk(
         most: If there are more chunks, splitting ends after one more; None for all chunks.
         hashed: The hash to store with each chunk; see `document_hash`.
     """
-    if chunking.split_on:
-        parsed = _without_marks(parsed, chunking.split_on)
+    ends: str | list[int] | None
+    if isinstance(chunking.split_on, int):
+        level = chunking.split_on
+        ends = [each.start for each in parsed.headings if each.level <= level]
+    else:
+        ends = chunking.split_on
+        parsed = _without_marks(parsed, ends) if ends else parsed
     pieces = pieces_of(
         parsed.text,
         chunk_size=chunking.chunk_size_in_tokens,
@@ -160,7 +165,7 @@ def each_chunk(
         window=_beside_headings(_beside_context(window, chunking), parsed.headings),
         most=most,
         sections=() if parsed.markdown else parsed.headings,
-        split_on=chunking.split_on,
+        split_on=ends,
     )
     metadata: dict[str, Any] = {**parsed.metadata, **document.metadata}
     if parsed.title and "title" not in metadata:

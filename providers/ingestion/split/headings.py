@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 MAX_HEADING_LENGTH = 200
@@ -13,6 +12,7 @@ _ATX = re.compile(r" {0,3}(#{1,6})([ \t].*)?")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[>|#]|[-*+][ \t]|\d{1,9}[.)][ \t])")
+_MARKED = re.compile(r"\n {0,3}(?:[#=-]|`{3}|~{3}).*")
 _FRONT_MATTER = re.compile(r"---\n.*?\n(?:---|\.\.\.)\n", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()]*\)|\[[^\[\]]*\])")
 _TAG = re.compile(r"<[^<>]*>|\{#[^{}]*\}")
@@ -38,37 +38,32 @@ class Heading(NamedTuple):
 def markdown_headings(text: str) -> list[Heading]:
     """Return the headings of a Markdown text in order, except in code and front matter."""
     found: list[Heading] = []
-    fence, before = "", (0, "")  # The fence of an open code block, and the previous line.
-    for start, line in _lines(text):
-        if line.startswith("|") and not fence:  # a row of a table
-            before = (start, line)
-            continue
+    front = _FRONT_MATTER.match(text)
+    begin = front.end() if front else 0
+    fence = ""  # The fence of an open code block.
+    after = begin  # The end of the last line that is a heading, an underline or a fence.
+    for marked in _MARKED.finditer("\n" + text[begin:]):
+        start, end = begin + marked.start(), begin + marked.end() - 1
+        line = text[start:end]
         opened = _FENCE.match(line)
         if fence:
             closes = opened and line.strip().startswith(fence) and not line.strip().strip(fence[0])
-            fence = "" if closes else fence
-            before = (start, "")
+            fence, after = "" if closes else fence, end + 1
             continue
         if opened:
-            fence, before = opened[1], (start, "")
+            fence, after = opened[1], end + 1
             continue
         atx, under = _ATX.fullmatch(line), _UNDERLINE.fullmatch(line)
         if atx:
-            found += _heading(start, start + len(line), len(atx[1]), _unclosed(atx[2] or ""))
-        elif under and before[1].strip() and not _NO_PARAGRAPH.match(before[1]):
-            level = 1 if under[1][0] == "=" else 2
-            found += _heading(before[0], start + len(line), level, before[1])
-        before = (start, "" if atx or under else line)
+            found += _heading(start, end, len(atx[1]), _unclosed(atx[2] or ""))
+        elif under and start > after:
+            before = max(text.rfind("\n", 0, start - 1) + 1, begin)
+            above = text[before : start - 1]
+            if above.strip() and not _NO_PARAGRAPH.match(above):
+                found += _heading(before, end, 1 if under[1][0] == "=" else 2, above)
+        if atx or under:
+            after = end + 1
     return found
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line after the front matter, with its start."""
-    front = _FRONT_MATTER.match(text)
-    start = front.end() if front else 0
-    for line in text[start:].split("\n"):
-        yield start, line
-        start += len(line) + 1
 
 
 def _heading(start: int, end: int, level: int, marked: str) -> list[Heading]:

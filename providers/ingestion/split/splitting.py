@@ -96,7 +96,7 @@ def pieces_of(
     window: Window | None = None,
     most: int | None = None,
     sections: Sequence[Heading] = (),
-    split_on: str | None = None,
+    split_on: str | Sequence[int] | None = None,
 ) -> Iterator[Piece]:
     """Yield the chunks of a text in order; none for a blank text.
 
@@ -118,8 +118,8 @@ def pieces_of(
         most: Number of chunks wanted; splitting ends after one more is yielded. None for all.
         sections: Headings for the classes and functions of source code. Chunks are cut between
             them, without overlap; a section that does not fit is split like text.
-        split_on: A text that no chunk crosses, not even by its overlap. A part between two of them
-            is one chunk if it fits. None or "" for no such text.
+        split_on: A text that no chunk crosses, not even by its overlap, or the positions at which
+            chunks end. A part between two of them is one chunk if it fits. None or "" for none.
     """
     size = Size(counter or tokenizer(), chunk_size, window)
     kind = MarkdownSplitter if markdown else TextSplitter
@@ -152,20 +152,25 @@ def _pieces(text: str, spans: Iterator[Cut], count: Measure) -> Iterator[Piece]:
 
 
 def _parts(
-    text: str, split_on: str, size: Size, cuts: Callable[[int, int], Iterator[Cut]]
+    text: str,
+    split_on: str | Sequence[int],
+    size: Size,
+    cuts: Callable[[int, int], Iterator[Cut]],
 ) -> Iterator[Cut]:
     """Yield the chunks of each part between two `split_on`: a single one if the part fits."""
+    if isinstance(split_on, str):
+        marks = [match.span() for match in re.finditer(re.escape(split_on), text)]
+    else:
+        marks = [(place, place) for place in split_on]
     measure, begin = size.exact(), 0
-    while begin <= len(text):
-        position = text.find(split_on, begin)
-        end = len(text) if position < 0 else position
+    for end, following in [*marks, (len(text), len(text))]:
         part = text[begin:end].strip()
         start = begin + text[begin:end].find(part)
         if measure(part) <= size.room:
             yield start, start + len(part), ""
         else:
             yield from cuts(start, start + len(part))
-        begin = end + len(split_on)
+        begin = following
 
 
 def _stretches(
@@ -412,10 +417,11 @@ class _Walk:
     ) -> tuple[int, int, str] | None:
         """Return the same for a chunk that ends within the row at `begin`: after or in a cell."""
         text = self._text
-        stop = self._last_fitting(header, first, cell_ends(text, begin, row_end))
+        reach = min(row_end, begin + self._window)  # A row may be as long as the document.
+        stop = self._last_fitting(header, first, cell_ends(text, begin, reach))
         if stop is not None:
             return first + len(text[first:stop].rstrip()), stop, header
-        cell_end = next(cell_ends(text, begin, row_end), row_end)
+        cell_end = next(cell_ends(text, begin, reach), row_end)
         cut = self._cut(header + text[first:begin], begin, cell_end)
         return (*cut, header) if cut else None
 

@@ -15,7 +15,6 @@ from corral.providers.ingestion.read.detecting import DOCX, HTML, MARKDOWN, PDF,
 from corral.providers.ingestion.read.formats.archive import MAX_UNPACKED_BYTES
 from corral.providers.ingestion.read.mime_types import (
     chosen_type,
-    decode,
     decode_data_uri,
     served_type,
 )
@@ -128,38 +127,6 @@ def test_an_unsupported_type_is_refused(mime_type: str) -> None:
         parse(b"x", mime_type)
     assert mime_type in caught.value.message
     assert caught.value.field == "mime_type"
-
-
-def test_bytes_that_are_no_utf_8_are_refused() -> None:
-    """The error says how to name the charset."""
-    with pytest.raises(InvalidRequest, match="charset=windows-1252"):
-        parse("gräs".encode("latin-1"), "text/plain")
-
-
-@pytest.mark.parametrize(
-    ("charset", "text"),
-    [("iso-8859-1", "gräs"), ('"Windows-1252"', "“gräs”"), ("utf-16", "草"), ("shift_jis", "草")],
-)
-def test_the_charset_that_is_named_decodes(charset: str, text: str) -> None:
-    """In any case, with or without quotes."""
-    data = text.encode(charset.strip('"'))
-    assert parse(data, f"text/plain; charset={charset}").text == text
-
-
-@pytest.mark.parametrize("charset", ["utf-16-le", "utf-16-be", "UTF-16LE", "utf_16_le"])
-def test_a_wide_charset_needs_no_byte_order_mark(charset: str) -> None:
-    """A text whose sender names UTF-16 holds zero bytes, and is a text.
-
-    If this fails: it is refused as binary, though the error of a bad charset asks to name one.
-    """
-    assert parse("hay".encode(charset), f"text/plain; charset={charset}").text == "hay"
-
-
-@pytest.mark.parametrize("charset", ["zlib", "rot13", "idna", "punycode", "unicode_escape", "x"])
-def test_other_codecs_are_no_charsets(charset: str) -> None:
-    """Codecs that unpack, or that are slow on hostile input, are not reachable by their name."""
-    with pytest.raises(InvalidRequest, match="not supported"):
-        decode(b"abc", charset)
 
 
 def test_markdown_has_a_title() -> None:

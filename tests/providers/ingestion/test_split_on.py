@@ -30,7 +30,7 @@ DB = VectorDB(
 CODE = "def cow():\n    return 1\n\n\ndef ewe():\n    return 2\n# cut\ndef ram():\n    return 3\n"
 
 
-def chunked(text: str, kind: str, split_on: str = MARK) -> list[Chunk]:
+def chunked(text: str, kind: str, split_on: str | int = MARK) -> list[Chunk]:
     """Split a text of a MIME type at a text."""
     sizes = ChunkingConfig(overlap_in_tokens=8, split_on=split_on)
     return chunks_of(RAGDocument(document_id="d", content="x"), parse(text, kind), sizes, DB, len)
@@ -96,6 +96,24 @@ def test_code_ends_at_the_mark_too() -> None:
     assert record(chunks[1]).heading_path == ["ram"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "mark"), [("text/markdown", "#"), ("text/org", "*"), ("text/asciidoc", "=")]
+)
+def test_chunks_end_before_headings_of_a_level(kind: str, mark: str) -> None:
+    """A number is a level: headings of it and above begin a chunk, deeper ones do not.
+
+    If this fails: look at `each_chunk`, which turns a level into positions.
+    """
+    levels = [1, 2, 3, 1]
+    text = "\n\n".join(f"{mark * level} Part {n}\n\nHay." for n, level in enumerate(levels))
+    firsts = {
+        level: [chunk.content.split("\n")[0][-1] for chunk in chunked(text, kind, level)]
+        for level in (1, 2, 3)
+    }
+    assert firsts == {1: ["0", "3"], 2: ["0", "1", "3"], 3: ["0", "1", "2", "3"]}
+    assert "".join(joining(chunked(text, kind, 2))) == text
+
+
 def test_the_document_comes_back_with_its_marks() -> None:
     """The record of each chunk has what is between it and the one before."""
     chunks = chunked(TEXT, "text/plain")
@@ -115,6 +133,9 @@ def test_a_request_wins_over_the_registration() -> None:
 
 
 def test_the_text_is_bounded() -> None:
-    """A text of more than 100 characters is refused."""
+    """A text of more than 100 characters is refused, and a level that no heading has."""
     with pytest.raises(ValidationError, match="at most 100 characters"):
         ChunkingConfig(split_on="=" * 101)
+    for level in (0, 7):
+        with pytest.raises(ValidationError, match="than or equal to"):
+            ChunkingConfig(split_on=level)

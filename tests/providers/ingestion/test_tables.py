@@ -15,6 +15,8 @@ from corral.providers.ingestion.split.splitting import Piece, split
 from corral.providers.ingestion.split.tables import find_tables
 from corral.providers.text.tokens import tokenizer
 
+from ...growth import growth
+
 HEADER = "| name | field | head |\n|---|:---|---:|\n"
 ROWS = [f"| herd {n} | field {n * 7} | {n} |" for n in range(60)]
 LONG = "grass grows by the fence " * 30
@@ -98,6 +100,19 @@ def test_the_work_for_a_wide_row_grows_with_its_length() -> None:
         return sum(read)
 
     assert characters(2000) < 6 * characters(500)
+
+
+def test_the_work_for_a_long_cell_grows_with_its_length() -> None:
+    """A cell that fills many chunks is not read to its end for each of them.
+
+    If this fails: look at how far `_part_of_row` looks for the end of a cell.
+    """
+
+    def parts(words: int) -> int:
+        text = f"| a | b |\n|---|---|\n| {'x ' * words} | y |"
+        return len(split(text, chunk_size=256, overlap=0, markdown=True))
+
+    assert growth(parts, 12_000, 96_000) < 12
 
 
 def test_a_header_too_long_to_repeat_is_not() -> None:

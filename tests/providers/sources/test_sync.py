@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,24 +206,33 @@ async def test_documents_from_elsewhere_are_not_touched(here: Folder, tmp_path: 
 
 
 async def test_settings_of_the_documents(here: Folder, tmp_path: Path) -> None:
-    """A prefix, metadata and an acl are those of every document; secrets and locks are left out."""
+    """A prefix, metadata and an acl are those of every document; secrets and locks are left out.
+
+    As in `corral ingest`, text may be Windows-1252, and one layer of compression is opened.
+    """
     here.put("id_rsa", "secret")
     here.put("package-lock.json", "{}")
     here.put("picture.png", "not a picture")
     here.put("latin.txt", "")
     (here.root / "latin.txt").write_bytes("Café au lait".encode("windows-1252"))
     here.put("empty.txt", " ")
+    (here.root / "hay.md.gz").write_bytes(gzip.compress(b"Hay is dry."))
+    (here.root / os.fsdecode(b"gr\xe4s.txt")).write_text("Hay is dry.")
+    (here.root / "two.gz").write_bytes(gzip.compress(gzip.compress(b"Hay is dry.")))
     more = {"prefix": "zoo/", "metadata": {"year": 2026}, "acl": ["user:ann"]}
     async with opened(tmp_path / "home", sync=[entry(here, **more)]) as stack:
         report = await run(stack)
         texts = await stored(stack)
         assert texts.pop("zoo/latin.txt") == "Café au lait"
+        assert texts.pop("zoo/hay.md.gz") == "Hay is dry."
         assert set(texts) == {f"zoo/animals/{name}.txt" for name in WORDS}
-        assert {name for name, _ in report.skips} == {
-            "id_rsa",
-            "package-lock.json",
-            "zoo/picture.png",
-            "zoo/empty.txt",
+        assert dict(report.skips) == {
+            "id_rsa": "secret or key; the source's as_text takes it",
+            "package-lock.json": "lock file; the source's as_text takes it",
+            "zoo/picture.png": "a picture, sound or film",
+            "zoo/empty.txt": "empty",
+            "gr?s.txt": "its name is not UTF-8; rename it",
+            "two.gz": "a compressed file",
         }
         document = await read_document(await stack.index("db"), "zoo/latin.txt", Page(0, 1))
         assert document

@@ -68,6 +68,7 @@ def test_chunks_end_at_a_text(corral: Corral, tmp_path: Path) -> None:
         ("--split-on", "======"): ["Hay is dry.", "Oats are wet.\n------\nRye is ripe."],
         ("--split-on", ""): ["Hay is dry.\n======\nOats are wet.\n------\nRye is ripe."],
         ("--overlap", "9"): ["Hay is dry.\n======\nOats are wet.", "Rye is ripe."],
+        ("--split-on", "2"): ["Hay is dry.\n======\nOats are wet.\n------\nRye is ripe."],
     }
     for options, texts in ways.items():
         ingest = ["ingest", "farm", tmp_path / "long.txt", *options]

@@ -14,6 +14,9 @@ INSTALL = "pip install 'corral-rag[documents]'"
 
 T = TypeVar("T")
 
+ESCAPES = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
+"""Matches the control sequences of terminals, such as colors (ECMA-48, section 5.4)."""
+
 _STRUCTURE = re.compile(r"^( {0,3})(?=#{1,6}(?:\s|$)|(?:=+|-+)\s*$|`{3}|~{3})", re.MULTILINE)
 
 _NO_TITLE = re.compile(

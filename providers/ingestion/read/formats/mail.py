@@ -5,12 +5,15 @@ from __future__ import annotations
 import email
 import email.policy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from email.message import EmailMessage
 from itertools import islice
 from pathlib import PurePosixPath
 
 from corral.api.errors import InvalidRequest
 from corral.api.invisible import clean_text
+from corral.providers.ingestion.read.detecting import TEXT
+from corral.providers.ingestion.read.encodings import encoding_of
 from corral.providers.ingestion.read.formats import html
 from corral.providers.ingestion.read.formats.common import Readable, escaped, reading
 from corral.providers.ingestion.read.mime_types import decode
@@ -42,7 +45,9 @@ def _read(data: bytes) -> Readable:
         )
     shown = {name: str(message[name]) for name in SHOWN if message[name]}
     names = [name for name, part in _attached(message) if _content(part)]
-    return as_mail(str(message.get("Subject", "")), shown, _body(message), names)
+    body, unread = _body(message)
+    mail = as_mail(str(message.get("Subject", "")), shown, body, names)
+    return replace(mail, unread=unread)
 
 
 def as_mail(
@@ -111,11 +116,19 @@ def _content(part: EmailMessage) -> bytes:
         return data
 
 
-def _body(message: EmailMessage) -> str:
+def _body(message: EmailMessage) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a mail, and its charset if that is unknown."""
     body = message.get_body(("plain", "html"))
     if body is None:
-        return ""
-    text = body.get_content()
+        return "", ()
+    unread: tuple[str, ...] = ()
+    try:
+        text = body.get_content()
+    except LookupError:  # a charset that does not exist
+        data = body.get_payload(decode=True)
+        text = data.decode(encoding_of(data, TEXT)[0], "replace") if isinstance(data, bytes) else ""
+        unread = (f"the charset {body.get_content_charset()!r}",)
     if not isinstance(text, str):
-        return ""
-    return html.whole(text, "mail") if body.get_content_subtype() == "html" else escaped(text)
+        return "", ()
+    is_page = body.get_content_subtype() == "html"
+    return html.whole(text, "mail") if is_page else escaped(text), unread

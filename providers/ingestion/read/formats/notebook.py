@@ -13,12 +13,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from corral.api.errors import InvalidRequest
-from corral.providers.ingestion.read.formats.common import Readable, escaped, joined, reading
+from corral.providers.ingestion.read.formats.common import (
+    ESCAPES,
+    Readable,
+    escaped,
+    joined,
+    reading,
+)
 
 MAX_OUTPUT = 2_000
 """Maximum number of characters per output; longer ones are logs or data that hide the cells."""
 
-_ESCAPES = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 _TICKS = re.compile(r"^ *(`{3,})", re.MULTILINE)
 
 
@@ -93,7 +98,7 @@ class _Reader:
         self._unread.update(["pictures"] if pictures else [])
 
     def _printed(self, text: str) -> Iterator[str]:
-        lines = (line.rpartition("\r")[2] for line in _ESCAPES.sub("", text).split("\n"))
+        lines = (line.rpartition("\r")[2] for line in ESCAPES.sub("", text).split("\n"))
         for part in self._bounded("\n".join(lines).strip("\n")):
             yield _fenced(part, "")
 

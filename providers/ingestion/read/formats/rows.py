@@ -7,6 +7,7 @@ import json
 from array import array
 from collections.abc import Iterator
 
+from corral.api.errors import InvalidRequest
 from corral.providers.base.document_limits import DocumentLimits
 from corral.providers.ingestion.read.formats.common import (
     Readable,
@@ -43,7 +44,15 @@ def _rows(text: str, limits: DocumentLimits) -> Iterator[list[str]]:
     first = text.lstrip().partition("\n")[0]
     delimiter = max(_DELIMITERS, key=first.count)
     csv.field_size_limit(limits.max_characters)
-    yield from csv.reader(text.splitlines(keepends=True), delimiter=delimiter, strict=True)
+    reader = csv.reader(text.splitlines(keepends=True), delimiter=delimiter, strict=True)
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise InvalidRequest(
+            f"The CSV file cannot be read: {error}, at line {reader.line_num}.",
+            hint="Check the quotation marks before it, or send the file as plain text.",
+            field="content",
+        ) from None
 
 
 def read_json(text: str) -> str:

@@ -34,7 +34,12 @@ function Register({ why }) {
   const providers = (data?.data ?? []).filter((/** @type {any} */ one) => one.kind === "vector_io");
   const submit = async (/** @type {any} */ event) => {
     event.preventDefault();
-    const body = Object.fromEntries(new FormData(event.target));
+    const { size, mark, ...body } = /** @type {any} */ (Object.fromEntries(new FormData(event.target)));
+    if (size || mark) {
+      body.chunking = {};
+      if (size) Object.assign(body.chunking, { chunk_size_in_tokens: Number(size), overlap_in_tokens: Math.floor(size / 8) });
+      if (mark) body.chunking.split_on = /^[1-6]$/.test(mark) ? Number(mark) : mark;
+    }
     try {
       const made = await post("v1/vector-dbs", body);
       await refresh();
@@ -49,5 +54,7 @@ function Register({ why }) {
       <${Field} label="Embedding model"><select name="embedding_model" disabled=${Boolean(why)}>${embeddingModels.map((one) => html`<option value=${one.identifier} selected=${one.metadata.default}>${one.identifier}</option>`)}</select><//>
       <${Field} label="Search mode"><select name="search_mode" disabled=${Boolean(why)}>${["hybrid", "vector", "keyword"].map((mode) => html`<option value=${mode}>${mode}</option>`)}</select><//>
       <${Field} label="Language"><input name="language" value="english" required disabled=${Boolean(why)} /><//>
+      <${Field} label="Chunk size in tokens"><input name="size" type="number" min="1" max="8192" placeholder="256" disabled=${Boolean(why)} /><//>
+      <${Field} label="Chunks end at a text, or headings of level 1-6"><input name="mark" maxlength="100" disabled=${Boolean(why)} /><//>
       <p><button class="primary" disabled=${Boolean(why) || providers.length === 0}>Register</button></p></form></section>`;
 }
