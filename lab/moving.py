@@ -1,7 +1,7 @@
 """Copies a vector DB to each backend and back, and compares the latency of the same questions.
 
     python -m lab.moving [--count 20000] [--to inline::faiss ...]
-    python -m lab.moving --to remote::opensearch=http://127.0.0.1:9200
+    python -m lab.moving --to 'remote::opensearch={"url": "http://127.0.0.1:9200"}'
 
 The source is in SQLite: chunks of 60 words with seeded embeddings of 384 dimensions. Times are
 medians, after a warm-up; the first line of the table is the source itself.
@@ -10,6 +10,7 @@ medians, after a warm-up; the first line of the table is the source itself.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,12 +44,12 @@ def configuration(types: Sequence[str]) -> RunConfig:
     """Return a configuration of SQLite and these provider types, with an embedder for the model.
 
     Args:
-        types: Provider types; a server's URL may follow after an equals sign.
+        types: Provider types; settings as JSON may follow after an equals sign.
     """
     vector_io: list[dict[str, Any]] = []
     for one in ("inline::sqlite", *types):
-        kind, _, url = one.partition("=")
-        config = {"url": url} if url else {}
+        kind, _, settings = one.partition("=")
+        config = json.loads(settings or "{}")
         vector_io.append({"provider_id": kind, "provider_type": kind, "config": config})
     embedding = [hashing(DIMENSION)]
     return RunConfig.model_validate({"providers": {"vector_io": vector_io, "embedding": embedding}})
@@ -99,7 +100,11 @@ def add_line(
 @click.command(context_settings={"show_default": True})
 @click.option("--count", default=20_000, help="Chunks.")
 @click.option(
-    "--to", "types", multiple=True, default=INLINE, help="Provider types to copy to, with =URL."
+    "--to",
+    "types",
+    multiple=True,
+    default=INLINE,
+    help="Provider types to copy to, with =SETTINGS.",
 )
 def main(count: int, types: tuple[str, ...]) -> None:
     """Print the speed of copying and the latency of queries for each backend."""
