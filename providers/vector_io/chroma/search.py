@@ -32,6 +32,7 @@ from corral.providers.vector_io.chroma.config import ChromaConfig
 from corral.providers.vector_io.store.approximate import (
     Abandoned,
     ApproximateSearcher,
+    ChunkRow,
     CoveredRows,
     IndexFailed,
     rows_still_there,
@@ -44,7 +45,6 @@ from corral.providers.vector_io.store.index_folder import (
     covered_rows,
     save_covered_rows,
 )
-from corral.providers.vector_io.store.matrix import EmbeddingBatch, read_embeddings, unit_rows
 from corral.providers.vector_io.store.rows import rows_by_chunk
 
 COLLECTION = "chunks"
@@ -54,15 +54,6 @@ GROWTH = 0.1
 """Once newer rows exceed this share of the collection's rows, they are added to it."""
 SLICE_ROWS = 128
 """Rows added per slice; searches of the collection wait for one slice, about 0.1 s."""
-SPARE = 16
-"""Rows requested beyond k, because a few may tie with the last one."""
-TIE = 1e-5
-"""Maximum relative difference between Chroma's distances of equal embeddings."""
-MIN_SHARE = 0.1
-"""Below this share of usable rows, all usable rows are compared: a graph walk finds too few."""
-DEEPER = 2
-"""If some rows are unusable, this many times more rows are requested than would suffice if the
-usable rows were evenly distributed."""
 MAX_INTEGER = 2**63
 
 logger = logging.getLogger(__name__)
@@ -90,27 +81,15 @@ class ChromaBase(CoveredRows):
         k: int,
         usable: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
-        mask = np.ones(len(self), dtype=np.bool_) if usable is None else usable
-        passing = int(mask.sum())
-        limit = min(passing, k + SPARE)
-        share = passing / max(len(self), 1)
-        while limit < passing and share >= MIN_SHARE:
-            depth = limit if usable is None else min(len(self), int(DEEPER * limit / share))
+        def search(depth: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
             chunk_ids, distances = self.collection.nearest(query, depth)
             # a chunk may have been deleted or replaced
             by_id = rows_by_chunk(connection, chunk_ids)
             rows = np.array([by_id.get(chunk_id, 0) for chunk_id in chunk_ids], dtype=np.int64)
             places = np.minimum(np.searchsorted(self.rows, rows), len(self) - 1)
-            there = (self.rows[places] == rows) & mask[places]
-            places, distances = places[there], distances[there]
-            if len(places) < limit:
-                break
-            if not _ties(distances[:limit], k):
-                nearest: NDArray[np.int64] = places[:limit]
-                return nearest
-            limit *= 4
-        everything: NDArray[np.int64] = np.flatnonzero(mask)
-        return everything
+            return np.where(self.rows[places] == rows, places, -1), distances
+
+        return self.nearest_places(k, usable, search)
 
 
 class EmbeddedCollection:
@@ -141,7 +120,7 @@ class EmbeddedCollection:
     def upsert(
         self,
         rows: NDArray[np.int64],
-        chunks: Sequence[tuple[str, str, str]],
+        chunks: Sequence[ChunkRow],
         embeddings: NDArray[np.float32],
     ) -> None:
         """Write rows; each chunk is an id, a text, and metadata as JSON."""
@@ -289,13 +268,10 @@ class ChromaSearch(ApproximateSearcher[ChromaBase]):
         deletion: int,
     ) -> ChromaBase:
         """Add the rows above the last one to the collection, and record the covered rows."""
-        for batch, chunks in _above(connection, int(rows[-1]) if len(rows) else 0):
-            if self.stopping.is_set():
-                break  # the existing file covers the rows up to the last one
-            matrix = batch.matrix
-            if self._metric is Metric.COSINE:
-                matrix = unit_rows(matrix, batch.squared_norms)
-            collection.upsert(batch.rows, chunks, np.asarray(matrix, dtype=np.float32))
+        last = int(rows[-1]) if len(rows) else 0
+        # If the searcher is closing, the collection covers the rows up to the last slice.
+        for batch, chunks in self.slices(connection, last, SLICE_ROWS):
+            collection.upsert(batch.rows, chunks, batch.matrix)
             rows = np.concatenate([rows, batch.rows])
             norms = np.concatenate([norms, batch.squared_norms])
         if not len(rows):
@@ -341,32 +317,6 @@ def _is_plain(value: object) -> bool:
     if isinstance(value, int) and not isinstance(value, bool):
         return -MAX_INTEGER <= value < MAX_INTEGER
     return isinstance(value, str | float | bool)
-
-
-def _above(
-    connection: apsw.Connection, row: int
-) -> Iterator[tuple[EmbeddingBatch, list[tuple[str, str, str]]]]:
-    """Yield the rows above a row number with their chunks, each slice in a separate transaction.
-
-    One long transaction would prevent SQLite from truncating its log during the build.
-    """
-    query = "SELECT chunk_id, content, metadata FROM chunks WHERE row BETWEEN ? AND ? ORDER BY row"
-    while True:
-        with transaction(connection, "DEFERRED"):
-            batches = list(read_embeddings(connection, row, at_most=SLICE_ROWS))
-            if not batches:
-                return
-            (batch,) = batches
-            last = int(batch.rows[-1])
-            chunks: Any = connection.execute(query, (int(batch.rows[0]), last)).fetchall()
-        yield batch, chunks
-        row = last
-
-
-def _ties(distances: NDArray[np.float64], k: int) -> bool:
-    """Return True if the last distance equals the k-th, so that more rows may tie with it."""
-    kth, last = float(distances[k - 1]), float(distances[-1])
-    return abs(kth - last) <= TIE * max(abs(kth), 1.0)
 
 
 @contextmanager

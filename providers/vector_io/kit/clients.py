@@ -7,14 +7,59 @@ After its last user has left, it is closed when its last call ends, never during
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from corral.api.errors import Unavailable
+import certifi
+
+from corral.api.errors import ConfigError, MissingDependency, Unavailable
 
 C = TypeVar("C")
+
+
+def tls_context(provider_id: str, ca_file: Path | None) -> ssl.SSLContext:
+    """Return a context that trusts only the authorities in a file.
+
+    Args:
+        ca_file: Certificates as PEM; None for the usual authorities (certifi's).
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca_file or certifi.where())
+    except OSError as error:
+        raise ConfigError(
+            f"{provider_id}: ca_file cannot be read ({type(error).__name__}).",
+            hint="It must contain certificates as PEM.",
+        ) from error
+
+
+def aws_credentials(provider_id: str, command: str) -> Any:
+    """Return the credentials that botocore finds, to sign requests with.
+
+    Args:
+        command: Installs botocore.
+
+    Raises:
+        MissingDependency: botocore is not installed.
+        ConfigError: It finds none.
+    """
+    try:
+        from botocore.session import Session  # noqa: PLC0415 - only if requests are signed
+    except ImportError:
+        raise MissingDependency(f"{provider_id}, with aws_region,", "botocore", command) from None
+    credentials = Session().get_credentials()
+    if credentials is None:
+        raise ConfigError(
+            f"{provider_id}: botocore finds no AWS credentials.",
+            hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role.",
+        )
+    return credentials
 
 
 class _Counts:

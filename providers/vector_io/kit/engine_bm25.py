@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ from corral.providers.text.analyzer import analyzer
 from corral.providers.text.bm25 import term_weight
 from corral.providers.text.fields import ChunkTerms, chunk_terms
 from corral.providers.vector_io.kit.candidates import Proposals, best_candidates
+from corral.providers.vector_io.kit.records import ReadFields, attach_chunks
 from corral.providers.vector_io.kit.sparse import Proposal, SparseQuery, scored
 from corral.providers.vector_io.kit.statistics import KeptStatistics
 
@@ -56,6 +58,22 @@ class Matches(NamedTuple):
     def best(cls, proposals: Sequence[Proposal], limit: int) -> Matches:
         """Return the answer to one request for `limit` chunks."""
         return cls(proposals, proposals[-1].score if len(proposals) >= limit else None)
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[Matches]) -> Matches:
+        """Return the matches of a query from those of its parts.
+
+        The scores of a chunk are added up. A chunk that no part returned has at most the sum of
+        their bounds.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        merged: dict[str, Proposal] = {}
+        for one in chain.from_iterable(part.proposals for part in parts):
+            scores = merged.setdefault(one.chunk_id, replace(one, score=0.0))
+            scores.score += one.score
+        bounds = [part.unseen for part in parts if part.unseen is not None]
+        return cls([*merged.values()], sum(bounds) if bounds else None)
 
 
 class WordIndex(Protocol):
@@ -143,6 +161,7 @@ class Keywords:
         search = _Search(self._index, self._kept, query, filters, self._slack, by)
         margin = 3 * k // 2 + MARGIN
         best = await best_candidates(k, search.propose, margin=margin, most=self._most)
+        attach_chunks(best, search.stored)
         return KeywordLeg(best, search.greatest() if best else 1.0)
 
 
@@ -158,6 +177,7 @@ class _Search:
     by: TermStatistics | None
     statistics: TermStatistics = field(default_factory=partial(TermStatistics, 0, 0))
     holding: list[int] = field(default_factory=list)
+    stored: dict[str, ReadFields | None] = field(default_factory=dict)
 
     async def propose(self, limit: int) -> Proposals:
         """Request `limit` chunks from the engine, and score them by the definition of BM25."""
@@ -166,6 +186,7 @@ class _Search:
         )
         if not matches or not self.statistics.average > 0:
             return Proposals([], None)
+        self.stored |= {one.chunk_id: one.stored for one in matches}
         await self._count_new(matches)
         weights = self.query.weights(self._frequencies(), self._ranked_by.count)
         average = self._ranked_by.average or self.statistics.average

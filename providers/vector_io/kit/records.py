@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.chunks import Chunk, ChunkMetadata
+from corral.api.hits import Candidate
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 
@@ -48,6 +49,47 @@ def read_chunk(fields: Mapping[str, Any], embedding: list[float] | None = None) 
         chunk_metadata=ChunkMetadata.model_validate_json(recorded) if recorded else None,
         embedding=embedding,
     )
+
+
+MAX_PACKED_TEXT = 2**14
+"""Maximum characters of a text that `pack_fields` includes."""
+
+
+def pack_fields(fields: Mapping[str, str]) -> str:
+    """Return the `chunk_fields` of a chunk as base64 of JSON, for an engine's field of bytes.
+
+    A hit brings them at once. A longer text than `MAX_PACKED_TEXT` is null: with many hits it would
+    take more time than the few chunks of the answer take to fetch.
+    """
+    short = (
+        dict(fields) if len(fields["content"]) <= MAX_PACKED_TEXT else {**fields, "content": None}
+    )
+    values = json.dumps([*map(short.get, CHUNK_FIELDS)], ensure_ascii=False)
+    return base64.b64encode(values.encode("utf-8", "surrogatepass")).decode("ascii")
+
+
+def unpack_fields(packed: str) -> dict[str, str | None]:
+    """Return the fields of `pack_fields`; the padding of base64 may be missing."""
+    values = json.loads(base64.b64decode(f"{packed}=="))
+    return dict(zip(CHUNK_FIELDS, values, strict=True))
+
+
+ReadFields = Callable[[], Mapping[str, Any]]
+"""Returns the fields of a chunk that an engine returned with a hit; see `unpack_fields`. A search
+has more hits than its answer, and only those of the answer are decoded."""
+
+
+def attach_chunks(candidates: Iterable[Candidate], stored: Mapping[str, ReadFields | None]) -> None:
+    """Give candidates the chunks that the engine returned with its hits.
+
+    Args:
+        candidates: Mutated; one without stored fields, or with a long text, stays as it is.
+        stored: The fields of hits by chunk id.
+    """
+    for one in candidates:
+        read = stored.get(one.chunk_id)
+        if read and (fields := read())["content"] is not None:
+            one.chunk = read_chunk(fields)
 
 
 def record_id(namespace: uuid.UUID, chunk_id: str) -> str:

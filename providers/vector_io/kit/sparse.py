@@ -36,6 +36,7 @@ from corral.providers.text.analyzer import Analyzer
 from corral.providers.text.bm25 import idf, term_weight
 from corral.providers.text.fields import ChunkTerms
 from corral.providers.vector_io.kit.candidates import Proposals, best_candidates
+from corral.providers.vector_io.kit.records import ReadFields
 
 KEY_BITS = 53
 """Bits of a term's key: the maximum that a double, and so any JSON reader, represents exactly."""
@@ -169,6 +170,7 @@ class Proposal:
         keys, frequencies: Stored values of `SparseChunk`, in the form of `packed`.
         length: Stored value of `SparseChunk.length`.
         passes: False if it cannot be in the answer; for filters that an engine only narrows down.
+        stored: Reads the chunk, if the engine returned it with the hit (`records.attach_chunks`).
     """
 
     chunk_id: str
@@ -177,6 +179,7 @@ class Proposal:
     frequencies: bytes
     length: int
     passes: bool = True
+    stored: ReadFields | None = None
 
 
 def packed(keys: Sequence[int], frequencies: Sequence[float]) -> tuple[bytes, bytes]:

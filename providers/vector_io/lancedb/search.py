@@ -13,9 +13,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import apsw
 import numpy as np
@@ -38,20 +36,10 @@ from corral.providers.vector_io.store.changes import read_state
 from corral.providers.vector_io.store.connections import state, transaction
 from corral.providers.vector_io.store.engine import Lend
 from corral.providers.vector_io.store.index_folder import IndexFolder
-from corral.providers.vector_io.store.matrix import BATCH_ROWS, read_embeddings, unit_rows
+from corral.providers.vector_io.store.matrix import BATCH_ROWS
 
 GROWTH = 0.2
 """Once newer rows exceed this share of the table's rows, they are added to it."""
-SPARE = 16
-"""Rows requested beyond k, because a few may tie with the last one."""
-TIE = 1e-5
-"""Maximum difference between LanceDB's distances of equal embeddings; relative above 1."""
-MIN_SHARE = 0.1
-"""Below this share of usable rows, all usable rows are compared: a few partitions would not contain
-enough."""
-DEEPER = 2
-"""If some rows are unusable, this many times more rows are requested than would suffice if the
-usable rows were evenly distributed."""
 RETRY_SECONDS = 10.0
 """Wait before the next attempt to build if one has failed or another process is building."""
 
@@ -88,26 +76,14 @@ class LanceDBBase(CoveredRows):
         k: int,
         usable: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
-        mask = np.ones(len(self), dtype=np.bool_) if usable is None else usable
-        passing = int(mask.sum())
-        limit = min(passing, k + SPARE)
-        share = passing / max(len(self), 1)
-        while limit < passing and share >= MIN_SHARE:
-            depth = limit if usable is None else min(len(self), int(DEEPER * limit / share))
+        def search(depth: int, share: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
             rows, distances = self.snapshot.nearest(query, depth, int(self._nprobes / share))
             places = np.minimum(np.searchsorted(self.rows, rows), len(self) - 1)
             if (self.rows[places] != rows).any():
                 raise IndexFailed("The table has rows of its own.")
-            there = mask[places]
-            places, distances = places[there], distances[there]
-            if len(places) < limit:
-                break
-            if not _ties(distances[:limit], k):
-                nearest: NDArray[np.int64] = places[:limit]
-                return nearest
-            limit *= 4
-        everything: NDArray[np.int64] = np.flatnonzero(mask)
-        return everything
+            return places, distances
+
+        return self.nearest_places(k, usable, search)
 
 
 class LanceDBSearch(ApproximateSearcher[LanceDBBase]):
@@ -208,29 +184,16 @@ class LanceDBSearch(ApproximateSearcher[LanceDBBase]):
         return base
 
     def _above(self, connection: apsw.Connection, row: int) -> Iterator[Slice]:
-        """Yield the rows above a row number, each slice from a separate transaction.
-
-        One long transaction would prevent SQLite from truncating its log during the build.
+        """Yield the rows above a row number.
 
         Raises:
             Abandoned: The vector DB is being closed, or has no such rows.
         """
-        query = "SELECT chunk_id, content, metadata FROM chunks WHERE row BETWEEN ? AND ?"
-        first = row
-        while not self.stopping.is_set():
-            with transaction(connection, "DEFERRED"):
-                batches = list(read_embeddings(connection, row, at_most=BATCH_ROWS))
-                if not batches:
-                    break
-                (batch,) = batches
-                between = (int(batch.rows[0]), int(batch.rows[-1]))
-                chunks: Any = connection.execute(query + " ORDER BY row", between).fetchall()
-            if self._metric is Metric.COSINE:
-                unit = unit_rows(batch.matrix, batch.squared_norms)
-                batch = replace(batch, matrix=unit)
+        is_empty = True
+        for batch, chunks in self.slices(connection, row, BATCH_ROWS):
             yield Slice(batch, chunks)
-            row = between[1]
-        if self.stopping.is_set() or row == first:
+            is_empty = False
+        if self.stopping.is_set() or is_empty:
             raise Abandoned
 
     @override
@@ -252,9 +215,3 @@ class LanceDBSearch(ApproximateSearcher[LanceDBBase]):
     @override
     def discard(self) -> None:
         self._folder.delete()
-
-
-def _ties(distances: NDArray[np.float64], k: int) -> bool:
-    """Return True if the last distance equals the k-th, so that more rows may tie with it."""
-    kth, last = float(distances[k - 1]), float(distances[-1])
-    return abs(kth - last) <= TIE * max(abs(kth), 1.0)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from lancedb.index import IvfSq
 from numpy.typing import NDArray
 
-from corral.providers.vector_io.store.approximate import IndexFailed
+from corral.providers.vector_io.store.approximate import ChunkRow, IndexFailed
 from corral.providers.vector_io.store.matrix import EmbeddingBatch
 
 TABLE = "chunks"
@@ -25,9 +25,6 @@ version."""
 OLD_VERSIONS = timedelta(minutes=10)
 """Age at which untagged versions are deleted. Other processes may still search them; a process that
 takes longer to follow compares every embedding until it opens the new version."""
-
-ChunkRow = tuple[str, str, str]
-"""A chunk's id, text, and metadata as JSON."""
 
 
 class Snapshot:

@@ -6,8 +6,10 @@ import asyncio
 import json
 import logging
 import re
+import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,7 +28,6 @@ from opensearchpy.exceptions import (
 from corral.api.errors import (
     ConfigError,
     CorralError,
-    MissingDependency,
     NotFound,
     ProviderError,
     ProviderTimeout,
@@ -34,7 +35,7 @@ from corral.api.errors import (
 )
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.batches import runs
-from corral.providers.vector_io.kit.clients import SharedAsyncClient
+from corral.providers.vector_io.kit.clients import SharedAsyncClient, aws_credentials, tls_context
 from corral.providers.vector_io.kit.refusals import data_is_gone, refuse_newer
 from corral.providers.vector_io.kit.retries import retried_async
 from corral.providers.vector_io.opensearch.config import OpenSearchConfig
@@ -48,6 +49,7 @@ from corral.providers.vector_io.opensearch.records import (
     bulk_deletion,
     changes,
     index_body,
+    json_lines,
 )
 
 OLDEST = (2, 17)
@@ -57,9 +59,14 @@ AWS_COMMAND = 'pip install "corral-rag[opensearch-aws]"'
 
 PIT_KEEP_ALIVE = "1m"
 
+NDJSON = "application/x-ndjson"
+
 _GRACE_SECONDS = 0.5
 _FIRST_PAUSE_SECONDS = 0.1
 _OVERLOADED = (429, 502, 503)
+_DISTRUST = "certificate"
+_NODE_GONE = {"node_not_connected_exception", "node_disconnected_exception"}
+"""Errors 500 of searches of a shard on a node that has just gone."""
 _STATUS_ERRORS: dict[object, tuple[type[ProviderError], str]] = {
     401: (ProviderError, "OpenSearch refused the user or the signature"),
     403: (ProviderError, "OpenSearch refused permission"),
@@ -68,6 +75,10 @@ _STATUS_ERRORS: dict[object, tuple[type[ProviderError], str]] = {
     502: (Unavailable, "OpenSearch cannot be reached"),
     503: (Unavailable, "OpenSearch has no copy of the data ready"),
     504: (ProviderTimeout, "OpenSearch did not answer in time"),
+    _DISTRUST: (
+        ProviderError,
+        "OpenSearch's certificate is not of an authority in ca_file, or not for the host of url",
+    ),
 }
 
 # The client logs request bodies, which contain users' texts.
@@ -108,7 +119,7 @@ class Cluster:
         Repeating is safe: all requests of this provider are idempotent.
 
         Raises:
-            Unavailable, ProviderTimeout, ProviderError: See `_translated`.
+            Unavailable, ProviderTimeout, ProviderError: See `error`.
             ConfigError: The server is not OpenSearch, or is too old.
         """
 
@@ -127,11 +138,9 @@ class Cluster:
             ):
                 return await retried_async(attempt, _is_passing, attempts, _FIRST_PAUSE_SECONDS)
         except TimeoutError as error:
-            raise ProviderTimeout(
-                f"{self.provider_id}: OpenSearch did not answer in time."
-            ) from error
+            raise self.error(504) from error
         except OpenSearchException as error:
-            raise self._translated(error) from error
+            raise self.error(_status(error)) from error
 
     async def request_once(self, method: str, path: str, **params: str) -> Any:
         """Send a request as a temporary user of the client, for when no index may be open."""
@@ -152,9 +161,12 @@ class Cluster:
         config = self.config
         urls = [urlsplit(url) for url in (config.url, *config.other_urls)]
         secure = urls[0].scheme == "https"
-        options: Json = {"ca_certs": str(config.ca_file)} if secure and config.ca_file else {}
+        options: Json = {}
+        if secure:
+            options["ssl_context"] = tls_context(self.provider_id, config.ca_file)
         if config.aws_region:
-            options["http_auth"] = AWSV4SignerAsyncAuth(self._credentials(), config.aws_region)
+            credentials = aws_credentials(self.provider_id, AWS_COMMAND)
+            options["http_auth"] = AWSV4SignerAsyncAuth(credentials, config.aws_region)
             # The default class cannot sign requests.
             options["connection_class"] = AsyncHttpConnection
         elif config.password:
@@ -169,26 +181,14 @@ class Cluster:
             **options,
         )
 
-    def _credentials(self) -> Any:
-        try:
-            from botocore.session import Session  # noqa: PLC0415 - only if requests are signed
-        except ImportError:
-            raise MissingDependency("aws_region", "botocore", AWS_COMMAND) from None
-        credentials = Session().get_credentials()
-        if credentials is None:
-            raise ConfigError(
-                f"{self.provider_id}: botocore finds no AWS credentials.",
-                hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role.",
-            )
-        return credentials
-
     def _check_version(self, answer: Any) -> None:
         version = answer.get("version", {})
         number, name = str(version.get("number", "")), version.get("distribution")
         if name != "opensearch":
+            other = f"Elasticsearch {number}" if "build_flavor" in version else "not OpenSearch"
             raise ConfigError(
-                f"{self.provider_id}: the server is not OpenSearch.",
-                hint="Elasticsearch has other vector fields and is not supported.",
+                f"{self.provider_id}: the server is {other}.",
+                hint="Elasticsearch has other vector fields and queries and is not supported.",
             )
         parts = re.match(r"([0-9]+)\.([0-9]+)", number)
         if parts and (int(parts[1]), int(parts[2])) < OLDEST:
@@ -197,16 +197,8 @@ class Cluster:
                 hint=f"Upgrade it to {'.'.join(map(str, OLDEST))} or newer.",
             )
 
-    def _translated(self, error: OpenSearchException) -> CorralError:
-        """Return the contract's error; omit the server's messages, which may contain data."""
-        if isinstance(error, ConnectionTimeout):
-            return self.error(504)
-        if isinstance(error, NotConnected):
-            return self.error(502)
-        return self.error(_status(error))
-
     def error(self, status: object) -> ProviderError:
-        """Return the contract's error for the HTTP status of a response, or of an item in it."""
+        """Return the contract's error for a status, without the server's text, which has data."""
         other = (ProviderError, f"OpenSearch answered with error {status}")
         kind, message = _STATUS_ERRORS.get(status, other)
         return kind(f"{self.provider_id}: {message}.")
@@ -214,14 +206,17 @@ class Cluster:
 
 def _is_passing(error: BaseException) -> bool:
     """Return True if a request may succeed if it is sent again."""
-    if isinstance(error, ConnectionTimeout):
-        return False
-    if isinstance(error, NotConnected) or _status(error) in _OVERLOADED:
-        return True
-    return _status(error) == 500 and "not connected" in str(error)  # a shard's node has just gone
+    return isinstance(error, TransportError) and (
+        _status(error) in _OVERLOADED or _explained(error)[0] in _NODE_GONE
+    )
 
 
 def _status(error: BaseException) -> object:
+    """Return the HTTP status of an error, or the one that stands for it in `_STATUS_ERRORS`."""
+    if isinstance(error, ConnectionTimeout):
+        return 504
+    if isinstance(error, NotConnected):
+        return _DISTRUST if isinstance(error.info, ssl.CertificateError) else 502
     return error.status_code if isinstance(error, TransportError) else None
 
 
@@ -308,14 +303,21 @@ class ClusterIndex:
         Raises:
             Unavailable: A shard is missing.
         """
-        path, params = "_search", {"search_type": "dfs_query_then_fetch"}
-        answer: Json = self._whole(await self._post(path, body, **params, **_WHOLE))
+        answer: Json = self._whole(await self._post("_search", body, **_SEARCH))
         return answer
 
     async def count(self, query: Json) -> int:
         """Return the exact number of documents that match."""
-        answer = await self.search({"size": 0, "track_total_hits": True, "query": query})
-        return int(answer["hits"]["total"]["value"])
+        return _total(await self.search(_counting(query)))
+
+    async def counts(self, queries: Sequence[Json]) -> list[int]:
+        """Return the exact number of documents that match each query, by one request."""
+        lines = json_lines(*chain.from_iterable((_SEARCH, _counting(query)) for query in queries))
+        answers = (await self._post("_msearch", lines, mime_type=NDJSON))["responses"]
+        if all(map(_is_whole, answers)):
+            return [*map(_total, answers)]
+        # Sent alone, a search is repeated, and its error translated.
+        return [await self.count(query) for query in queries]
 
     async def fetch(
         self, ids: Sequence[str], fields: Sequence[str] | None, *, realtime: bool = False
@@ -340,13 +342,13 @@ class ClusterIndex:
                     documents.append(Document(one["_id"], one["_source"]))
         return documents
 
-    async def some(self, query: Json, limit: int) -> list[Document]:
-        """Return at most `limit` documents that match."""
-        hits = (await self.search({"size": limit, "query": query}))["hits"]["hits"]
-        return [Document(one["_id"], one["_source"]) for one in hits]
+    async def hits(self, body: Json) -> list[Json]:
+        """Search as `search` does, and return the hits."""
+        hits: list[Json] = (await self.search(body))["hits"]["hits"]
+        return hits
 
-    async def listed(self, query: Json, after: str = "") -> AsyncGenerator[tuple[str, str], None]:
-        """Yield document ids and chunk ids of all that match, ascending by chunk id.
+    async def listed(self, query: Json, after: str = "") -> AsyncGenerator[str, None]:
+        """Yield the ids of all chunks that match, in ascending order.
 
         All pages show the index at one point in time.
 
@@ -359,7 +361,7 @@ class ClusterIndex:
             "size": WINDOW,
             "query": query,
             "sort": [{"chunk_id": "asc"}],
-            "_source": False,
+            "stored_fields": "_none_",
             "track_total_hits": False,
             "search_after": [after],
             "pit": {"id": pit, "keep_alive": PIT_KEEP_ALIVE},
@@ -369,7 +371,7 @@ class ClusterIndex:
                 answer = await self._cluster.request("POST", "/_search", body, **_WHOLE)
                 hits = self._whole(answer)["hits"]["hits"]
                 for hit in hits:
-                    yield hit["_id"], hit["sort"][0]
+                    yield hit["sort"][0]
                 if len(hits) < WINDOW:
                     return
                 body["search_after"] = hits[-1]["sort"]
@@ -403,17 +405,14 @@ class ClusterIndex:
             "POST",
             f"/{self._alias}/_bulk",
             body,
-            mime_type="application/x-ndjson",
+            mime_type=NDJSON,
             require_alias="true",
             timeout=f"{max(1, int(self.config.timeout_seconds * 1000))}ms",
         )
-        if not answer["errors"]:
-            return
         items = [result for item in answer["items"] for result in item.values()]
-        refused = [one for one in items if "error" in one]
-        for one in refused:
-            self._raise_for(one["error"].get("type"), one["status"])
-        if refused:
+        if refused := [one for one in items if "error" in one]:
+            for one in refused:
+                self._raise_for(one["error"].get("type"), one["status"])
             raise ProviderError(
                 f"{self._cluster.provider_id}: OpenSearch refused {len(refused)} of {len(items)}"
                 " chunks."
@@ -421,7 +420,9 @@ class ClusterIndex:
 
     # --- requests ----------------------------------------------------------------------------
 
-    async def request(self, method: str, path: str, body: Json | None = None, **params: str) -> Any:
+    async def request(
+        self, method: str, path: str, body: Json | bytes | None = None, **params: str
+    ) -> Any:
         """Send a request to the index.
 
         Raises:
@@ -434,15 +435,13 @@ class ClusterIndex:
                 raise self._gone() from error
             raise
 
-    async def _post(self, path: str, body: Json | None, **params: str) -> Any:
+    async def _post(self, path: str, body: Json | bytes | None, **params: str) -> Any:
         return await self.request("POST", path, body, **params)
 
     def _whole(self, answer: Any) -> Any:
         """Return an answer after checking that all shards contributed to it."""
-        if answer.get("timed_out"):
-            raise self._cluster.error(504)
-        if answer["_shards"]["failed"]:
-            raise self._cluster.error(503)
+        if not _is_whole(answer):
+            raise self._cluster.error(504 if answer.get("timed_out") else 503)
         return answer
 
     def _raise_for(self, kind: str | None, status: int) -> None:
@@ -459,6 +458,20 @@ class ClusterIndex:
 
 
 _WHOLE = {"allow_partial_search_results": "false"}
+_SEARCH = {**_WHOLE, "search_type": "dfs_query_then_fetch"}
+
+
+def _counting(query: Json) -> Json:
+    return {"size": 0, "track_total_hits": True, "query": query}
+
+
+def _total(answer: Json) -> int:
+    return int(answer["hits"]["total"]["value"])
+
+
+def _is_whole(answer: Json) -> bool:
+    """Return True for an answer without an error, to which all shards contributed."""
+    return not ("error" in answer or answer.get("timed_out") or answer["_shards"]["failed"])
 
 
 async def drop_index(cluster: Cluster, name: str) -> None:
@@ -472,7 +485,7 @@ async def index_names(cluster: Cluster, prefix: str) -> list[str]:
 
 
 def _explained(error: TransportError) -> tuple[str, str]:
-    """Return the type and the text of an error that is only about settings."""
+    """Return the type of an error, and its text, which may be shown if it is about settings."""
     with suppress(ValueError, KeyError, IndexError, TypeError):
         body: Any = error.info
         if not isinstance(body, dict):  # `AsyncHttpConnection` does not parse it.

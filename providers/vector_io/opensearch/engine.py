@@ -25,8 +25,14 @@ from corral.providers.vector_io.kit.candidates import (
     best_candidates,
 )
 from corral.providers.vector_io.kit.engine_bm25 import Keywords
-from corral.providers.vector_io.kit.records import CHUNK_FIELDS, read_chunk, searched
-from corral.providers.vector_io.kit.tokens import has_orderings, needed, passes
+from corral.providers.vector_io.kit.records import (
+    CHUNK_FIELDS,
+    ReadFields,
+    attach_chunks,
+    read_chunk,
+    searched,
+)
+from corral.providers.vector_io.kit.tokens import has_orderings
 from corral.providers.vector_io.kit.undo import undone_on_failure_async
 from corral.providers.vector_io.opensearch import filters as native
 from corral.providers.vector_io.opensearch.client import ClusterIndex
@@ -36,9 +42,12 @@ from corral.providers.vector_io.opensearch.records import (
     WINDOW,
     Document,
     Json,
+    carried,
     document_id,
     make_document,
     product_of,
+    really_passes,
+    returned,
     space_type,
 )
 
@@ -74,7 +83,8 @@ class OpenSearchEngine(Engine):
         """
         await self._index.check()
         stale = native.not_of_version(ANALYZER_VERSION)
-        while documents := await self._index.some(stale, REINDEX_BATCH):
+        while hits := await self._index.hits({"size": REINDEX_BATCH, "query": stale}):
+            documents = [Document(one["_id"], one["_source"]) for one in hits]
             chunks = [read_chunk(one.fields) for one in documents]
             embeddings = np.array([one.embedding for one in documents], dtype=np.float32)
             await self._index.put(await asyncio.to_thread(self._documents, chunks, embeddings))
@@ -118,6 +128,7 @@ class OpenSearchEngine(Engine):
     ) -> Sequence[Candidate]:
         query = searched(self.vector_db, embedding)
         scorer = VectorScorer(self.vector_db, query, k)
+        brought: dict[str, ReadFields | None] = {}
 
         async def propose(limit: int) -> Proposals:
             hits = await self._nearest(query, limit, filters)
@@ -125,16 +136,19 @@ class OpenSearchEngine(Engine):
                 Neighbor(
                     hit["fields"]["chunk_id"][0],
                     product_of(hit["_score"]) if scorer.unit_length else hit["_score"],
-                    passes(filters, hit.get("_source", {})),
+                    really_passes(hit, filters),
                 )
                 for hit in hits
             ]
+            brought.update((hit["fields"]["chunk_id"][0], carried(hit)) for hit in hits)
             names = {document_id(chunk_id): chunk_id for chunk_id in scorer.open(neighbors)}
             documents = await self._index.fetch([*names], [DENSE])
             stored = {names[one.id]: one.fields[DENSE] for one in documents}
             return scorer.proposals(neighbors, stored, limit)
 
-        return await best_candidates(k, propose, margin=MARGIN, most=WINDOW)
+        best = await best_candidates(k, propose, margin=MARGIN, most=WINDOW)
+        attach_chunks(best, brought)
+        return best
 
     @override
     async def search_keyword(
@@ -174,7 +188,7 @@ class OpenSearchEngine(Engine):
     @override
     async def document_chunk_ids(self, document_id: str) -> Sequence[str]:
         query = native.of_documents([document_id])
-        return [chunk_id async for _, chunk_id in self._index.listed(query)]
+        return [chunk_id async for chunk_id in self._index.listed(query)]
 
     @override
     async def count_passing(self, filters: Filter) -> int:
@@ -207,6 +221,7 @@ class OpenSearchEngine(Engine):
         The graph may lead to fewer if many embeddings are equal. All are then compared.
         """
         narrowed = native.translate(filters) if filters else native.EVERYTHING
+        parts = returned(limit, filters)
         hits: list[Json] = []
         if not self._config.exact:
             near = {
@@ -215,22 +230,9 @@ class OpenSearchEngine(Engine):
                 "method_parameters": {"ef_search": max(limit, self._config.hnsw_ef)},
                 **({"filter": narrowed} if filters else {}),
             }
-            hits = await self._hits({"knn": {DENSE: near}}, limit, filters)
+            hits = await self._index.hits({"query": {"knn": {DENSE: near}}, **parts})
         if len(hits) < limit:
-            hits = await self._hits(self._compared(query, narrowed), limit, filters)
-        return hits
-
-    async def _hits(self, query: Json, limit: int, filters: Filter | None) -> list[Json]:
-        answer = await self._index.search(
-            {
-                "size": limit,
-                "query": query,
-                "_source": needed(filters) or False,
-                "docvalue_fields": ["chunk_id"],
-                "track_total_hits": False,
-            }
-        )
-        hits: list[Json] = answer["hits"]["hits"]
+            hits = await self._index.hits({"query": self._compared(query, narrowed), **parts})
         return hits
 
     def _compared(self, embedding: NDArray[np.float32], narrowed: Json) -> Json:
@@ -246,7 +248,7 @@ class OpenSearchEngine(Engine):
     async def _listed(self, query: Json, after: str, limit: int) -> list[str]:
         ids: list[str] = []
         async with aclosing(self._index.listed(query, after)) as pages:
-            async for _, chunk_id in pages:
+            async for chunk_id in pages:
                 ids.append(chunk_id)
                 if len(ids) == limit:
                     break
@@ -256,7 +258,7 @@ class OpenSearchEngine(Engine):
         """Return the ids of these documents' chunks that are not new."""
         spared = set(new)
         listed = self._index.listed(native.of_documents(documents))
-        return [one async for one, _ in listed if one not in spared]
+        return [one async for i in listed if (one := document_id(i)) not in spared]
 
     @asynccontextmanager
     async def _refreshed(self) -> AsyncIterator[None]:

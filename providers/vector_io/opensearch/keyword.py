@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import chain
 
 from corral.api.filters import Filter
 from corral.api.hits import TermStatistics
 from corral.providers.vector_io.kit.batches import runs
 from corral.providers.vector_io.kit.engine_bm25 import Matches
 from corral.providers.vector_io.kit.sparse import Proposal, SparseQuery
-from corral.providers.vector_io.kit.tokens import needed, passes
 from corral.providers.vector_io.opensearch import filters as native
 from corral.providers.vector_io.opensearch.client import ClusterIndex
-from corral.providers.vector_io.opensearch.records import Json, unpacked
+from corral.providers.vector_io.opensearch.records import (
+    Json,
+    carried,
+    really_passes,
+    returned,
+    unpacked,
+)
 
 MAX_TERMS = 500
 """Maximum number of terms per request; OpenSearch rejects queries with over 1,024 clauses."""
@@ -41,30 +44,18 @@ class IndexWords:
 
     async def holding(self, terms: Sequence[str]) -> list[int]:
         """Return the number of chunks that contain each term."""
+        # As an aggregation it would visit all documents. As a search for one term it visits none,
+        # unless some are deleted, because Lucene knows the number.
         numbers: list[int] = []
         for part in runs(terms, MAX_TERMS):
-            queries = [native.holding(term) for term in part]
-            counts = {"holding": {"filters": {"filters": queries}}}
-            answer = await self._index.search({"size": 0, "aggs": counts})
-            numbers += [one["doc_count"] for one in answer["aggregations"]["holding"]["buckets"]]
+            numbers += await self._index.counts([*map(native.holding, part)])
         return numbers
 
     async def matching(self, query: SparseQuery, limit: int, filters: Filter | None) -> Matches:
-        """Return the best chunks by OpenSearch's BM25.
-
-        A long query takes several searches, and the scores of a chunk are added up. A chunk that no
-        search returned has at most the sum of their last scores.
-        """
+        """Return the best chunks by OpenSearch's BM25; a long query takes several searches."""
         parts = runs([*query.times.items()], MAX_TERMS)
         answers = await asyncio.gather(*(self._best(part, limit, filters) for part in parts))
-        if len(answers) == 1:
-            return answers[0]
-        merged: dict[str, Proposal] = {}
-        for one in chain.from_iterable(answer.proposals for answer in answers):
-            scores = merged.setdefault(one.chunk_id, replace(one, score=0.0))
-            scores.score += one.score
-        last = [answer.unseen for answer in answers if answer.unseen is not None]
-        return Matches([*merged.values()], sum(last) if last else None)
+        return Matches.of_parts(answers)
 
     async def _best(
         self, times: Sequence[tuple[str, int]], limit: int, filters: Filter | None
@@ -73,16 +64,9 @@ class IndexWords:
         matched: Json = {"should": terms, "minimum_should_match": 1}
         if filters:
             matched["filter"] = [native.translate(filters)]
-        answer = await self._index.search(
-            {
-                "size": limit,
-                "query": {"bool": matched},
-                "_source": needed(filters) or False,
-                "docvalue_fields": ["chunk_id", "words", "length"],
-                "track_total_hits": False,
-            }
-        )
-        return Matches.best([_proposal(hit, filters) for hit in answer["hits"]["hits"]], limit)
+        body = {"query": {"bool": matched}, **returned(limit, filters, "words", "length")}
+        hits = await self._index.hits(body)
+        return Matches.best([_proposal(hit, filters) for hit in hits], limit)
 
 
 def _proposal(hit: Json, filters: Filter | None) -> Proposal:
@@ -92,5 +76,6 @@ def _proposal(hit: Json, filters: Filter | None) -> Proposal:
         hit["_score"],
         *unpacked(fields["words"][0]),
         fields["length"][0],
-        passes(filters, hit.get("_source", {})),
+        really_passes(hit, filters),
+        carried(hit),
     )

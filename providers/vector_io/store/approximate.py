@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
 import apsw
 import numpy as np
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from corral.api.errors import CorralError
+from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.exact import Nearest, effective_metric, nearest
 from corral.providers.vector_io.kit.rows import RowSet
@@ -30,9 +32,12 @@ from corral.providers.vector_io.store.changes import StaleRead, deleted_after, r
 from corral.providers.vector_io.store.connections import state, transaction
 from corral.providers.vector_io.store.engine import Lend, VectorSearcher
 from corral.providers.vector_io.store.matrix import (
+    EmbeddingBatch,
     MemoryCopy,
     mark_deleted,
+    read_embeddings,
     read_rows,
+    unit_rows,
     usable_places,
 )
 
@@ -40,6 +45,24 @@ MIN_GROWTH = 1000
 """Rows that the copy may always contain; comparing them takes 0.05 ms."""
 MAX_DEAD = 1 / 3
 """Share of the base's rows that may be deleted before it is rebuilt."""
+SPARE = 16
+"""Embeddings requested beyond k, because a few may tie with the last one."""
+TIE = 1e-5
+"""Maximum difference between an engine's distances of equal embeddings; relative above 1."""
+MIN_SHARE = 0.1
+"""Below this share of usable rows, all usable rows are compared: an approximate search would find
+too few."""
+DEEPER = 2
+"""If some rows are unusable, this many times more rows are requested than would suffice if the
+usable rows were evenly distributed."""
+
+ChunkRow = tuple[str, str, str]
+"""A chunk's id, text, and metadata as JSON."""
+
+Search = Callable[[int, float], tuple[NDArray[np.int64], NDArray[np.float64]]]
+"""Called with a number of embeddings to request, and the share of the rows that may be in the
+answer. Returns their positions, -1 for one that is no longer in the file, and their distances,
+nearest first."""
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +138,35 @@ class CoveredRows(ABC):
         Raises:
             IndexFailed: The index is damaged or closed.
         """
+
+    def nearest_places(
+        self, k: int, usable: NDArray[np.bool_] | None, search: Search
+    ) -> NDArray[np.int64]:
+        """Return the answer of `places` from an engine that searches without a filter.
+
+        If it returns too few usable rows, the answer is all usable rows.
+
+        Args:
+            k, usable: As for `places`.
+            search: Searches the engine.
+        """
+        mask = np.ones(len(self), dtype=np.bool_) if usable is None else usable
+        passing = int(mask.sum())
+        limit = min(passing, k + SPARE)
+        share = passing / max(len(self), 1)
+        while limit < passing and share >= MIN_SHARE:
+            depth = limit if usable is None else min(len(self), int(DEEPER * limit / share))
+            places, distances = search(depth, share)
+            there = (places >= 0) & mask[places]
+            places, distances = places[there], distances[there]
+            if len(places) < limit:
+                break
+            if not _ties(distances[:limit], k):
+                nearest_rows: NDArray[np.int64] = places[:limit]
+                return nearest_rows
+            limit *= 4
+        everything: NDArray[np.int64] = np.flatnonzero(mask)
+        return everything
 
     def candidates(
         self,
@@ -303,6 +355,37 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         if base is not None and (ours is None or base.last_row >= ours.last_row):
             self._exchange(base)
 
+    def slices(
+        self, connection: apsw.Connection, row: int, size: int
+    ) -> Iterator[tuple[EmbeddingBatch, list[ChunkRow]]]:
+        """Yield the rows above a row number, until there are no more or the searcher is closing.
+
+        Each slice is read in a separate transaction: one long transaction would prevent SQLite from
+        truncating its log during the build.
+
+        Args:
+            connection: Outside a transaction.
+            row: Only rows above it.
+            size: Maximum rows of a slice.
+
+        Yields:
+            Embeddings in the form that is compared, and the chunks in the same order.
+        """
+        query = "SELECT chunk_id, content, metadata FROM chunks WHERE row BETWEEN ? AND ?"
+        while not self.stopping.is_set():
+            with transaction(connection, "DEFERRED"):
+                batches = list(read_embeddings(connection, row, at_most=size))
+                if not batches:
+                    return
+                (batch,) = batches
+                between = (int(batch.rows[0]), int(batch.rows[-1]))
+                chunks: Any = connection.execute(query + " ORDER BY row", between).fetchall()
+            if self._metric is Metric.COSINE:
+                unit = unit_rows(batch.matrix, batch.squared_norms)
+                batch = replace(batch, matrix=np.asarray(unit, dtype=np.float32))
+            yield batch, chunks
+            row = between[1]
+
     def _build_if_due(self, connection: apsw.Connection) -> None:
         """Start a thread that builds a new base if one is due and no build is running."""
         if not self._is_due(connection) or not self._building.acquire(blocking=False):
@@ -355,6 +438,12 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
 
     def _copy_after(self, row: int) -> MemoryCopy:
         return MemoryCopy(self._dimension, self._metric, after_row=row)
+
+
+def _ties(distances: NDArray[np.float64], k: int) -> bool:
+    """Return True if the last distance equals the k-th, so that more rows may tie with it."""
+    kth, last = float(distances[k - 1]), float(distances[-1])
+    return abs(kth - last) <= TIE * max(abs(kth), 1.0)
 
 
 def rows_still_there(

@@ -1,14 +1,10 @@
-"""remote::opensearch beyond the conformance suite: settings, mappings, names, users."""
+"""remote::opensearch beyond the conformance suite: settings, mappings, names."""
 
 from __future__ import annotations
 
-import http.server
-import json
-import sys
-import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,15 +16,15 @@ from pydantic import ValidationError
 
 from corral.api.chunks import Chunk
 from corral.api.engine_index import EngineIndex
-from corral.api.errors import ConfigError, MissingDependency, NotFound
+from corral.api.errors import ConfigError, NotFound
 from corral.api.vector_dbs import VectorDB
 from corral.providers.text.analyzer import ANALYZER_VERSION
 from corral.providers.vector_io.kit.names import stored_name
+from corral.providers.vector_io.kit.records import MAX_PACKED_TEXT
 from corral.providers.vector_io.kit.tokens import TOKENS
-from corral.providers.vector_io.kit.write_ahead import FileWriteLog
 from corral.providers.vector_io.opensearch import records
 from corral.providers.vector_io.opensearch.config import OpenSearchConfig
-from corral.providers.vector_io.opensearch.provider import OpenSearchProvider, create
+from corral.providers.vector_io.opensearch.provider import create
 
 from ..engines import scratch_home
 from ..installation_checks import check_installations, check_pruning_beside
@@ -181,6 +177,30 @@ async def test_a_new_analyzer_analyzes_all_chunks_again(config: OpenSearchConfig
         await provider.close()
 
 
+async def test_a_hit_brings_its_chunk_or_it_is_fetched(config: OpenSearchConfig) -> None:
+    """Searches for few chunks and for many, in all modes, return the same whole chunks; one of them
+    is too long for a hit.
+
+    If this fails: a chunk lacks its metadata, or has the text of an earlier version.
+    """
+    ids = [f"c{n:03d}" for n in range(records.MAX_CARRIED + 20)]
+    chunks = [
+        Chunk(chunk_id=i, content=f"zebra {i}", metadata={"document_id": i, "tags": [i, "x"]})
+        for i in ids
+    ]
+    chunks[7].content += " long" * MAX_PACKED_TEXT
+    rows = np.random.default_rng(6).normal(size=(len(ids), 2))
+    async with opened(config, db()) as (index, _):
+        await index.add_chunks(chunks, rows)
+        stored = {one.chunk_id: one for one in await index.get_chunks(ids)}
+        for mode in ("vector", "keyword", "hybrid"):
+            many = (await index.query([1, 0], "zebra c007", k=len(ids), mode=mode)).hits
+            few = (await index.query([1, 0], "zebra c007", k=5, mode=mode)).hits
+            if mode != "hybrid":  # its scores depend on the number of candidates
+                assert few == many[:5]
+            assert all(hit.chunk == stored[hit.chunk.chunk_id] for hit in [*many, *few])
+
+
 async def test_ids_are_listed_over_several_pages(config: OpenSearchConfig) -> None:
     """More chunks than an answer holds, in order, from an id on; and no context stays open.
 
@@ -195,57 +215,6 @@ async def test_ids_are_listed_over_several_pages(config: OpenSearchConfig) -> No
         assert await index.chunk_ids("", limit=20_000) == ids
         assert await index.chunk_ids(ids[30], limit=3) == ids[31:34]
         assert sent(config, "GET", "/_search/point_in_time/_all").get("pits", []) == []
-
-
-async def test_the_server_must_be_opensearch(handler: Handler) -> None:
-    """Elasticsearch, and an OpenSearch that is too old, are named as such.
-
-    If this fails: the first error is about an unknown type of field.
-    """
-    config = OpenSearchConfig(url=handler.url)
-    for version, message in (
-        ({"number": "9.1.0"}, "not OpenSearch"),
-        ({"number": "2.5.0", "distribution": "opensearch"}, r"2\.5\.0 is too old"),
-    ):
-        handler.answer = {"version": version}
-        provider = OpenSearchProvider("o1", config, FileWriteLog.of_home(scratch_home()))
-        with pytest.raises(ConfigError, match=message):
-            await provider.open_index(db(), create=True)
-        await provider.close()
-
-
-async def test_users_and_signatures_reach_the_server(
-    handler: Handler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A user's name and password as basic authentication, or Amazon's signature of the region.
-
-    If this fails: a cluster with the security plugin, or a domain of Amazon's, refuses everything.
-    """
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKEXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "example")
-    for settings, expected in (
-        ({"user": "ann", "password": "secret"}, "Basic YW5uOnNlY3JldA=="),
-        ({"aws_region": "eu-west-1"}, "AWS4-HMAC-SHA256 Credential=AKEXAMPLE/"),
-    ):
-        handler.seen.clear()
-        config = OpenSearchConfig.model_validate({"url": handler.url, **settings})
-        provider = OpenSearchProvider("o1", config, FileWriteLog.of_home(scratch_home()))
-        assert (await provider.health()).status == "OK"
-        assert all(one.startswith(expected) for one in handler.seen)
-        assert len(handler.seen) == 2
-        await provider.close()
-    assert all("/eu-west-1/es/aws4_request" in one for one in handler.seen)
-
-
-async def test_signing_needs_botocore(handler: Handler, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it the message has the command that installs it."""
-    monkeypatch.setitem(sys.modules, "botocore.session", None)
-    config = OpenSearchConfig(url=handler.url, aws_region="eu-west-1")
-    provider = OpenSearchProvider("o1", config, FileWriteLog.of_home(scratch_home()))
-    with pytest.raises(MissingDependency, match="botocore") as caught:
-        await provider.open_index(db(), create=True)
-    assert "opensearch-aws" in caught.value.command
-    await provider.close()
 
 
 async def test_an_orphan_is_found_and_removed(config: OpenSearchConfig) -> None:
@@ -269,49 +238,3 @@ async def test_installations_delete_only_their_own(
     settings = {"url": config.url, "timeout_seconds": 30, "index_prefix": prefix}
     await check_installations(tmp_path, "remote::opensearch", settings)
     await check_pruning_beside(tmp_path, "remote::opensearch", settings)
-
-
-class Handler(http.server.ThreadingHTTPServer):
-    """A server that gives one answer to all requests.
-
-    Attributes:
-        answer: The answer's body.
-        seen: The header `Authorization` of each request.
-    """
-
-    def __init__(self) -> None:
-        self.answer: Json = {"version": {"number": "2.19.0", "distribution": "opensearch"}}
-        self.seen: list[str] = []
-        super().__init__(("127.0.0.1", 0), _Request)
-
-    @property
-    def url(self) -> str:
-        """Its address."""
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Request(http.server.BaseHTTPRequestHandler):
-    server: Handler
-
-    def do_GET(self) -> None:
-        self.server.seen.append(self.headers.get("Authorization", ""))
-        body = json.dumps(self.server.answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Print nothing."""
-
-
-@pytest.fixture
-def handler() -> Iterator[Handler]:
-    """A server of the test's own."""
-    with Handler() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
