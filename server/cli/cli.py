@@ -257,7 +257,20 @@ async def models(client: Client, as_json: bool) -> None:
 
 @main.group()
 def config() -> None:
-    """Show the configuration."""
+    """Show the configuration, or its schema."""
+
+
+@config.command("schema")
+@click.pass_obj
+def config_schema(target: Target) -> None:
+    """Print the JSON Schema of run.yaml, for editors.
+
+    Includes the settings of all installed providers. docs/configuration.md tells how to use it.
+    """
+    target.local_only("config schema")
+    from corral.providers.stack.run_schema import editor_schema
+
+    display.show_json(editor_schema())
 
 
 @config.command("show")
