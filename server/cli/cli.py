@@ -19,6 +19,7 @@ from click.core import ParameterSource
 from corral.server.cli import display
 from corral.server.cli.copies import copy, export_db, import_db, reembed
 from corral.server.cli.dbs import dbs
+from corral.server.cli.doctor import doctor
 from corral.server.cli.documents import documents
 from corral.server.cli.failures import JSON, CommandError
 from corral.server.cli.group import Corral
@@ -343,6 +344,7 @@ for _command in (
     copy,
     reembed,
     dbs,
+    doctor,
     documents,
     jobs,
     keys,
