@@ -76,6 +76,7 @@ bounds: $(VENV)/.bench
 # contract, and look at the difference before you commit it.
 snapshots: $(VENV)/.dev
 	$(BIN)/python docs/site/configuration.py
+	$(BIN)/python tests/release/snapshots.py
 
 # The documentation site, in site/, from the Markdown in the repository. Any warning fails it: not
 # with --quiet, which hides warnings from --strict too.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import Result
+from sqlalchemy import text
 
+from corral.providers.state.opening import Place
 from tests.providers.embedding.onnx.model_folders import table_folder
 
 Corral = Callable[..., Result]
@@ -29,8 +30,8 @@ def configured(home: Path, **sections: object) -> None:
     server = sections.pop("server", {"port": 0})
     embedding = [{"provider_id": "hashing", "provider_type": "inline::hashing"}]
     providers = {"embedding": embedding, **sections.pop("providers", {})}  # type: ignore[dict-item]  # a mapping
-    text = yaml.safe_dump({"server": server, "providers": providers, **sections})
-    (home / "run.yaml").write_text(text, "utf-8")
+    settings = {"server": server, "providers": providers, **sections}
+    (home / "run.yaml").write_text(yaml.safe_dump(settings), "utf-8")
 
 
 def test_a_healthy_machine_has_no_problem(corral: Corral, home: Path) -> None:
@@ -50,7 +51,7 @@ def test_a_healthy_machine_has_no_problem(corral: Corral, home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("written", "words"),
     [
         ("server: {prot: 1}", "server.prot"),
         ("state: mysql://127.0.0.1/x", "sqlite"),
@@ -58,10 +59,10 @@ def test_a_healthy_machine_has_no_problem(corral: Corral, home: Path) -> None:
     ],
 )
 def test_a_wrong_configuration_is_one_problem(
-    corral: Corral, home: Path, text: str, words: str
+    corral: Corral, home: Path, written: str, words: str
 ) -> None:
     """The machine is checked all the same; what follows from the configuration is not."""
-    (home / "run.yaml").write_text(text, "utf-8")
+    (home / "run.yaml").write_text(written, "utf-8")
     result = corral("doctor", "--json")
     findings = examined(result)
     assert result.exit_code == 1
@@ -114,14 +115,15 @@ def test_a_port_that_is_taken_is_a_problem(corral: Corral, home: Path) -> None:
         assert examined(corral("doctor", "--json"))["port"]["status"] == "OK"
 
 
-@pytest.mark.sqlite_state("the version is changed in the file")
 def test_a_state_of_a_newer_version_is_a_problem(corral: Corral, home: Path) -> None:
     """A data folder that a newer Corral wrote is named; an existing one of this version is OK."""
     configured(home)
     assert corral("dbs", "list").exit_code == 0
     assert "schema version" in examined(corral("doctor", "--json"))["state"]["message"]
-    with closing(sqlite3.connect(home / "state.db")) as connection, connection:
-        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    engine = Place(home, "sqlite").connected()
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
     state = examined(corral("doctor", "--json"))["state"]
     assert state["status"] == "problem"
     assert "Upgrade Corral" in state["hint"]
