@@ -78,7 +78,7 @@ async def _examine(folder: Path, file: Path | None) -> list[Finding]:
     findings += _plugins()
     try:
         statuses = await configured.providers()
-        findings += map(_health, statuses)
+        findings += [_health(status, config) for status in statuses]
         findings += [finding async for finding in _models(configured, statuses)]
     finally:
         await configured.close()
@@ -154,11 +154,18 @@ def _plugins() -> Iterator[Finding]:
         yield Finding(f"plugin {plugin.name}", "warning", f"{plugin.reason}.", hint)
 
 
-def _health(status: ProviderStatus) -> Finding:
+def _health(status: ProviderStatus, config: RunConfig) -> Finding:
+    from corral.api.provider import Api
+
     name = f"{status.api} {status.provider_id}"
     health, version = status.health, status.health.version
     if health.status != "OK":
-        return Finding(name, "problem", f"{health.message.rstrip('.')}.", _remedy(status))
+        message = f"{health.message.rstrip('.')}."
+        by_default = "embedding" not in config.providers.model_fields_set
+        first = next((entry.provider_id for entry in config.providers.embedding), "")
+        if status.api is Api.EMBEDDING and by_default and status.provider_id != first:
+            return Finding(name, "warning", message, "Only vector DBs with its model need it.")
+        return Finding(name, "problem", message, _remedy(status))
     message = f"{status.provider_type}{f', {version}' if version else ''}"
     if health.message:
         return Finding(name, "warning", f"{message}: {health.message}")

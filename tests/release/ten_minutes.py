@@ -1,8 +1,8 @@
 """A stranger's first ten minutes: `make ten-minutes` runs what the pages print, on a new machine.
 
-The machine is a folder: an empty HOME, a new environment, and nothing but an index of packages with
-this checkout's wheel in it. Every command and program is read from its page, so none can drift. Only
-what a page cannot know is replaced: the port, if 8321 is taken, and the addresses of services.
+The machine is a folder: an empty HOME, a new environment, and nothing but an index of packages
+with this checkout's wheel in it. Every command and program is read from its page, so none can
+drift. Only what a page cannot know is replaced: the port, if 8321 is taken, and names of services.
 """
 
 from __future__ import annotations
@@ -145,34 +145,22 @@ def ten_minutes(machine: Machine) -> Iterator[str]:
 def _moved(machine: Machine) -> Iterator[str]:
     """Copy the vector DB to PostgreSQL, if the environment of the tests has its programs."""
     try:
-        from tests.providers.vector_io.pgvector.conftest import PASSWORD, Server
+        from tests.providers.vector_io.pgvector.conftest import PASSWORD, postgresql
     except ImportError:
         yield "PostgreSQL: left out, because its programs are not installed"
         return
-    with tempfile.TemporaryDirectory(prefix="corral-postgresql-") as data:
-        Path(data).chmod(0o755)
-        server = Server(Path(data))
-        server.start()
-        try:
-            server.execute("CREATE EXTENSION vector")
-            settings = block("docs/moving.md", "remote::pgvector", "yaml").replace(
-                "host: db.example.org, database: corral, user: corral",
-                f"host: 127.0.0.1, port: {server.port}, database: postgres, user: postgres",
-            )
-            (machine.home / ".corral" / "run.yaml").write_text(settings, "utf-8")
-            machine.shell("pip install 'corral-rag[pgvector]'")
-            copy = next(
-                line
-                for line in block("docs/moving.md", "corral copy").splitlines()
-                if line.startswith("corral copy")
-            )
-            printed = machine.shell(
-                f"export PG_PASSWORD={PASSWORD}; {copy.replace('handbook', 'notes')}"
-            )
-            assert "same" in printed
-            yield copy.replace("handbook", "notes")
-        finally:
-            server.stop()
+    with postgresql() as server:
+        settings = block("docs/moving.md", "remote::pgvector", "yaml").replace(
+            "host: db.example.org, database: corral, user: corral",
+            f"host: 127.0.0.1, port: {server.port}, database: postgres, user: postgres",
+        )
+        (machine.home / ".corral" / "run.yaml").write_text(settings, "utf-8")
+        machine.shell("pip install 'corral-rag[pgvector]'")
+        lines = block("docs/moving.md", "corral copy").splitlines()
+        copy = next(line for line in lines if line.startswith("corral copy"))
+        copy = copy.replace("handbook", "notes")
+        assert "same" in machine.shell(f"export PG_PASSWORD={PASSWORD}\n{copy}")
+        yield copy
 
 
 def _free_port(preferred: int) -> int:
@@ -205,7 +193,7 @@ def build(folder: Path) -> Path:
     package = folder / "index" / "corral-rag"
     package.mkdir(parents=True)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
-    subprocess.run([*command, str(package), str(sources)], check=True)
+    subprocess.run([*command, str(package), str(sources)], check=True, capture_output=True)
     return folder / "index"
 
 
