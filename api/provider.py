@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -181,10 +181,17 @@ class ReaderConfig(ProviderConfig):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The state of a provider; `message` gives the reason for an error or a lag, no secrets."""
+    """The state of a provider.
+
+    Attributes:
+        status: OK if the provider can serve.
+        message: The reason for an error or a lag, without secrets.
+        version: The version of the service that answered; "" if there is none, or it is unknown.
+    """
 
     status: Literal["OK", "Error"]
     message: str = ""
+    version: str = field(default="", compare=False)
 
 
 class Provider(ABC):

@@ -34,7 +34,7 @@ def address_of(server: ServerSettings, home: Path) -> str:
     """
     if server.tools.public_url:
         return server.tools.public_url.rstrip("/")
-    host, port = _running(home) or (server.host, server.port)
+    host, port = running(home) or (server.host, server.port)
     if not port:
         raise ConfigError(
             "The server's port is not known: server.port is 0.",
@@ -49,7 +49,7 @@ def url_of(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _running(home: Path) -> tuple[str, int] | None:
+def running(home: Path) -> tuple[str, int] | None:
     """Return host and port of the server on a data folder; None if no server answers there."""
     try:
         recorded = json.loads((home / FILE).read_text("utf-8"))

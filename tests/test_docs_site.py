@@ -134,3 +134,13 @@ def test_the_architecture_answers_where_things_happen() -> None:
         row = next(line for line in answers.splitlines() if what in line)
         assert f"`{path}`" in row
         assert (ROOT / path).is_file()
+
+
+def test_the_page_of_settings_is_current(monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/configuration.md is what the settings' models say.
+
+    If this fails: run `make snapshots` and look at the difference.
+    """
+    monkeypatch.syspath_prepend(ROOT / "docs/site")
+    made = _site("configuration").configuration_page()
+    assert (ROOT / "docs/configuration.md").read_text("utf-8") == made

@@ -50,7 +50,7 @@ def _route(method: str, path: str, route: Json, schema: Json) -> Iterator[str]:
     for kind, content in route.get("requestBody", {}).get("content", {}).items():
         yield from _body(kind, content.get("schema", {}), schema)
     answers = route.get("responses", {}).get("200", {}).get("content", {})
-    types = {_shown(content.get("schema", {})) for content in answers.values()} - {"any"}
+    types = {as_type(content.get("schema", {})) for content in answers.values()} - {"any"}
     if types:
         yield f"Answers with {' or '.join(sorted(types))}.\n"
 
@@ -63,8 +63,8 @@ def _parameters(parameters: Any) -> Iterator[str]:
         node = {"description": each.get("description", ""), **each.get("schema", {})}
         if node["description"] == f"`{each['name']}`.":
             node["description"] = ""  # it has a name that says all
-        default = _default(node, required=each.get("required", False))
-        row = f"`{each['name']}`", each["in"], _shown(node), default, _cell(node["description"])
+        default = as_default(node, required=each.get("required", False))
+        row = f"`{each['name']}`", each["in"], as_type(node), default, as_cell(node["description"])
         yield f"| {' | '.join(row)} |"
     yield ""
 
@@ -85,7 +85,7 @@ def _type(name: str, node: Json) -> Iterator[str]:
     if node.get("properties"):
         yield from _fields(node)
     else:
-        yield f"{_shown(node)}\n"
+        yield f"{as_type(node)}\n"
 
 
 def _fields(node: Json) -> Iterator[str]:
@@ -94,35 +94,37 @@ def _fields(node: Json) -> Iterator[str]:
         return
     yield "| field | type | default | meaning |\n|---|---|---|---|"
     for key, value in node["properties"].items():
-        default = _default(value, required=key in required)
-        yield f"| `{key}` | {_shown(value)} | {default} | {_cell(value.get('description', ''))} |"
+        default = as_default(value, required=key in required)
+        meaning = as_cell(value.get("description", ""))
+        yield f"| `{key}` | {as_type(value)} | {default} | {meaning} |"
     yield ""
 
 
-def _default(node: Json, *, required: bool) -> str:
+def as_default(node: Json, *, required: bool) -> str:
+    """Return the cell of a field's default; "required" if it must be given."""
     if required or "default" not in node:
         return "required" if required else ""
     text = json.dumps(node["default"], ensure_ascii=False)
-    return f"`{_cell(text)}`"
+    return f"`{as_cell(text)}`"
 
 
-def _shown(node: Json) -> str:
-    """Return the type of a node in words, with links to the types of this page."""
+def as_type(node: Json) -> str:
+    """Return a node's type and range in words, with links to the types of the HTTP reference."""
     if "$ref" in node:
         name = node["$ref"].removeprefix(_REF)
         return f"[{name}](#type-{_anchor(name)})"
     kinds = node.get("anyOf") or node.get("oneOf") or node.get("allOf")
     if kinds:
-        return " or ".join(dict.fromkeys(_shown(kind) for kind in kinds))
+        return " or ".join(dict.fromkeys(as_type(kind) for kind in kinds))
     if "const" in node or "enum" in node:
         values = node["enum"] if "enum" in node else [node["const"]]
-        return ", ".join(f"`{_cell(json.dumps(value))}`" for value in values)
+        return ", ".join(f"`{as_cell(json.dumps(value))}`" for value in values)
     if node.get("type") == "array":
-        items = _shown(node.get("items", {}))
+        items = as_type(node.get("items", {}))
         return f"list of ({items})" if " or " in items else f"list of {items}"
     extra = node.get("additionalProperties")
     if node.get("type") == "object" and isinstance(extra, dict) and extra:
-        return f"object of {_shown(extra)}"
+        return f"object of {as_type(extra)}"
     return f"{node.get('type', 'any')}{_range(node)}"
 
 
@@ -146,6 +148,6 @@ def _anchor(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def _cell(text: str) -> str:
+def as_cell(text: str) -> str:
     """Return a text on one line, whose bars do not end the cell of a table."""
     return " ".join(text.split()).replace("|", "\\|")

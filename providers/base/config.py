@@ -69,9 +69,11 @@ _VARIABLE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)(?::=([^}]*))?\}")
 class ProviderEntry(Section):
     """One configured provider: its id, its type, and its own settings."""
 
-    provider_id: str = Field(min_length=1, max_length=255)
-    provider_type: str
-    config: dict[str, Any] = Field(default_factory=dict)
+    provider_id: str = Field(
+        min_length=1, max_length=255, description="Name that registrations and requests use."
+    )
+    provider_type: str = Field(description="A type that `corral providers` lists.")
+    config: dict[str, Any] = Field(default_factory=dict, description="Settings of the type.")
 
 
 _MINILM = ProviderEntry(provider_id="minilm", provider_type="inline::minilm")
@@ -100,16 +102,25 @@ class Providers(Section):
         default_factory=lambda: [
             ProviderEntry(provider_id="sqlite", provider_type="inline::sqlite")
         ],
+        description="Vector databases. Default: `inline::sqlite`.",
     )
-    embedding: list[ProviderEntry] = Field(default_factory=_installed_models)
-    rerank: list[ProviderEntry] = Field(default_factory=list)
+    embedding: list[ProviderEntry] = Field(
+        default_factory=_installed_models,
+        description="Embedding models. Default: `inline::e5` if its package is installed, and "
+        "`inline::minilm`.",
+    )
+    rerank: list[ProviderEntry] = Field(
+        default_factory=list, description="Re-ranking models. Default: none."
+    )
     inference: list[ProviderEntry] = Field(
         default_factory=lambda: [
             ProviderEntry(provider_id="extractive", provider_type="inline::extractive")
         ],
+        description="Language models, and the answerer that quotes. Default: `inline::extractive`.",
     )
-
-    reader: list[ProviderEntry] = Field(default_factory=list)
+    reader: list[ProviderEntry] = Field(
+        default_factory=list, description="Services that read files. Default: none."
+    )
 
     @model_validator(mode="after")
     def _unique(self) -> Providers:
@@ -176,8 +187,8 @@ class ToolSettings(Section):
     )
     vector_db_ids: list[str] = Field(
         default_factory=list,
-        description="Vector DBs that a call searches if it names none: those of them that its "
-        "tenant has. Empty: all.",
+        description="Vector DBs that a call searches if it names none and its tenant has them. "
+        "Empty: all.",
     )
     public_url: str | None = Field(
         default=None,
@@ -210,7 +221,10 @@ class LibreChatSettings(Section):
 class ServerSettings(Section):
     """Where the server listens and what it accepts."""
 
-    host: str = "127.0.0.1"
+    host: str = Field(
+        default="127.0.0.1",
+        description="Address to listen on. One that other machines reach needs keys or `auth`.",
+    )
     port: int = Field(default=8321, ge=0, le=65535, description="0 picks a free port.")
     allowed_hosts: list[HostName] = Field(
         default_factory=list,
@@ -236,7 +250,9 @@ class ServerSettings(Section):
         le=3600,
         description="How long running requests and streams may take after that; then they end.",
     )
-    log_format: Literal["text", "json"] = "text"
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="json: one object a line."
+    )
     metrics: bool = Field(default=True, description="Count requests and times for /metrics.")
     tracing: TracingSettings | None = Field(
         default=None, description="Where traces go (default: nowhere)."
@@ -253,8 +269,10 @@ class RagSettings(Section):
         default_factory=list,
         description="Hosts that document URLs may name; none by default, so nothing is fetched.",
     )
-    fetch_timeout_seconds: float = Field(default=10, gt=0)
-    fetch_max_mib: float = Field(default=16, gt=0)
+    fetch_timeout_seconds: float = Field(
+        default=10, gt=0, description="How long fetching one URL may take."
+    )
+    fetch_max_mib: float = Field(default=16, gt=0, description="Largest answer of a URL.")
     document_limits: DocumentLimits = DocumentLimits()
     ocr: OcrSettings = OcrSettings()
     max_concurrent_readings: int = Field(
@@ -326,7 +344,7 @@ def _check_state(state: SecretStr) -> SecretStr:
 class RunConfig(Section):
     """The whole configuration. Every field has a default that works on a laptop."""
 
-    version: int = Field(default=1, ge=1, le=1)
+    version: int = Field(default=1, ge=1, le=1, description="Version of the file's format.")
     providers: Providers = Field(default_factory=Providers)
     default_embedding_model: str = Field(
         default="all-MiniLM-L6-v2",

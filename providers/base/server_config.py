@@ -54,9 +54,13 @@ class OidcAuth(Section):
     jwks_url: SafeUrl | None = Field(
         default=None, description="Its public keys; null: as the issuer's discovery document says."
     )
-    algorithms: list[Algorithm] = Field(default=["RS256", "ES256"], min_length=1)
-    clock_skew_seconds: int = Field(default=60, ge=0, le=300)
-    user_claim: str = Field(default="sub", min_length=1)
+    algorithms: list[Algorithm] = Field(
+        default=["RS256", "ES256"], min_length=1, description="Accepted signatures of tokens."
+    )
+    clock_skew_seconds: int = Field(
+        default=60, ge=0, le=300, description="Tolerance for a token's `exp` and `nbf`."
+    )
+    user_claim: str = Field(default="sub", min_length=1, description="Claim with the user's name.")
     groups_claim: str = Field(
         default="groups",
         min_length=1,
@@ -66,7 +70,9 @@ class OidcAuth(Section):
         default=None,
         description="Claim with the tenant's name; null: every token is of `tenant`.",
     )
-    tenant: Name = ""
+    tenant: Name = Field(
+        default="", description="Tenant of every token, without `tenant_claim`. Empty: the default."
+    )
     roles: dict[Name, Role] = Field(
         default_factory=dict, description="Role by group; the highest of a token's groups counts."
     )
@@ -84,15 +90,17 @@ class AuthSettings(Section):
 class RateLimits(Section):
     """Limits of one API key, or of one user with tokens; null for none. Above them: status 429."""
 
-    requests_per_minute: int | None = Field(default=None, ge=1)
+    requests_per_minute: int | None = Field(default=None, ge=1, description="Requests.")
     mib_per_minute: float | None = Field(default=None, gt=0, description="Request bodies.")
-    concurrent_requests: int | None = Field(default=None, ge=1)
+    concurrent_requests: int | None = Field(
+        default=None, ge=1, description="Requests that run at once."
+    )
 
 
 class AuditSettings(Section):
     """The audit log, written if requests are authenticated: one JSON line per decision."""
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="Whether to write it.")
     folder: str | None = Field(default=None, description="null: `audit` in the data folder.")
     max_mib: float = Field(default=16, gt=0, description="Size at which the next file begins.")
     max_files: int = Field(default=100, ge=1, description="Files to keep; older ones are deleted.")
@@ -104,7 +112,9 @@ class TracingSettings(Section):
     endpoint: Annotated[str, Field(pattern=r"^https?://\S+$")] = Field(
         default="http://127.0.0.1:4318/v1/traces", description="The collector's address."
     )
-    service_name: str = Field(default="corral", min_length=1, max_length=255)
+    service_name: str = Field(
+        default="corral", min_length=1, max_length=255, description="`service.name` of the spans."
+    )
     sample_ratio: float = Field(
         default=1.0,
         ge=0,

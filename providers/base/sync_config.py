@@ -14,8 +14,10 @@ from corral.providers.base.server_config import Section
 class SyncEntry(Section):
     """A source, and the vector DB that is kept in sync with it."""
 
-    name: str = Field(min_length=1, max_length=255)
-    vector_db_id: str = Field(min_length=1, max_length=255)
+    name: str = Field(
+        min_length=1, max_length=255, description="Its name in `corral sync DB NAME`."
+    )
+    vector_db_id: str = Field(min_length=1, max_length=255, description="The vector DB to fill.")
     source: dict[str, Any] = Field(
         description="`type`, and the settings of a source of this type; see docs/sources.md."
     )

@@ -37,6 +37,18 @@ def source_specs() -> dict[str, SourceSpec]:
     return specs
 
 
+def config_class(spec: SourceSpec) -> type[SourceConfig]:
+    """Return the model of a source's settings.
+
+    Raises:
+        ConfigError: The class cannot be imported, or is not a `SourceConfig`.
+    """
+    model = _loaded(spec, spec.config)
+    if not (isinstance(model, type) and issubclass(model, SourceConfig)):
+        raise _broken(spec.name, f"{spec.config} is not a subclass of SourceConfig")
+    return model
+
+
 def check_source(settings: Mapping[str, Any], field: str) -> tuple[SourceSpec, SourceConfig]:
     """Return the spec and the checked settings of a source.
 
@@ -53,9 +65,7 @@ def check_source(settings: Mapping[str, Any], field: str) -> tuple[SourceSpec, S
     specs = source_specs()
     if not isinstance(name, str) or name not in specs:
         raise UnknownProvider(str(name), specs, field=f"{field}.type")
-    model = _loaded(specs[name], specs[name].config)
-    if not (isinstance(model, type) and issubclass(model, SourceConfig)):
-        raise _broken(name, f"{specs[name].config} is not a subclass of SourceConfig")
+    model = config_class(specs[name])
     try:
         return specs[name], model.model_validate(rest)
     except ValidationError as error:

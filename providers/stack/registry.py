@@ -98,6 +98,18 @@ def is_inline(provider_type: str) -> bool:
     return provider_type.startswith("inline::")
 
 
+def config_class(spec: ProviderSpec) -> type[ProviderConfig]:
+    """Return the model of a provider type's settings; this imports no engine.
+
+    Raises:
+        ConfigError: The class cannot be imported, or is not a `ProviderConfig`.
+    """
+    model = _load(spec, spec.config)
+    if not (isinstance(model, type) and issubclass(model, ProviderConfig)):
+        raise _broken(spec, f"{spec.config} is not a subclass of ProviderConfig")
+    return model
+
+
 def check_config(api: Api, entry: ProviderEntry) -> ProviderConfig:
     """Return an entry's settings as its provider's config.
 
@@ -106,10 +118,7 @@ def check_config(api: Api, entry: ProviderEntry) -> ProviderConfig:
         ConfigError: A key is unknown or a value is out of range, with its path; or the plugin's
             config class cannot be imported, or is not a `ProviderConfig`.
     """
-    spec = find_spec(api, entry.provider_type)
-    model = _load(spec, spec.config)
-    if not (isinstance(model, type) and issubclass(model, ProviderConfig)):
-        raise _broken(spec, f"{spec.config} is not a subclass of ProviderConfig")
+    model = config_class(find_spec(api, entry.provider_type))
     try:
         config = model.model_validate(entry.config)
     except ValidationError as error:

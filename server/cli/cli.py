@@ -19,6 +19,7 @@ from click.core import ParameterSource
 from corral.server.cli import display
 from corral.server.cli.copies import copy, export_db, import_db, reembed
 from corral.server.cli.dbs import dbs
+from corral.server.cli.doctor import doctor
 from corral.server.cli.documents import documents
 from corral.server.cli.failures import JSON, CommandError
 from corral.server.cli.group import Corral
@@ -257,7 +258,20 @@ async def models(client: Client, as_json: bool) -> None:
 
 @main.group()
 def config() -> None:
-    """Show the configuration."""
+    """Show the configuration, or its schema."""
+
+
+@config.command("schema")
+@click.pass_obj
+def config_schema(target: Target) -> None:
+    """Print the JSON Schema of run.yaml, for editors.
+
+    Includes the settings of all installed providers. docs/configuration.md tells how to use it.
+    """
+    target.local_only("config schema")
+    from corral.providers.stack.run_schema import editor_schema
+
+    display.show_json(editor_schema())
 
 
 @config.command("show")
@@ -330,6 +344,7 @@ for _command in (
     copy,
     reembed,
     dbs,
+    doctor,
     documents,
     jobs,
     keys,

@@ -57,6 +57,9 @@ class ProviderHealth(BaseModel):
 
     status: Literal["OK", "Error"]
     message: str = ""
+    version: str = Field(
+        default="", description="Version of the engine's server; empty if none is known."
+    )
 
 
 class ProviderInfo(BaseModel):

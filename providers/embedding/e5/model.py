@@ -96,8 +96,8 @@ class Model:
 
         Rows are padded to the longest, so all of them take as long as the longest.
         """
-        found = self.mean(token_ids, in_lane=in_lane)
-        return found if self._common is None else without_common_part(found, self._common)
+        embeddings = self.mean(token_ids, in_lane=in_lane)
+        return embeddings if self._common is None else without_common_part(embeddings, self._common)
 
     def mean(
         self, token_ids: Sequence[Sequence[int]], *, in_lane: bool = False

@@ -14,6 +14,9 @@ class FastEmbedConfig(LibraryConfig):
     """Settings of fastembed: the models and their threads.
 
     A model without a `path` is fetched at its first use into `models/fastembed` in the data folder.
+
+    Attributes:
+        models: At least one, with different names.
     """
 
     models: Annotated[list[LibraryModel], AfterValidator(each_once)] = Field(min_length=1)

@@ -23,6 +23,9 @@ class SentenceTransformersConfig(LibraryConfig):
 
     Models of a hub are fetched at their first use into `models/sentence-transformers` in the data
     folder.
+
+    Attributes:
+        models: At least one, with different names.
     """
 
     models: Annotated[list[SentenceTransformersModel], AfterValidator(each_once)] = Field(

@@ -25,6 +25,7 @@ class CrossEncoderConfig(LibraryConfig):
     """The models, and the number of threads.
 
     Attributes:
+        models: At least one, with different names.
         batch_size: Texts per computation, 1 to 1000; default 16.
     """
 

@@ -131,10 +131,11 @@ class ChromaServer:
         with suppress(NotFound):
             self.request("DELETE", f"{self._collections}/{name}")
 
-    def ping(self) -> None:
-        """Raise the error that a request would raise now; waits at most 3 seconds."""
+    def ping(self) -> str:
+        """Return the server's version, or raise the error of a request; wait at most 3 seconds."""
         deadline = time.monotonic() + min(HEALTH_TIMEOUT_SECONDS, self._config.timeout_seconds)
         self._attempt("GET", f"{self._collections}?limit=1", None, deadline)
+        return str(self._attempt("GET", "/version", None, deadline))
 
     def batch_rows(self) -> int:
         """Return the maximum number of rows in one request."""

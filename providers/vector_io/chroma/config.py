@@ -72,17 +72,14 @@ class RemoteChromaConfig(GraphConfig):
             "http://127.0.0.1:8000", "put a key into headers", without=("query", "fragment")
         ),
     ] = Field(default="http://127.0.0.1:8000", description="The server, without /api.")
-    tenant: str = Field(default="default_tenant", min_length=1)
-    database: str = Field(default="default_database", min_length=1)
+    tenant: str = Field(default="default_tenant", min_length=1, description="Chroma's tenant.")
+    database: str = Field(default="default_database", min_length=1, description="Its database.")
     headers: Annotated[dict[str, SecretStr], AfterValidator(_header_values)] = Field(
         default_factory=dict,
         description="Sent with every request, such as the key that a proxy before Chroma wants.",
     )
     timeout_seconds: float = Field(
-        default=30,
-        gt=0,
-        le=3600,
-        description="Bound of one request to the server, retries included.",
+        default=30, gt=0, le=3600, description="Bound of one request, retries included."
     )
     max_retries: int = Field(
         default=3, ge=0, le=10, description="Further attempts if the connection fails."

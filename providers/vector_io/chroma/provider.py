@@ -108,9 +108,9 @@ class ChromaServerProvider(VectorIOProvider):
         """Return OK if Chroma answers."""
         return await health_of(self._threads.run(self._ping))
 
-    def _ping(self) -> None:
+    def _ping(self) -> str:
         with self._server.http.using():
-            self._server.ping()
+            return self._server.ping()
 
 
 def create(provider_id: str, config: ChromaConfig, home: Path) -> ChromaProvider:

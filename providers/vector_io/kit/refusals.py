@@ -28,9 +28,13 @@ def refuse_newer(stored: int, newest: int, provider_id: str) -> None:
 
 
 async def health_of(check: Awaitable[object]) -> Health:
-    """Return OK if a check succeeds, else Error with the reason."""
+    """Return OK if a check succeeds, else Error with the reason.
+
+    Args:
+        check: Its result, if it is a text, is the version of the engine.
+    """
     try:
-        await check
+        version = await check
     except CorralError as error:
         return Health("Error", str(error))
-    return Health("OK")
+    return Health("OK", version=version if isinstance(version, str) else "")

@@ -142,6 +142,10 @@ class Cluster:
         except OpenSearchException as error:
             raise self.error(_status(error)) from error
 
+    async def version(self) -> str:
+        """Return the version of the node that answers."""
+        return str((await self.request_once("GET", "/")).get("version", {}).get("number", ""))
+
     async def request_once(self, method: str, path: str, **params: str) -> Any:
         """Send a request as a temporary user of the client, for when no index may be open."""
         async with self.client.using():

@@ -71,7 +71,7 @@ class OpenSearchProvider(VectorIOProvider):
 
     async def health(self) -> Health:
         """Return OK if the cluster answers."""
-        return await health_of(self._cluster.request_once("GET", "/"))
+        return await health_of(self._cluster.version())
 
     async def close(self) -> None:
         """Close the connections."""

@@ -368,15 +368,16 @@ def translated(error: BaseException, provider_id: str) -> CorralError:
     return kind(f"{provider_id}: {message}.", hint=hint)
 
 
-async def check_database(connection: Connection) -> None:
-    """Check that the database supports the tables.
+async def check_database(connection: Connection) -> str:
+    """Check that the database supports the tables; return the versions.
 
     Raises:
         ConfigError: The encoding is not UTF-8, or pgvector is missing or too old; the hint has the
             command.
     """
-    encoding, database, version = await connection.row(
+    encoding, database, server, version = await connection.row(
         "SELECT current_setting('server_encoding'), current_database(),"
+        " current_setting('server_version'),"
         " (SELECT extversion FROM pg_extension WHERE extname = 'vector')"
     )
     if encoding != "UTF8":
@@ -395,3 +396,4 @@ async def check_database(connection: Connection) -> None:
             f"The extension vector has version {version}; Corral needs 0.8 or newer.",
             hint="Install a newer pgvector, then run: ALTER EXTENSION vector UPDATE;",
         )
+    return f"PostgreSQL {server}, pgvector {version}"

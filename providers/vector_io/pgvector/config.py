@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, SecretStr, model_validator
 
 from corral.api.provider import ProviderConfig
 
 _ADDRESS = {"host", "port", "database", "user", "password", "ssl_mode", "ssl_root_certificate"}
+_Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class Attachment(ProviderConfig):
     """An existing table and the roles of its columns; Corral only reads it."""
 
-    table: str = Field(min_length=1, max_length=63)
-    schema_name: str = Field(default="public", min_length=1, max_length=63)
-    id_column: str = Field(default="id", min_length=1, max_length=63)
-    content_column: str = Field(default="content", min_length=1, max_length=63)
-    embedding_column: str = Field(default="embedding", min_length=1, max_length=63)
-    metadata_column: str | None = Field(
-        default=None, min_length=1, max_length=63, description="Of type jsonb or json; for filters."
+    table: _Name = Field(description="Name of the table.")
+    schema_name: _Name = Field(default="public", description="Schema of the table.")
+    id_column: _Name = Field(default="id", description="Unique; becomes the chunk_id.")
+    content_column: _Name = Field(default="content", description="The text.")
+    embedding_column: _Name = Field(default="embedding", description="Of type vector or halfvec.")
+    metadata_column: _Name | None = Field(
+        default=None, description="Of type jsonb or json; for filters."
     )
-    words_column: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=63,
-        description="A tsvector; without one, keyword search reads all texts.",
+    words_column: _Name | None = Field(
+        default=None, description="A tsvector; without one, keyword search reads all texts."
     )
 
     @property
@@ -57,11 +55,11 @@ class PgvectorConfig(ProviderConfig):
         description="Connection string or URL as libpq takes it, instead of host, port, database, "
         "user, password and the ssl settings.",
     )
-    host: str = Field(default="127.0.0.1", min_length=1)
-    port: int = Field(default=5432, ge=1, le=65535)
-    database: str = Field(default="corral", min_length=1)
-    user: str = Field(default="corral", min_length=1)
-    password: SecretStr | None = None
+    host: str = Field(default="127.0.0.1", min_length=1, description="The server's host.")
+    port: int = Field(default=5432, ge=1, le=65535, description="The server's port.")
+    database: str = Field(default="corral", min_length=1, description="Name of the database.")
+    user: str = Field(default="corral", min_length=1, description="Role to connect as.")
+    password: SecretStr | None = Field(default=None, description="The role's password.")
     ssl_mode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] = Field(
         default="prefer", description="`verify-full` over a network that is not yours."
     )

@@ -45,7 +45,7 @@ class QdrantConfig(ProviderConfig):
     transport: Literal["rest", "grpc"] = Field(
         default="rest", description="gRPC is the faster one for large embeddings."
     )
-    grpc_port: int = Field(default=6334, ge=1, le=65535)
+    grpc_port: int = Field(default=6334, ge=1, le=65535, description="The server's port for gRPC.")
     timeout_seconds: int = Field(
         default=10, ge=1, le=600, description="How long one request to the server may take."
     )

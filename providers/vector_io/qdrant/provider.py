@@ -86,10 +86,13 @@ class QdrantProvider(VectorIOProvider):
         await self._server.call(lambda: self._server.client.delete_collection(name))
 
     async def health(self) -> Health:
-        """Send one request to the server, with the API key."""
+        """Send two requests to the server; the first one needs the API key."""
+        return await health_of(self._version())
+
+    async def _version(self) -> str:
         name = f"{self._server.config.collection_prefix}health"
-        asked = self._server.call(lambda: self._server.client.collection_exists(name))
-        return await health_of(asked)
+        await self._server.call(lambda: self._server.client.collection_exists(name))
+        return (await self._server.call(self._server.client.info)).version
 
     async def close(self) -> None:
         """Close the connections."""

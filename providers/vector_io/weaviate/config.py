@@ -23,7 +23,7 @@ class WeaviateConfig(ProviderConfig):
     )
     grpc_host: str = Field(
         default="",
-        description="Host of gRPC; empty for that of url. Weaviate Cloud has one of its own.",
+        description="Host of gRPC; empty: the host of url. Weaviate Cloud has one of its own.",
     )
     grpc_port: int = Field(default=50051, ge=1, le=65535, description="443 at Weaviate Cloud.")
     api_key: SecretStr | None = Field(

@@ -72,8 +72,8 @@ class WeaviateProvider(VectorIOProvider):
     async def health(self) -> Health:
         """Return OK if the server answers, with the number of vectors waiting to be indexed."""
         try:
-            await self._connection.call_once(lambda client: client.get_meta())
-            return Health("OK", await self._lag())
+            meta = await self._connection.call_once(lambda client: client.get_meta())
+            return Health("OK", await self._lag(), str(meta.get("version", "")))
         except CorralError as error:
             return Health("Error", str(error))
 

@@ -59,7 +59,7 @@ def test_every_command_has_help(invoke: Corral) -> None:
     assert set(cli.main.list_commands(click.Context(cli.main))) == {
         "serve", "demo", "state", "ingest", "query", "ask", "copy", "bench", "conformance", "dbs",
         "documents", "mcp", "providers", "models", "config", "keys", "reembed", "jobs",
-        "export", "import", "sync",
+        "export", "import", "sync", "doctor",
     }  # fmt: skip
     for words in (["ingest"], ["query"], ["copy"], ["dbs", "create"], ["config", "show"], ["demo"]):
         shown = invoke(*words, "--help")
