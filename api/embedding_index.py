@@ -16,7 +16,7 @@ from corral.api.checks import AnyRanker
 from corral.api.chunks import Chunk
 from corral.api.documents import DocumentCount, DocumentPage, DocumentQuery
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, Leg, QueryChunksResponse, TermStatistics
+from corral.api.hits import Candidate, Leg, QueryChunksResponse, SearcherState, TermStatistics
 from corral.api.legs import IndexQuery
 from corral.api.principal import Principal
 from corral.api.rankers import LegName
@@ -286,6 +286,10 @@ class EmbeddingIndex(ABC):
 
         Searches need not wait, because they compare every embedding until then. Measurements must.
         """
+
+    @abstractmethod
+    async def searcher_state(self) -> SearcherState | None:
+        """Return the state of the searcher of embeddings; None if the engine does not report it."""
 
     @abstractmethod
     async def delete(self) -> None:

@@ -23,7 +23,7 @@ from corral.api.documents import (
 )
 from corral.api.errors import ContractViolation, InvalidRequest
 from corral.api.filters import Filter, matches
-from corral.api.hits import Candidate, TermStatistics
+from corral.api.hits import Candidate, SearcherState, TermStatistics
 from corral.api.vector_dbs import VectorDB
 
 
@@ -111,6 +111,13 @@ class Engine(ABC):
 
     async def settle(self) -> None:
         """Wait until background builds, such as of a graph, and unfinished writes have ended."""
+
+    async def searcher_state(self) -> SearcherState | None:
+        """Return the state of the searcher of embeddings; None if there is nothing to report.
+
+        Override it if the engine chooses between an exact and an approximate search.
+        """
+        return None
 
     async def search_hybrid(
         self, embedding: NDArray[np.float32], query_string: str, k: int, filters: Filter | None

@@ -42,6 +42,7 @@ from corral.api.hits import (
     Candidate,
     Leg,
     QueryChunksResponse,
+    SearcherState,
     TermStatistics,
 )
 from corral.api.legs import IndexQuery, answer, keyword_leg, vector_leg
@@ -387,6 +388,15 @@ class EngineIndex(EmbeddingIndex):
         with self._calls, view.scope.reading():
             ids = await self.engine.document_chunk_ids(document_id)
             return sorted(ids if view.scope.is_whole else await view.visible_ids(list(ids)))
+
+    @override
+    async def searcher_state(self) -> SearcherState | None:
+        """Return the engine's state, without counts of hidden chunks; see `EmbeddingIndex`."""
+        with self._calls:
+            state = await self.engine.searcher_state()
+        if state is None or self._view.scope.is_whole:
+            return state
+        return replace(state, indexed=None, note=None)
 
     def _check_page(self, what: str, ids: Sequence[str], after: str, limit: int) -> None:
         """Raise ContractViolation unless these are at most `limit` ids, ascending from `after`."""

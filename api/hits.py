@@ -50,6 +50,46 @@ class KeywordLeg(list[Candidate]):
 
 
 @dataclass(frozen=True, slots=True)
+class SearcherState:
+    """The way in which an engine in this process compares embeddings.
+
+    Attributes:
+        method: "exact" if every embedding is compared, else the name of the approximate index.
+        indexed: Number of chunks in the index; all others are compared exactly. None if the
+            principal does not see all chunks.
+        recall: Share of the ten nearest chunks that the index returns, measured after its build
+            against the exact search; None if it was not measured.
+        note: The reason for the method, for operators.
+    """
+
+    method: str = "exact"
+    indexed: int | None = None
+    recall: float | None = None
+    note: str | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """True if every embedding is compared."""
+        return self.method == "exact"
+
+    def __str__(self) -> str:
+        parts = [self.method]
+        if self.indexed is not None:
+            parts.append(f"{self.indexed:,} chunks in its index")
+        if self.recall is not None:
+            parts.append(f"recall@10 {self.recall:.4f}")
+        return ", ".join(parts)
+
+
+class VectorLeg(list[Candidate]):
+    """The candidates of a vector search, with the state of the searcher that returned them."""
+
+    def __init__(self, candidates: Iterable[Candidate], searcher: SearcherState) -> None:
+        super().__init__(candidates)
+        self.searcher = searcher
+
+
+@dataclass(frozen=True, slots=True)
 class TermStatistics:
     """The BM25 statistics of the chunks that a query ranks, in one or several vector DBs.
 
@@ -103,10 +143,12 @@ class Leg:
         candidates: Best first, ties by chunk_id.
         evidence: For the vector leg, the cosine of the best chunk; for the keyword leg, the best
             score as a share of the maximum. As in `Evidence`; None if unknown.
+        searcher: The searcher of a vector leg; None if the engine does not report it.
     """
 
     candidates: Sequence[Candidate]
     evidence: float | None
+    searcher: SearcherState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +193,8 @@ class QueryChunksResponse:
         notes: Messages for the caller, such as that a re-ranker could not be reached.
         evidence: The evidence that the hits contain an answer, whatever the threshold.
         reason: The reason for no hits: `nothing_relevant` if the confidence was too low.
+        searchers: The searchers of embeddings, one for each vector DB with an engine that reports
+            it.
     """
 
     hits: list[Hit] = field(default_factory=list)
@@ -158,6 +202,7 @@ class QueryChunksResponse:
     notes: list[str] = field(default_factory=list)
     evidence: Evidence = UNKNOWN
     reason: Literal["nothing_relevant"] | None = None
+    searchers: Sequence[SearcherState] = ()
 
     @property
     def confidence(self) -> float | None:

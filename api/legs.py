@@ -6,7 +6,7 @@ import asyncio
 import math
 import operator
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,21 @@ from corral.api.engine import Engine
 from corral.api.errors import ContractViolation, InvalidEmbedding
 from corral.api.filters import Filter
 from corral.api.fusion import FusedHit, fuse, single_leg
-from corral.api.hits import Candidate, Hit, KeywordLeg, Leg, QueryChunksResponse, TermStatistics
+from corral.api.hits import (
+    Candidate,
+    Hit,
+    KeywordLeg,
+    Leg,
+    QueryChunksResponse,
+    SearcherState,
+    TermStatistics,
+    VectorLeg,
+)
 from corral.api.rankers import LegName
 from corral.api.scope import Scope
 from corral.api.scoped_engine import ScopedEngine
 from corral.api.scoring import Metric, keyword_score, vector_score, whole_cosine
-from corral.api.spans import span
+from corral.api.spans import Attributes, span
 from corral.api.vector_dbs import SearchMode, VectorDB
 
 MAX_SEARCHES = 4
@@ -62,21 +71,22 @@ class IndexQuery:
 async def answer(view: ScopedEngine, query: IndexQuery) -> QueryChunksResponse:
     """Return the hits of a query in a scope, and the evidence of its confidence."""
     for _ in range(MAX_SEARCHES):
-        ranked, candidates, evidence = await _search(view, query)
+        ranked, candidates, evidence, searchers = await _search(view, query)
         above = [hit for hit in ranked if hit.score >= query.threshold]
         hits = await _hits(view, above, candidates, query.include_embeddings)
         if len(hits) == len(above):
             break  # otherwise, search again for the chunks that replaced the deleted chunks
-    return QueryChunksResponse(hits, evidence=evidence)
+    return QueryChunksResponse(hits, evidence=evidence, searchers=searchers)
 
 
 async def _search(
     view: ScopedEngine, query: IndexQuery
-) -> tuple[list[FusedHit], dict[str, Candidate], Evidence]:
+) -> tuple[list[FusedHit], dict[str, Candidate], Evidence, list[SearcherState]]:
     provider = view.engine.vector_db.provider_id
     with span("engine", provider=provider, mode=query.mode, k=query.leg_size) as traced:
         legs = await _legs(view.engine, query)
         traced["candidates"] = sum(map(len, legs.values()))
+        searcher = _searcher(view.scope, legs.get("vector", ()), traced)
     with span("fusion"):
         ranked = fuse_legs(view.engine.vector_db, query, legs)
         candidates = {c.chunk_id: c for name in legs for c in legs[name]}
@@ -85,7 +95,20 @@ async def _search(
             cosine = await _cosine(view.engine, query.vector, legs["vector"])
         if "keyword" in legs:
             share = _share(view.scope, legs["keyword"], alone=cosine is None)
-        return ranked, candidates, Evidence(cosine, share, view.engine.vector_db.unrelated_cosine)
+        evidence = Evidence(cosine, share, view.engine.vector_db.unrelated_cosine)
+        return ranked, candidates, evidence, [searcher] if searcher else []
+
+
+def _searcher(scope: Scope, leg: Sequence[Candidate], traced: Attributes) -> SearcherState | None:
+    """Return the searcher of a vector leg as the principal may see it, and trace it."""
+    if not isinstance(leg, VectorLeg):
+        return None
+    traced["searcher"] = leg.searcher.method
+    if leg.searcher.recall is not None:
+        traced["searcher_recall"] = leg.searcher.recall
+    if leg.searcher.indexed is not None:
+        traced["searcher_indexed"] = leg.searcher.indexed
+    return leg.searcher if scope.is_whole else replace(leg.searcher, indexed=None)
 
 
 async def _legs(engine: Engine, query: IndexQuery) -> dict[LegName, Sequence[Candidate]]:
@@ -118,8 +141,9 @@ async def vector_leg(view: ScopedEngine, query: IndexQuery, size: int) -> Leg:
     with span("engine", provider=provider, mode="vector", k=size) as traced:
         leg = await view.engine.search_vector(query.vector, size, query.filters)
         traced["candidates"] = len(leg)
+        searcher = _searcher(view.scope, leg, traced)
     check_leg(view.engine.vector_db, "vector", leg, size)
-    return Leg(leg, await _cosine(view.engine, query.vector, leg))
+    return Leg(leg, await _cosine(view.engine, query.vector, leg), searcher)
 
 
 async def keyword_leg(

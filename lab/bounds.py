@@ -195,7 +195,7 @@ def main(count: int, server_count: int, only: str | None) -> None:
         "options": ("what options of a query add to it", measure_options),
         "index": (f"inline::sqlite, {chunks}", lambda: asyncio.run(measure_index(count))),
         "lists": (
-            f"inline::faiss, index: ivf, {chunks}",
+            f"inline::sqlite, index: auto, {chunks}",
             lambda: asyncio.run(measure_lists(count)),
         ),
         "scope": (

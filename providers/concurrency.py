@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
+import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -25,6 +28,27 @@ with a single thread."""
 
 QUIET_SECONDS = 2.0
 """Seconds without a write after which a load is over."""
+
+
+def at_low_priority(work: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    """Call `work` in a thread with the lowest priority, and wait for its result.
+
+    Only for long calls that compute without the interpreter's lock, such as those of numpy and
+    FAISS: on a busy machine, a slow thread that holds the lock delays all others. Only Linux has
+    priorities of threads.
+    """
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            if sys.platform == "linux":
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+            future.set_result(work(*arguments, **options))
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="low-priority", daemon=True).start()
+    return future.result()
 
 
 class ThreadPool:

@@ -160,13 +160,15 @@ async def verify_copy(stack: Stack, source_id: str, target_id: str) -> CopyCheck
     _check_settings(*vector_dbs, None)
     source, target = await stack.index(source_id), await stack.index(target_id)
     able = [_capabilities(stack, one) for one in vector_dbs]
+    searchers = [await source.searcher_state(), await target.searcher_state()]
     modes = set(able[0].modes) & set(able[1].modes)
     checks = await compare(
         source,
         target,
         # In a partially visible source, word frequencies still count hidden chunks.
         modes=modes if stack.principal.reads_all else modes - {"keyword"},
-        exact=all(one.exact for one in able),
+        exact=all(one.exact for one in able)
+        and all(one is None or one.is_exact for one in searchers),
     )
     if checks.differences:
         raise Conflict(

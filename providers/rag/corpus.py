@@ -127,7 +127,10 @@ class Corpus:
             hits = await self._hits(best, candidates, include_embeddings)
             if len(hits) == len(best):
                 break  # Otherwise search again: chunks were deleted before they were read.
-        return QueryChunksResponse(hits, evidence=self._evidence(legs))
+        used = (leg.searcher for leg in legs.get("vector", {}).values())
+        return QueryChunksResponse(
+            hits, evidence=self._evidence(legs), searchers=[each for each in used if each]
+        )
 
     async def _legs(self, query: IndexQuery) -> dict[LegName, dict[str, Leg]]:
         """Return the legs of the query, by leg name and vector DB id."""

@@ -73,7 +73,8 @@ async def _retrieve(index: Searchable, how: SearchPlan, query: Query) -> QueryCh
     refusals: dict[str, str | None] = {}
     while True:
         answer = await _query(index, how, query, size, how.filters)
-        steps = [Step("retrieve", len(answer.hits), detail=_description(how, query, size))]
+        detail = _description(how, query, size, answer)
+        steps = [Step("retrieve", len(answer.hits), detail=detail)]
         if how.explain and how.filters is not None:
             steps[:0] = [await _filter_effect(index, how, query, size)]
         if query.checker is None:
@@ -132,14 +133,16 @@ def _ranker(how: SearchPlan, query: Query) -> AnyRanker:
     return how.ranker.reading(query.token_coverage) if how.uses_coverage else how.ranker
 
 
-def _description(how: SearchPlan, query: Query, size: int) -> str:
+def _description(how: SearchPlan, query: Query, size: int, answer: QueryChunksResponse) -> str:
     fused = f", {how.ranker.type}" if how.mode is SearchMode.HYBRID else ""
     if how.uses_coverage:
         alpha = _ranker(how, query).weight("vector")
         fused += (
             f" with alpha {alpha:.2f} (the model reads {query.token_coverage:.0%} of the query)"
         )
-    return f"{how.mode} search{fused}, {size} wanted"
+    compared = " and ".join(sorted({str(each) for each in answer.searchers}))
+    vectors = f"; embeddings: {compared}" if compared else ""
+    return f"{how.mode} search{fused}, {size} wanted{vectors}"
 
 
 def _fused(answers: Sequence[QueryChunksResponse], how: SearchPlan) -> QueryChunksResponse:

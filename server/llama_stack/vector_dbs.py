@@ -39,8 +39,8 @@ async def register(registration: VectorDBRegistration, stack: StackOf) -> Vector
 Counts = Annotated[
     bool,
     Query(
-        description="Add `chunk_count`, `document_count` and, for admins, `disk_bytes`, if the "
-        "backend answers in time."
+        description="Add `chunk_count`, `document_count` and, for admins, `disk_bytes` and "
+        "`searcher`, if the backend answers in time."
     ),
 ]
 
@@ -73,6 +73,7 @@ async def _shown(stack: Stack, vector_db: VectorDB, *, counts: bool) -> CountedV
                 if stack.principal.reads_all:
                     provider = stack.vector_io(vector_db.provider_id)
                     shown.disk_bytes = await provider.disk_bytes(vector_db)
+                    shown.searcher = await index.searcher_state()
     return shown
 
 

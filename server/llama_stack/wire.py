@@ -19,7 +19,7 @@ from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.confidence import Evidence
 from corral.api.errors import InvalidRequest
 from corral.api.fusion import Explanation
-from corral.api.hits import QueryChunksResponse, Step
+from corral.api.hits import QueryChunksResponse, SearcherState, Step
 from corral.api.options import MaxChunks, RetrievalOptions
 from corral.api.rag import RAGDocument, RAGQueryConfig
 from corral.api.vector_dbs import SplitOn, VectorDB
@@ -77,6 +77,12 @@ class CountedVectorDB(VectorDB):
         default=None,
         exclude_if=lambda size: size is None,
         description="Size of its files on this machine, if it has any. Returned only to admins.",
+    )
+    searcher: SearcherState | None = Field(
+        default=None,
+        exclude_if=lambda state: state is None,
+        description="How its embeddings are compared: `exact`, or by an approximate index of so "
+        "many chunks with this recall@10. Returned only to admins, if the engine reports it.",
     )
 
 

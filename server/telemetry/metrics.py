@@ -32,6 +32,8 @@ _METHODS = frozenset(http.HTTPMethod)
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _COUNTS = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+_SHARES = (0.9, 0.95, 0.98, 0.99, 0.995, 1)
+_CHUNKS = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 _TOKENS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 131_072)
 
 
@@ -86,6 +88,23 @@ class Metrics:
             ["leg"],
             buckets=_COUNTS,
         )
+        self._searchers = total(
+            "corral_vector_searches",
+            "Searches of embeddings, by searcher: exact, or the name of an approximate index.",
+            ["provider", "searcher"],
+        )
+        self._recall = histogram(
+            "corral_index_recall",
+            "Recall@10 of the approximate index of a search, as measured after its build.",
+            ["provider"],
+            buckets=_SHARES,
+        )
+        self._indexed = histogram(
+            "corral_indexed_chunks",
+            "Chunks in the approximate index of a search.",
+            ["provider"],
+            buckets=_CHUNKS,
+        )
         self._tokens = histogram("corral_context_tokens", "Tokens in a context.", buckets=_TOKENS)
         self._cache = total(
             "corral_embedding_cache", "Passages, by whether their embedding was cached.", ["result"]
@@ -124,6 +143,12 @@ class Metrics:
         self._span_seconds.labels(span.name, provider, mode).observe(span.seconds)
         if "candidates" in known:
             self._candidates.labels(mode).observe(float(known["candidates"]))
+        if "searcher" in known:
+            self._searchers.labels(provider, known["searcher"]).inc()
+        if "searcher_recall" in known:
+            self._recall.labels(provider).observe(float(known["searcher_recall"]))
+        if "searcher_indexed" in known:
+            self._indexed.labels(provider).observe(float(known["searcher_indexed"]))
         if "tokens" in known:
             self._tokens.observe(float(known["tokens"]))
         for result in ("hits", "misses"):

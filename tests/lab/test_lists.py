@@ -9,14 +9,15 @@ from lab.lists import measure_lists
 
 
 async def test_recall_of_lists_is_reported_with_their_time() -> None:
-    """An IVF index over all chunks is asked beside the exact search of the same file.
+    """The index over all chunks is asked beside the exact search of the same file.
 
     If this fails: what approximation misses is not measured, or no index was built.
     """
-    speed, recall, built = await measure_lists(1500)
+    speed, recall, own, built = await measure_lists(1500)
     assert "ms against" in speed.figure
     assert recall.holds, recall
     assert float(recall.figure) <= 1.0
+    assert own.holds, own
     assert built.figure.startswith("38 lists, 1 MiB,")  # one for 39 chunks
     assert built.holds, built
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 import time
 
 import pytest
 
 from corral.api.errors import Unavailable
-from corral.providers.concurrency import ThreadPool
+from corral.providers.concurrency import ThreadPool, at_low_priority
 
 
 async def test_answers_and_errors_come_back() -> None:
@@ -67,3 +69,21 @@ async def test_a_caller_that_goes_away_takes_its_turn_along() -> None:
     await held
     await threads.run(done.append, 2)
     assert done == [2]
+
+
+def test_long_calculations_yield_to_everything_else() -> None:
+    """Their thread has the lowest priority, the caller keeps its own, and errors come back.
+
+    If this fails: the build of an index slows down the questions that are asked meanwhile.
+    """
+
+    def priority() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = priority()
+    assert at_low_priority(sum, [1, 2], start=3) == 6
+    with pytest.raises(ZeroDivisionError):
+        at_low_priority(divmod, 1, 0)
+    if sys.platform == "linux":
+        assert at_low_priority(priority) == 19
+        assert priority() == before

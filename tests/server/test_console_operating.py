@@ -100,6 +100,7 @@ def test_sizes_show_chunks_documents_and_disk(tmp_path: Path, browser: Browser) 
             headers = {"authorization": f"Bearer {key}"}
             one = httpx.get(f"{url}/v1/vector-dbs/birds?counts=true", headers=headers).json()
             assert ("disk_bytes" in one, one["chunk_count"]) == (is_shown, 2)
+            assert ("searcher" in one) == is_shown
         assert browser.errors == []
 
 

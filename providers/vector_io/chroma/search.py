@@ -29,16 +29,10 @@ from corral.api.errors import ProviderError
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.chroma.config import ChromaConfig
-from corral.providers.vector_io.store.approximate import (
-    Abandoned,
-    ApproximateSearcher,
-    ChunkRow,
-    CoveredRows,
-    IndexFailed,
-    rows_still_there,
-)
+from corral.providers.vector_io.store.approximate import Abandoned, ApproximateSearcher, ChunkRow
 from corral.providers.vector_io.store.changes import read_state
 from corral.providers.vector_io.store.connections import state, transaction
+from corral.providers.vector_io.store.covered_rows import CoveredRows, IndexFailed, rows_still_there
 from corral.providers.vector_io.store.engine import Lend
 from corral.providers.vector_io.store.index_folder import (
     IndexFolder,

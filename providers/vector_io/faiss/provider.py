@@ -9,9 +9,9 @@ from typing_extensions import override
 
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.search import FaissSearch
 from corral.providers.vector_io.kit.names import provider_folder
 from corral.providers.vector_io.store.engine import ChunkFileEngine
+from corral.providers.vector_io.store.faiss.search import FaissSearch
 from corral.providers.vector_io.store.provider import ChunkFileProvider
 
 

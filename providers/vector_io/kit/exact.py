@@ -12,17 +12,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.api.hits import SearcherState
 from corral.api.scoring import SINGLE_PRECISION_SLACK, Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.rows import best_rows
 
+EXACT = SearcherState()
+
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """Rows and their raw scores, best first; int64 and float64, shape (n,)."""
+    """Rows and their raw scores, best first; int64 and float64, shape (n,).
+
+    Attributes:
+        searcher: The searcher that proposed the rows; by default all were compared.
+    """
 
     rows: NDArray[np.int64]
     scores: NDArray[np.float64]
+    searcher: SearcherState = EXACT
 
 
 _BLOCK_BYTES = 2**20  # Fits the processor's cache; four times as fast as all rows at once.

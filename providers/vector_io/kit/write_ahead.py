@@ -33,7 +33,7 @@ from corral.api.documents import DocumentCount, DocumentPage, DocumentQuery
 from corral.api.engine import Engine
 from corral.api.errors import CorralError, Unavailable
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, TermStatistics
+from corral.api.hits import Candidate, SearcherState, TermStatistics
 from corral.api.vector_dbs import VectorDB
 from corral.providers.base.disk import sync_folder
 from corral.providers.vector_io.kit.names import stored_name
@@ -363,6 +363,10 @@ class WriteAheadEngine(Engine):
     @override
     async def document_page(self, query: DocumentQuery, filters: Filter | None) -> DocumentPage:
         return await self.engine.document_page(query, filters)
+
+    @override
+    async def searcher_state(self) -> SearcherState | None:
+        return await self.engine.searcher_state()
 
     @override
     async def settle(self) -> None:

@@ -25,15 +25,10 @@ from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.lancedb.config import LanceDBConfig
 from corral.providers.vector_io.lancedb.table import Slice, Snapshot, write
-from corral.providers.vector_io.store.approximate import (
-    Abandoned,
-    ApproximateSearcher,
-    CoveredRows,
-    IndexFailed,
-    rows_still_there,
-)
+from corral.providers.vector_io.store.approximate import Abandoned, ApproximateSearcher
 from corral.providers.vector_io.store.changes import read_state
 from corral.providers.vector_io.store.connections import state, transaction
+from corral.providers.vector_io.store.covered_rows import CoveredRows, IndexFailed, rows_still_there
 from corral.providers.vector_io.store.engine import Lend
 from corral.providers.vector_io.store.index_folder import IndexFolder
 from corral.providers.vector_io.store.matrix import BATCH_ROWS

@@ -15,7 +15,8 @@ import pyarrow as pa
 from lancedb.index import IvfSq
 from numpy.typing import NDArray
 
-from corral.providers.vector_io.store.approximate import ChunkRow, IndexFailed
+from corral.providers.vector_io.store.approximate import ChunkRow
+from corral.providers.vector_io.store.covered_rows import IndexFailed
 from corral.providers.vector_io.store.matrix import EmbeddingBatch
 
 TABLE = "chunks"

@@ -13,56 +13,44 @@ from __future__ import annotations
 
 import logging
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypedDict, TypeVar
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from corral.api.errors import CorralError
+from corral.api.hits import SearcherState
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.kit.exact import Nearest, effective_metric, nearest
+from corral.providers.vector_io.kit.exact import EXACT, Nearest, effective_metric, nearest
 from corral.providers.vector_io.kit.rows import RowSet
-from corral.providers.vector_io.store.changes import StaleRead, deleted_after, read_state
+from corral.providers.vector_io.store.changes import StaleRead
 from corral.providers.vector_io.store.connections import state, transaction
+from corral.providers.vector_io.store.covered_rows import CoveredRows, IndexFailed
 from corral.providers.vector_io.store.engine import Lend, VectorSearcher
 from corral.providers.vector_io.store.matrix import (
     EmbeddingBatch,
     MemoryCopy,
-    mark_deleted,
     read_embeddings,
     read_rows,
     unit_rows,
-    usable_places,
 )
+from corral.providers.vector_io.store.recall import K, LowRecall, RecallTest
 
 MIN_GROWTH = 1000
 """Rows that the copy may always contain; comparing them takes 0.05 ms."""
-MAX_DEAD = 1 / 3
-"""Share of the base's rows that may be deleted before it is rebuilt."""
-SPARE = 16
-"""Embeddings requested beyond k, because a few may tie with the last one."""
-TIE = 1e-5
-"""Maximum difference between an engine's distances of equal embeddings; relative above 1."""
-MIN_SHARE = 0.1
-"""Below this share of usable rows, all usable rows are compared: an approximate search would find
-too few."""
-DEEPER = 2
-"""If some rows are unusable, this many times more rows are requested than would suffice if the
-usable rows were evenly distributed."""
-
+EFFORTS = (1, 2, 4)
+"""Multiples of the searched share of an index that are tried for a sufficient recall. With 4, a
+search of 100,000 takes about half as long as comparing all (RFC 0009)."""
 ChunkRow = tuple[str, str, str]
 """A chunk's id, text, and metadata as JSON."""
-
-Search = Callable[[int, float], tuple[NDArray[np.int64], NDArray[np.float64]]]
-"""Called with a number of embeddings to request, and the share of the rows that may be in the
-answer. Returns their positions, -1 for one that is no longer in the file, and their distances,
-nearest first."""
 
 logger = logging.getLogger(__name__)
 
@@ -71,141 +59,22 @@ class Abandoned(Exception):
     """The vector DB was closed or emptied during the build of its index."""
 
 
-class IndexFailed(Exception):
-    """The index cannot be searched: it is damaged or closed."""
+Base = TypeVar("Base", bound=CoveredRows)
 
 
-class CoveredRows(ABC):
-    """An approximate index; its positions 0 to n - 1 correspond to rows of the chunk file.
+class Options(TypedDict, total=False):
+    """Options of an approximate searcher.
 
-    During a search only its record of deletions changes.
-
-    Args:
-        rows: Row numbers by position, ascending, int64.
-        squared_norms: Squared lengths of the embeddings by position, float64.
-        alive: False for a deleted row, by position.
-        deletion: The last deletion that `alive` reflects.
+    Attributes:
+        min_recall: Minimum recall@10 of a base, measured after each build. A base with less is not
+            used, and the next one is built when the number of chunks has doubled. By default,
+            every base is used, unmeasured.
+        most_bytes, beside: As for `MemoryCopy`.
     """
 
-    def __init__(
-        self,
-        rows: NDArray[np.int64],
-        squared_norms: NDArray[np.float64],
-        alive: NDArray[np.bool_],
-        deletion: int,
-    ) -> None:
-        self.rows = rows
-        self.squared_norms = squared_norms
-        self._alive = alive
-        self._deletion = deletion
-        self._dead = len(alive) - int(alive.sum())
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def last_row(self) -> int:
-        """The last row of the file that is covered."""
-        return int(self.rows[-1]) if len(self.rows) else 0
-
-    @property
-    def dead(self) -> int:
-        """The number of rows that are known to be deleted."""
-        return self._dead
-
-    @property
-    def is_worn(self) -> bool:
-        """Return True if so many rows are deleted that the index must be built from scratch."""
-        return self.dead > MAX_DEAD * len(self)
-
-    @abstractmethod
-    def places(
-        self,
-        connection: apsw.Connection,
-        query: NDArray[np.float32],
-        k: int,
-        usable: NDArray[np.bool_] | None,
-    ) -> NDArray[np.int64]:
-        """Return the positions of the approximately k nearest embeddings, and of some more.
-
-        Args:
-            connection: In a read transaction.
-            query: Shape (dimension,).
-            k: At least 1.
-            usable: Mask of the positions that may be returned, shape (n,); None for all.
-
-        Raises:
-            IndexFailed: The index is damaged or closed.
-        """
-
-    def nearest_places(
-        self, k: int, usable: NDArray[np.bool_] | None, search: Search
-    ) -> NDArray[np.int64]:
-        """Return the answer of `places` from an engine that searches without a filter.
-
-        If it returns too few usable rows, the answer is all usable rows.
-
-        Args:
-            k, usable: As for `places`.
-            search: Searches the engine.
-        """
-        mask = np.ones(len(self), dtype=np.bool_) if usable is None else usable
-        passing = int(mask.sum())
-        limit = min(passing, k + SPARE)
-        share = passing / max(len(self), 1)
-        while limit < passing and share >= MIN_SHARE:
-            depth = limit if usable is None else min(len(self), int(DEEPER * limit / share))
-            places, distances = search(depth, share)
-            there = (places >= 0) & mask[places]
-            places, distances = places[there], distances[there]
-            if len(places) < limit:
-                break
-            if not _ties(distances[:limit], k):
-                nearest_rows: NDArray[np.int64] = places[:limit]
-                return nearest_rows
-            limit *= 4
-        everything: NDArray[np.int64] = np.flatnonzero(mask)
-        return everything
-
-    def candidates(
-        self,
-        connection: apsw.Connection,
-        query: NDArray[np.float32],
-        k: int,
-        allowed: RowSet | None,
-    ) -> NDArray[np.int64]:
-        """Return candidate rows that include the approximately k nearest.
-
-        Args:
-            connection: In a read transaction; rows that it sees as deleted are not returned.
-            query, k, allowed: As for `VectorSearcher.begin`.
-
-        Raises:
-            StaleRead: The base reflects rows or deletions that are newer than the transaction.
-            IndexFailed: See `places`.
-        """
-        with self._lock:
-            now = read_state(connection)
-            if now.last_row < self.last_row or now.deletion < self._deletion:
-                raise StaleRead
-            self._follow(connection)
-            usable = usable_places(self.rows, self._alive, self._dead == 0, allowed)
-        rows: NDArray[np.int64] = self.rows[self.places(connection, query, k, usable)]
-        return rows
-
-    def living(self, connection: apsw.Connection) -> tuple[NDArray[np.bool_], int]:
-        """Return a mask of the rows that still exist, and the last deletion that it reflects."""
-        with self._lock:
-            self._follow(connection)
-            return self._alive.copy(), self._deletion
-
-    def _follow(self, connection: apsw.Connection) -> None:
-        self._deletion, deleted = deleted_after(connection, self._deletion)
-        self._dead += mark_deleted(self.rows, self._alive, deleted)
-
-
-Base = TypeVar("Base", bound=CoveredRows)
+    min_recall: float
+    most_bytes: int
+    beside: Path
 
 
 class ApproximateSearcher(VectorSearcher, Generic[Base]):
@@ -216,13 +85,20 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         name: The index's name in messages and threads.
         build_from: Minimum number of chunks for which a base is built; None for never.
         growth: Share of the base's rows at which the copy is merged into a new base.
+        options: See `Options`.
 
     Attributes:
         stopping: Set when the searcher is closing.
     """
 
     def __init__(
-        self, vector_db: VectorDB, lend: Lend, name: str, build_from: int | None, growth: float
+        self,
+        vector_db: VectorDB,
+        lend: Lend,
+        name: str,
+        build_from: int | None,
+        growth: float,
+        **options: Unpack[Options],
     ) -> None:
         self._dimension = vector_db.embedding_dimension
         self._metric = effective_metric(vector_db)
@@ -230,6 +106,15 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         self._name = name
         self._build_from = build_from
         self._growth = growth
+        self._min_recall = options.get("min_recall")
+        self._refusal: LowRecall | None = None
+        self._new_copy = partial(
+            MemoryCopy,
+            self._dimension,
+            self._metric,
+            most_bytes=options.get("most_bytes", 2**63),
+            beside=options.get("beside"),
+        )
         self._parts: tuple[Base | None, MemoryCopy] = (None, self._copy_after(0))
         self._building = threading.Lock()
         self.stopping = threading.Event()
@@ -237,8 +122,10 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
     # --- what an engine adds -----------------------------------------------------------------
 
     @abstractmethod
-    def load(self, connection: apsw.Connection) -> Base | None:
+    def load(self, connection: apsw.Connection) -> Base | LowRecall | None:
         """Return the stored base, or None if there is no newer, valid one for the chunk file.
+
+        Return the refusal if `save_refusal` has stored one since.
 
         Args:
             connection: In a read transaction.
@@ -259,6 +146,9 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
 
     def save(self, base: Base) -> None:
         """Store a base that was just exchanged."""
+
+    def save_refusal(self, refusal: LowRecall) -> None:
+        """Store the result of a build in place of a base, so that it is not built again."""
 
     def retire(self, base: Base) -> None:
         """Release the resources of a base that is no longer searched."""
@@ -285,12 +175,14 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
 
         def search() -> Nearest:
             rows, matrix = find()
+            searcher = EXACT
             if base is not None:
-                proposed = self._proposed(base, connection, query, k, allowed)
+                proposed, are_all = self._proposed(base, connection, query, k, allowed)
                 more = read_rows(connection, proposed, self._dimension)
                 rows, matrix = np.concatenate([rows, proposed]), np.concatenate([matrix, more])
+                searcher = EXACT if are_all else self._state_with(base)
             self._build_if_due(connection)
-            return nearest(rows, matrix, query, k, self._metric)
+            return replace(nearest(rows, matrix, query, k, self._metric), searcher=searcher)
 
         return search
 
@@ -301,8 +193,8 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         query: NDArray[np.float32],
         k: int,
         allowed: RowSet | None,
-    ) -> NDArray[np.int64]:
-        """Return the base's candidates; drop a base that fails.
+    ) -> tuple[NDArray[np.int64], bool]:
+        """Return the base's candidates, as `CoveredRows.candidates`; drop a base that fails.
 
         Raises:
             StaleRead: See `CoveredRows.candidates`; also raised if the base failed, to search again
@@ -347,12 +239,34 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
         base = self._parts[0]
         return len(base) if base else 0
 
+    @property
+    @override
+    def state(self) -> SearcherState:
+        base = self._parts[0]
+        return SearcherState(note=self._reason()) if base is None else self._state_with(base)
+
+    def _state_with(self, base: Base) -> SearcherState:
+        return SearcherState(self._name.lower(), len(base) - base.dead, base.recall)
+
+    def _reason(self) -> str:
+        """Return the reason for comparing every embedding."""
+        if self._build_from is None:
+            return f"{self._name} has no index for these settings"
+        if self._building.locked():
+            return f"a {self._name} index is being built"
+        if self._refusal is not None:
+            recall = self._refusal.recall
+            return f"recall@10 of the {self._name} index is {recall:.4f}, below {self._min_recall}"
+        return f"a {self._name} index is built from {self._build_from:,} chunks on"
+
     def _load(self, connection: apsw.Connection) -> None:
         """Load the stored base if it matches the chunk file and is not older than ours."""
         if self._build_from is None:
             return
         base, ours = self.load(connection), self._parts[0]
-        if base is not None and (ours is None or base.last_row >= ours.last_row):
+        if isinstance(base, LowRecall):
+            self._refuse(base)
+        elif base is not None and (ours is None or base.last_row >= ours.last_row):
             self._exchange(base)
 
     def slices(
@@ -402,7 +316,8 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
             return False
         count = state(connection, "count")
         if base is None:
-            return count >= self._build_from
+            refused = self._refusal.chunks if self._refusal else 0
+            return count >= max(self._build_from, 2 * refused)
         uncovered = count - (len(base) - base.dead)
         return base.is_worn or uncovered > max(MIN_GROWTH, self._growth * len(base))
 
@@ -417,8 +332,12 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
                     self._exchange(None)
                 elif due:
                     base = self.build(connection, self._parts[0])
-                    self._exchange(base)
-                    self.save(base)
+                    if refusal := self._refusal_of(connection, base):
+                        self._refuse(refusal)
+                        self.save_refusal(refusal)
+                    else:
+                        self._exchange(base)
+                        self.save(base)
         except Abandoned:
             logger.debug("The build of a %s index was abandoned.", self._name)
         except (CorralError, OSError) as error:
@@ -426,6 +345,39 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
             logger.warning("A %s index could not be built or stored: %s", self._name, error)
         finally:
             self._building.release()
+
+    def _refusal_of(self, connection: apsw.Connection, base: Base) -> LowRecall | None:
+        """Measure the recall of a new base; return it if it is too low with every effort."""
+        if self._min_recall is None:
+            return None
+        test = RecallTest.of(connection, base.rows, self._dimension, self._metric, self._check_open)
+        for effort in EFFORTS:
+            base.effort = effort
+            base.recall = recall = test.recall(partial(self._nearest_in, connection, base))
+            if recall >= self._min_recall:
+                return None
+        return LowRecall(recall, len(base))
+
+    def _check_open(self) -> None:
+        if self.stopping.is_set():
+            raise Abandoned
+
+    def _nearest_in(
+        self, connection: apsw.Connection, base: Base, query: NDArray[np.float32]
+    ) -> Nearest:
+        """Return the ten nearest rows of a base."""
+        self._check_open()
+        with transaction(connection, "DEFERRED"):
+            rows, _ = base.candidates(connection, query, K, None)
+            return nearest(
+                rows, read_rows(connection, rows, self._dimension), query, K, self._metric
+            )
+
+    def _refuse(self, refusal: LowRecall) -> None:
+        """Search exactly until the number of chunks has doubled."""
+        self._refusal = refusal
+        logger.info("A %s index is not used: its recall@10 is %.4f.", self._name, refusal.recall)
+        self._exchange(None)
 
     def _exchange(self, base: Base | None, *, instead_of: Base | None = None) -> None:
         """Put another base into use; with `instead_of`, only if that base is still in use."""
@@ -437,27 +389,4 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
             self.retire(old)
 
     def _copy_after(self, row: int) -> MemoryCopy:
-        return MemoryCopy(self._dimension, self._metric, after_row=row)
-
-
-def _ties(distances: NDArray[np.float64], k: int) -> bool:
-    """Return True if the last distance equals the k-th, so that more rows may tie with it."""
-    kth, last = float(distances[k - 1]), float(distances[-1])
-    return abs(kth - last) <= TIE * max(abs(kth), 1.0)
-
-
-def rows_still_there(
-    connection: apsw.Connection, rows: NDArray[np.int64], norms: NDArray[np.float64]
-) -> NDArray[np.bool_] | None:
-    """Return a mask of the rows that still exist; None if rows or norms differ, or it is empty."""
-    if not len(rows):
-        return None
-    query = "SELECT row, squared_norm FROM embeddings WHERE row <= ? ORDER BY row"
-    kinds = np.dtype([("row", np.int64), ("norm", np.float64)])
-    table = np.fromiter(connection.execute(query, (int(rows[-1]),)), dtype=kinds)
-    places = np.searchsorted(rows, table["row"])
-    if (rows[places] != table["row"]).any() or (norms[places] != table["norm"]).any():
-        return None
-    alive = np.zeros(len(rows), dtype=np.bool_)
-    alive[places] = True
-    return alive
+        return self._new_copy(after_row=row)

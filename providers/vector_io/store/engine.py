@@ -21,11 +21,17 @@ from corral.api.documents import DocumentCount, DocumentPage, DocumentQuery
 from corral.api.engine import Engine
 from corral.api.errors import NotFound
 from corral.api.filters import Filter
-from corral.api.hits import Candidate, KeywordLeg, TermStatistics
+from corral.api.hits import (
+    Candidate,
+    KeywordLeg,
+    SearcherState,
+    TermStatistics,
+    VectorLeg,
+)
 from corral.api.vector_dbs import VectorDB
 from corral.providers.concurrency import MicroBatcher
 from corral.providers.vector_io.kit.candidates import best_of
-from corral.providers.vector_io.kit.exact import Nearest
+from corral.providers.vector_io.kit.exact import EXACT, Nearest
 from corral.providers.vector_io.kit.refusals import data_is_gone
 from corral.providers.vector_io.kit.rows import RowSet
 from corral.providers.vector_io.store.changes import StaleRead
@@ -97,6 +103,11 @@ class VectorSearcher(ABC):
 
     def discard(self) -> None:
         """Delete the files of the index."""
+
+    @property
+    def state(self) -> SearcherState:
+        """The state of the searcher for a search without filters."""
+        return EXACT
 
     @abstractmethod
     def begin(
@@ -297,12 +308,16 @@ class ChunkFileEngine(Engine):
     async def settle(self) -> None:
         await asyncio.to_thread(self.searcher.settle)
 
+    @override
+    async def searcher_state(self) -> SearcherState:
+        return self.searcher.state
+
     async def _read(self, read: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await asyncio.to_thread(self._connections.read, read, *arguments, **options)
 
     # --- reading -----------------------------------------------------------------------------
 
-    def _search_vectors(self, asked: Sequence[_VectorQuery]) -> list[list[Candidate]]:
+    def _search_vectors(self, asked: Sequence[_VectorQuery]) -> list[VectorLeg]:
         return self._in_one_state(
             lambda file: self._with_chunks(file, self._vectors_in(file, asked))
         )
@@ -312,8 +327,8 @@ class ChunkFileEngine(Engine):
 
     def _search_both(
         self, asked: Sequence[tuple[NDArray[np.float32], str, int, Filter | None]]
-    ) -> list[tuple[list[Candidate], KeywordLeg]]:
-        def search(connection: apsw.Connection) -> list[tuple[list[Candidate], KeywordLeg]]:
+    ) -> list[tuple[VectorLeg, KeywordLeg]]:
+        def search(connection: apsw.Connection) -> list[tuple[VectorLeg, KeywordLeg]]:
             self._rows = state(connection, "count")
             vectors = self._vectors_in(
                 connection, [(row, k, passes) for row, _, k, passes in asked]
@@ -325,7 +340,7 @@ class ChunkFileEngine(Engine):
 
     def _vectors_in(
         self, connection: apsw.Connection, asked: Sequence[_VectorQuery]
-    ) -> list[list[Candidate]]:
+    ) -> list[VectorLeg]:
         begun = [
             self.searcher.begin(
                 connection, embedding, k, self._filters.passing(connection, filters)
@@ -338,11 +353,12 @@ class ChunkFileEngine(Engine):
             for each, (_, k, _) in zip(found, asked, strict=True)
         ]
 
-    def _candidates(self, connection: apsw.Connection, found: Nearest, k: int) -> list[Candidate]:
+    def _candidates(self, connection: apsw.Connection, found: Nearest, k: int) -> VectorLeg:
         rows = found.rows.tolist()
         ids = chunk_ids_of(connection, rows)
         pairs = zip(rows, found.scores.tolist(), strict=True)
-        return best_of((Candidate(ids[row], score) for row, score in pairs), k)
+        best = best_of((Candidate(ids[row], score) for row, score in pairs), k)
+        return VectorLeg(best, found.searcher)
 
     def _words_in(
         self, connection: apsw.Connection, asked: Sequence[_WordQuery]

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from ..harness import InProcess, run_config
+from corral.providers.base.config import ProviderEntry
+
+from ..harness import InProcess, run_config, wait_until
 
 SECRET = "classified"
 ROOT = Path(__file__).parents[3]
@@ -55,6 +57,38 @@ def test_a_query_is_counted_by_route_provider_and_mode(app: InProcess) -> None:
     assert found["corral_context_tokens_count"] == 1
     assert found["corral_context_tokens_sum"] > 10
     assert found['corral_at_work{span="engine"}'] == 0
+
+
+def test_an_approximate_index_is_visible(tmp_path: Path) -> None:
+    """Its recall and size are in the metrics, in the explanation, and in the vector DB's counts.
+
+    If this fails: an operator cannot tell exact answers from approximate ones.
+    """
+    config = run_config(dimension=64)
+    sqlite = {"index": "auto", "approximate_from": 1000}
+    config.providers.vector_io = [
+        ProviderEntry(provider_id="sqlite", provider_type="inline::sqlite", config=sqlite)
+    ]
+    with InProcess(tmp_path, config) as app:
+        app.register("db")
+        show = "/v1/vector-dbs/db?counts=true"
+        note = "a FAISS index is built from 1,000 chunks on"
+        assert app.ok("GET", show)["searcher"]["note"] == note
+        for start in (0, 600):
+            app.insert(*(f"sheep {n} of flock {n % 7}" for n in range(start, start + 600)))
+        wait_until(lambda: app.ok("GET", show)["searcher"]["method"] == "faiss")
+        searcher = app.ok("GET", show)["searcher"]
+        assert searcher["indexed"] == 1200
+        assert searcher["recall"] >= 0.99
+        [step, *_] = app.query("which flock?", mode="hybrid", explain=True)["steps"]
+        described = f"faiss, 1,200 chunks in its index, recall@10 {searcher['recall']:.4f}"
+        assert step["detail"].endswith(f"; embeddings: {described}")
+        app.query("sheep", mode="keyword")
+        found = numbers(app)
+    labels = 'provider="sqlite",searcher="faiss"'
+    assert found[f"corral_vector_searches_total{{{labels}}}"] == 1
+    assert found['corral_index_recall_sum{provider="sqlite"}'] == searcher["recall"]
+    assert found['corral_indexed_chunks_sum{provider="sqlite"}'] == 1200
 
 
 def test_every_room_of_the_road_has_a_time(app: InProcess) -> None:

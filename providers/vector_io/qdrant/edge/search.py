@@ -26,15 +26,10 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.kit.exact import effective_metric
 from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge import shard as edge
-from corral.providers.vector_io.store.approximate import (
-    Abandoned,
-    ApproximateSearcher,
-    CoveredRows,
-    IndexFailed,
-    rows_still_there,
-)
+from corral.providers.vector_io.store.approximate import Abandoned, ApproximateSearcher
 from corral.providers.vector_io.store.changes import read_state
 from corral.providers.vector_io.store.connections import state, transaction
+from corral.providers.vector_io.store.covered_rows import CoveredRows, IndexFailed, rows_still_there
 from corral.providers.vector_io.store.engine import Lend
 from corral.providers.vector_io.store.index_folder import IndexFolder, covered_rows
 

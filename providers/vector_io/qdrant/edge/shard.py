@@ -20,9 +20,9 @@ import qdrant_edge as qdrant
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
-from corral.providers.vector_io.store.approximate import IndexFailed
 from corral.providers.vector_io.store.changes import read_state
 from corral.providers.vector_io.store.connections import connect, transaction
+from corral.providers.vector_io.store.covered_rows import IndexFailed
 from corral.providers.vector_io.store.index_folder import save_covered_rows
 from corral.providers.vector_io.store.matrix import EmbeddingBatch, read_embeddings, unit_rows
 

@@ -18,7 +18,7 @@ from corral.api.hits import QueryChunksResponse
 from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.provider import create
-from corral.providers.vector_io.faiss.search import FaissSearch
+from corral.providers.vector_io.store.faiss.search import FaissSearch
 from corral.providers.vector_io.store.provider import file_name
 
 from ..engines import engine_of

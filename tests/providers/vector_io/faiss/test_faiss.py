@@ -13,11 +13,11 @@ import pytest
 from corral.api.chunks import Chunk
 from corral.api.errors import CorralError
 from corral.api.filters import Filter
-from corral.providers.vector_io.faiss.base import Base
-from corral.providers.vector_io.faiss.client import Found
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.provider import create
-from corral.providers.vector_io.faiss.search import index_kind
+from corral.providers.vector_io.store.faiss.base import Base
+from corral.providers.vector_io.store.faiss.client import Found
+from corral.providers.vector_io.store.faiss.search import index_kind
 from corral.providers.vector_io.store.filters import FilterCache
 from corral.providers.vector_io.store.matrix import EmbeddingBatch
 

@@ -12,8 +12,8 @@ from corral.api.vector_dbs import VectorDB
 from corral.providers.vector_io.faiss import SPEC
 from corral.providers.vector_io.faiss.config import FaissConfig
 from corral.providers.vector_io.faiss.provider import FaissProvider
-from corral.providers.vector_io.faiss.search import FaissSearch
 from corral.providers.vector_io.store.engine import ChunkFileEngine
+from corral.providers.vector_io.store.faiss.search import FaissSearch
 from corral.providers.vector_io.store.provider import file_name
 from tests.providers.vector_io.sqlite import test_sqlite_conformance as sqlite
 

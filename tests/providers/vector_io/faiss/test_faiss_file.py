@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from corral.providers.vector_io.faiss import records
+from corral.providers.vector_io.store.faiss import records
 
 from .fold import KINDS, no_building, run, vectors
 

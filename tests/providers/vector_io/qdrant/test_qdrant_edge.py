@@ -26,7 +26,7 @@ from corral.providers.vector_io.qdrant.config import QdrantEdgeConfig
 from corral.providers.vector_io.qdrant.edge.search import EdgeSearch
 from corral.providers.vector_io.qdrant.edge.shard import errors
 from corral.providers.vector_io.qdrant.provider import QdrantEdgeProvider, create
-from corral.providers.vector_io.store.approximate import IndexFailed
+from corral.providers.vector_io.store.covered_rows import IndexFailed
 
 from ..engines import engine_of
 from .test_qdrant_edge_conformance import LocalProvider, LocalSearch

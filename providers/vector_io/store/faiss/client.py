@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from corral.api.scoring import Metric
-from corral.providers.vector_io.faiss.config import FaissConfig
+from corral.providers.concurrency import at_low_priority
+from corral.providers.vector_io.store.faiss.config import IndexConfig
 
 # FAISS's type stubs (1.15) lack half of the functions used here
 faiss: Any = importlib.import_module("faiss")
@@ -54,7 +56,7 @@ class Selector:
 class ApproximateIndex(ABC):
     """An approximate index over positions 0 to n - 1. Searching is safe from many threads."""
 
-    def __init__(self, engine: Any, config: FaissConfig) -> None:
+    def __init__(self, engine: Any, config: IndexConfig) -> None:
         self.engine = engine
         self._config = config
 
@@ -67,11 +69,14 @@ class ApproximateIndex(ABC):
 
     def add(self, matrix: NDArray[np.float32]) -> None:
         """Append embeddings. The index must not be searched at the same time."""
-        faiss.omp_set_num_threads(self._config.build_threads)
-        self.engine.add(np.ascontiguousarray(matrix))
+        _build(self._config, self.engine.add, matrix)
 
     def places(
-        self, query: NDArray[np.float32], k: int, usable: NDArray[np.bool_] | None
+        self,
+        query: NDArray[np.float32],
+        k: int,
+        usable: NDArray[np.bool_] | None,
+        effort: int = 1,
     ) -> NDArray[np.int64]:
         """Return the positions of the approximately k nearest embeddings, and of some more.
 
@@ -81,39 +86,41 @@ class ApproximateIndex(ABC):
             query: Shape (dimension,).
             k: At least 1.
             usable: Mask of the positions that may be returned, shape (n,); None for all.
+            effort: Multiple of the configured share of the index to search.
         """
         faiss.omp_set_num_threads(1)  # The setting holds for the calling thread only.
         passing = len(self) if usable is None else int(usable.sum())
-        wanted = min(passing, k + SPARE)
-        if not wanted:
+        size = min(passing, k + SPARE)
+        if not size:
             return np.empty(0, dtype=np.int64)
-        found = self._nearest(query[None], wanted, passing, usable)
-        while found is None or (wanted < passing and _ties(found[0], k)):
+        nearest = self._nearest(query[None], size, passing, usable, effort)
+        while nearest is None or (size < passing and _ties(nearest[0], k)):
             # The index cannot reach every one of several equal embeddings.
-            wanted = wanted if found is None else min(passing, 4 * wanted)
-            found = self._compare_all(query[None], wanted, Selector(usable).faiss)
-        places: NDArray[np.int64] = found[1].reshape(-1)
+            size = size if nearest is None else min(passing, 4 * size)
+            nearest = self._compare_all(query[None], size, Selector(usable).faiss)
+        places: NDArray[np.int64] = nearest[1].reshape(-1)
         return places
 
     def _nearest(
         self,
         query: NDArray[np.float32],
-        wanted: int,
+        size: int,
         passing: int,
         usable: NDArray[np.bool_] | None,
+        effort: int,
     ) -> Found | None:
         """Return the nearest usable positions, or None if too few are found."""
         share = passing / len(self)
         if share < FEW:
             return None
-        depth = wanted if usable is None else min(len(self), int(DEEPER * wanted / share))
-        scores, places = self._search(query, depth, share)
+        depth = size if usable is None else min(len(self), int(DEEPER * size / share))
+        scores, places = self._search(query, depth, share / effort)
         there = places >= 0  # -1 means nothing found
         if usable is not None:
             there &= usable[places]
-        if np.count_nonzero(there) < wanted:
+        if np.count_nonzero(there) < size:
             return None
-        return scores[there][:wanted], places[there][:wanted]
+        return scores[there][:size], places[there][:size]
 
     @abstractmethod
     def _search(self, queries: NDArray[np.float32], k: int, share: float) -> Found:
@@ -138,14 +145,14 @@ class Hnsw(ApproximateIndex):
         # The walk also visits unusable positions, so it must be longer.
         effort = max(int(self._config.hnsw_ef_search / share), k)
         parameters = faiss.SearchParametersHNSW(efSearch=effort)
-        found: Found = self.engine.search(queries, k, params=parameters)
-        return found
+        nearest: Found = self.engine.search(queries, k, params=parameters)
+        return nearest
 
     def _compare_all(self, queries: NDArray[np.float32], k: int, selector: Any) -> Found:
         storage = faiss.downcast_index(self.engine.storage)
         parameters = faiss.SearchParameters(sel=selector)
-        found: Found = storage.search(queries, k, params=parameters)
-        return found
+        nearest: Found = storage.search(queries, k, params=parameters)
+        return nearest
 
 
 class Ivf(ApproximateIndex):
@@ -175,18 +182,18 @@ class Ivf(ApproximateIndex):
     def _probe(self, queries: NDArray[np.float32], k: int, selector: Any, probes: int) -> Found:
         nprobe = min(probes, self.engine.nlist)
         parameters = faiss.SearchParametersIVF(nprobe=nprobe, sel=selector)
-        found: Found = self.engine.search(queries, k, params=parameters)
-        return found
+        nearest: Found = self.engine.search(queries, k, params=parameters)
+        return nearest
 
 
-def empty_hnsw(dimension: int, metric: Metric, config: FaissConfig) -> Hnsw:
+def empty_hnsw(dimension: int, metric: Metric, config: IndexConfig) -> Hnsw:
     """Return an empty graph."""
     engine = faiss.IndexHNSWFlat(dimension, config.hnsw_m, _metric(metric))
     engine.hnsw.efConstruction = config.hnsw_ef_construction
     return Hnsw(engine, config)
 
 
-def lists_for(count: int, config: FaissConfig) -> int:
+def lists_for(count: int, config: IndexConfig) -> int:
     """Return the number of lists of an IVF index over this many embeddings.
 
     FAISS's guidelines: 4 to 16 times the square root of the number; never more than can be trained.
@@ -195,16 +202,23 @@ def lists_for(count: int, config: FaissConfig) -> int:
     return max(1, min(lists, count // POINTS_PER_LIST))
 
 
-def empty_ivf(sample: NDArray[np.float32], lists: int, metric: Metric, config: FaissConfig) -> Ivf:
+def empty_ivf(sample: NDArray[np.float32], lists: int, metric: Metric, config: IndexConfig) -> Ivf:
     """Return empty lists around the centers of a sample, shape (n, dimension)."""
-    faiss.omp_set_num_threads(config.build_threads)
     kind = _metric(metric)
     dimension = sample.shape[1]
     centers = faiss.IndexFlat(dimension, kind)
     bits = faiss.ScalarQuantizer.QT_8bit
     engine = faiss.IndexIVFScalarQuantizer(centers, dimension, lists, bits, kind)
-    engine.train(np.ascontiguousarray(sample))
+    _build(config, engine.train, sample)
     return Ivf(engine, config)
+
+
+def _build(config: IndexConfig, step: Callable[..., None], matrix: NDArray[np.float32]) -> None:
+    def run() -> None:
+        faiss.omp_set_num_threads(config.build_threads)  # for this thread only
+        step(np.ascontiguousarray(matrix))
+
+    at_low_priority(run)
 
 
 def _ties(scores: NDArray[np.float32], k: int) -> bool:

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from corral.providers.vector_io.faiss.client import ApproximateIndex
-from corral.providers.vector_io.store.approximate import CoveredRows
+from corral.providers.vector_io.store.covered_rows import CoveredRows
+from corral.providers.vector_io.store.faiss.client import ApproximateIndex
 from corral.providers.vector_io.store.matrix import EmbeddingBatch
 
 
@@ -62,4 +62,4 @@ class Base(CoveredRows):
         k: int,
         usable: NDArray[np.bool_] | None,
     ) -> NDArray[np.int64]:
-        return self.index.places(query, k, usable)
+        return self.index.places(query, k, usable, self.effort)

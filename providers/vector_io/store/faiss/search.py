@@ -12,24 +12,24 @@ from pathlib import Path
 import apsw
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from corral.api.scoring import Metric
 from corral.api.vector_dbs import VectorDB
-from corral.providers.vector_io.faiss.base import Base
-from corral.providers.vector_io.faiss.client import (
+from corral.providers.vector_io.store.approximate import Abandoned, ApproximateSearcher, Options
+from corral.providers.vector_io.store.changes import read_state
+from corral.providers.vector_io.store.connections import transaction
+from corral.providers.vector_io.store.engine import Lend
+from corral.providers.vector_io.store.faiss.base import Base
+from corral.providers.vector_io.store.faiss.client import (
     ApproximateIndex,
     Ivf,
     empty_hnsw,
     empty_ivf,
     lists_for,
 )
-from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.faiss.records import BaseFile
-from corral.providers.vector_io.store.approximate import Abandoned, ApproximateSearcher
-from corral.providers.vector_io.store.changes import read_state
-from corral.providers.vector_io.store.connections import transaction
-from corral.providers.vector_io.store.engine import Lend
+from corral.providers.vector_io.store.faiss.config import IndexConfig
+from corral.providers.vector_io.store.faiss.records import BaseFile
 from corral.providers.vector_io.store.matrix import (
     BATCH_ROWS,
     EmbeddingBatch,
@@ -37,6 +37,7 @@ from corral.providers.vector_io.store.matrix import (
     read_rows,
     unit_rows,
 )
+from corral.providers.vector_io.store.recall import LowRecall
 
 GROWTH = 0.1
 """Once the rows that are not in the base exceed this share of its rows, a new base is built."""
@@ -61,18 +62,20 @@ class FaissSearch(ApproximateSearcher[Base]):
     Args:
         file: Where the base is stored.
         lend: Lends a connection to the chunk file, outside a transaction.
+        options: As for `ApproximateSearcher`.
     """
 
     def __init__(
         self,
         vector_db: VectorDB,
-        config: FaissConfig,
+        config: IndexConfig,
         file: Path,
         lend: Lend,
+        **options: Unpack[Options],
     ) -> None:
         kind = index_kind(vector_db, config)
         build_from = None if kind == "flat" else config.approximate_from
-        super().__init__(vector_db, lend, "FAISS", build_from, GROWTH)
+        super().__init__(vector_db, lend, "FAISS", build_from, GROWTH, **options)
         self._unit = self._metric is Metric.COSINE
         self._config = config
         self._kind = kind
@@ -87,12 +90,16 @@ class FaissSearch(ApproximateSearcher[Base]):
     # --- building ----------------------------------------------------------------------------
 
     @override
-    def load(self, connection: apsw.Connection) -> Base | None:
+    def load(self, connection: apsw.Connection) -> Base | LowRecall | None:
         return self._file.load(connection)
 
     @override
     def save(self, base: Base) -> None:
         self._file.save(base)
+
+    @override
+    def save_refusal(self, refusal: LowRecall) -> None:
+        self._file.save(refusal)
 
     @override
     def discard(self) -> None:
@@ -141,19 +148,19 @@ class FaissSearch(ApproximateSearcher[Base]):
             return base.is_worn
         if count >= RETRAINED_AT * base.trained:
             return True
-        known = base.index.misfits(self._sample(connection, FIT_ROWS, last=base.last_row))
+        old = base.index.misfits(self._sample(connection, FIT_ROWS, last=base.last_row))
         new = base.index.misfits(self._sample(connection, FIT_ROWS, first=base.last_row + 1))
-        if not len(known) or not len(new):
+        if not len(old) or not len(new):
             return False
-        return float(new.mean()) > STRANGE * float(known.mean())
+        return float(new.mean()) > STRANGE * float(old.mean())
 
     def _sample(
         self, connection: apsw.Connection, size: int, first: int = 0, last: int = LAST_ROW
     ) -> NDArray[np.float32]:
         """Return a sample of embeddings, shape (n, dimension); deterministic for a given file."""
         between = "SELECT row FROM embeddings WHERE row BETWEEN ? AND ? ORDER BY row"
-        found = connection.execute(between, (first, last))
-        rows = np.fromiter((row for (row,) in found), dtype=np.int64)
+        numbers = connection.execute(between, (first, last))
+        rows = np.fromiter((row for (row,) in numbers), dtype=np.int64)
         if len(rows) > size:
             rows = np.sort(np.random.default_rng(0).choice(rows, size, replace=False))
         sample = np.empty((len(rows), self._dimension), dtype=np.float32)
@@ -188,7 +195,7 @@ def _joined(batches: Sequence[EmbeddingBatch]) -> EmbeddingBatch:
     return EmbeddingBatch(rows, norms, matrix)
 
 
-def index_kind(vector_db: VectorDB, config: FaissConfig) -> str:
+def index_kind(vector_db: VectorDB, config: IndexConfig) -> str:
     """Return the kind of index for a vector DB: flat, hnsw or ivf.
 
     Inner products of embeddings that are not normalized are always compared one by one: an inner

@@ -8,6 +8,7 @@ import os
 import time
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,11 +16,12 @@ import apsw
 import numpy as np
 
 from corral.providers.base.disk import whole_file
-from corral.providers.vector_io.faiss.base import Base
-from corral.providers.vector_io.faiss.client import ApproximateIndex, Hnsw, Ivf, faiss
-from corral.providers.vector_io.faiss.config import FaissConfig
-from corral.providers.vector_io.store.approximate import rows_still_there
 from corral.providers.vector_io.store.changes import read_state
+from corral.providers.vector_io.store.covered_rows import rows_still_there
+from corral.providers.vector_io.store.faiss.base import Base
+from corral.providers.vector_io.store.faiss.client import ApproximateIndex, Hnsw, Ivf, faiss
+from corral.providers.vector_io.store.faiss.config import IndexConfig
+from corral.providers.vector_io.store.recall import LowRecall
 
 KINDS: Mapping[str, type[ApproximateIndex]] = {"hnsw": Hnsw, "ivf": Ivf}
 FORMAT = 1
@@ -45,14 +47,14 @@ class BaseFile:
         settings: The settings of the base; a file with other settings is not used.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any], config: FaissConfig) -> None:
+    def __init__(self, path: Path, settings: Mapping[str, Any], config: IndexConfig) -> None:
         self._path = path
         self._settings = {"format": FORMAT, "faiss": faiss.__version__, **settings}
         self._config = config
         self._seen: tuple[int, int] | None = None
 
-    def load(self, connection: apsw.Connection) -> Base | None:
-        """Return the base in the file, or None if the file has no newer, valid base.
+    def load(self, connection: apsw.Connection) -> Base | LowRecall | None:
+        """Return the base or the refusal in the file, or None if it has no newer, valid one.
 
         Args:
             connection: In a read transaction on the chunk file.
@@ -70,8 +72,8 @@ class BaseFile:
         except FileNotFoundError:
             return None
 
-    def save(self, base: Base) -> None:
-        """Replace the base in the file.
+    def save(self, base: Base | LowRecall) -> None:
+        """Replace the base in the file, or the refusal.
 
         Raises:
             OSError: The folder cannot be written to, or the disk is full; the old file stays.
@@ -96,7 +98,7 @@ class BaseFile:
             except FileNotFoundError:  # another process was faster
                 continue
 
-    def _write(self, base: Base, file: BinaryIO) -> None:
+    def _write(self, base: Base | LowRecall, file: BinaryIO) -> None:
         crc = 0
 
         def write(part: bytes) -> int:
@@ -104,18 +106,26 @@ class BaseFile:
             crc = zlib.crc32(part, crc)
             return file.write(part)
 
-        sizes = {"rows": len(base), "trained": base.trained}
-        write(json.dumps({**self._settings, **sizes}).encode() + b"\n")
-        write(base.rows.tobytes())
-        write(base.squared_norms.tobytes())
-        faiss.write_index(base.index.engine, faiss.PyCallbackIOWriter(write))
+        if isinstance(base, LowRecall):
+            write(json.dumps({**self._settings, "refused": asdict(base)}).encode() + b"\n")
+        else:
+            sizes = {"rows": len(base), "trained": base.trained}
+            test = {"effort": base.effort, "recall": base.recall}
+            write(json.dumps({**self._settings, **sizes, **test}).encode() + b"\n")
+            write(base.rows.tobytes())
+            write(base.squared_norms.tobytes())
+            faiss.write_index(base.index.engine, faiss.PyCallbackIOWriter(write))
         file.write(crc.to_bytes(CRC_BYTES, "little"))
 
-    def _read(self, connection: apsw.Connection, file: BinaryIO) -> Base | None:
+    def _read(self, connection: apsw.Connection, file: BinaryIO) -> Base | LowRecall | None:
         header = json.loads(file.readline())
-        count, trained = header.pop("rows"), header.pop("trained")
+        refused = header.pop("refused", None)
+        count, trained = header.pop("rows", 0), header.pop("trained", 0)
+        effort, recall = header.pop("effort", 1), header.pop("recall", None)
         if header != self._settings:
             return None
+        if refused:
+            return LowRecall(**refused)
         rows = np.frombuffer(file.read(8 * count), dtype=np.int64)
         norms = np.frombuffer(file.read(8 * count), dtype=np.float64)
         alive = rows_still_there(connection, rows, norms)
@@ -124,7 +134,9 @@ class BaseFile:
             return None
         engine = faiss.read_index(faiss.PyCallbackIOReader(file.read))
         index = KINDS[header["kind"]](engine, self._config)
-        return Base(index, rows, norms, alive, read_state(connection).deletion, trained)
+        base = Base(index, rows, norms, alive, read_state(connection).deletion, trained)
+        base.effort, base.recall = effort, recall
+        return base
 
 
 def _stamp(file: BinaryIO) -> tuple[int, int]:
@@ -140,6 +152,6 @@ def _is_whole(file: BinaryIO) -> bool:
     while left > 0 and (part := file.read(min(left, READ_BYTES))):
         crc = zlib.crc32(part, crc)
         left -= len(part)
-    found = file.read(CRC_BYTES)
+    stored = file.read(CRC_BYTES)
     file.seek(0)
-    return left == 0 and found == crc.to_bytes(CRC_BYTES, "little")
+    return left == 0 and stored == crc.to_bytes(CRC_BYTES, "little")

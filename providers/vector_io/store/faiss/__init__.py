@@ -1,0 +1,1 @@
+"""FAISS's indexes as searchers of a chunk file, for inline::faiss and inline::sqlite."""
