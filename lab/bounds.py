@@ -37,11 +37,15 @@ from lab.memory import measure_memory
 from lab.option_costs import measure_options
 from lab.over_http import measure_server, measure_states
 from lab.scope import measure_scope
+from lab.throughput import measure_replicas
 
 K = 10
 QUERIES = 100
 WARM_UP = 20
-PARTS = ("index", "lists", "server", "state", "options", "scope", "ingest", "answers", "memory")
+PARTS = (
+    *("index", "lists", "server", "state", "replicas", "options"),
+    *("scope", "ingest", "answers", "memory"),
+)
 
 
 def queries_of_common_and_rare_words(count: int) -> list[str]:
@@ -208,6 +212,10 @@ def main(count: int, server_count: int, only: str | None) -> None:
         "state": (
             f"where the state is, over HTTP, {server_count:,} chunks",
             lambda: measure_states(server_count),
+        ),
+        "replicas": (
+            f"two processes against one, {server_count:,} chunks",
+            lambda: measure_replicas(server_count),
         ),
         "ingest": (
             "documents in, as jobs, inline::sqlite",

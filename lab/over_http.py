@@ -87,7 +87,7 @@ def measure_states(count: int) -> list[Bound]:
             (home / "run.yaml").write_text(f"{RUN_YAML}state: {json.dumps(state)}\n", "utf-8")
             url = running.enter_context(running_server(home))
             clients.append(running.enter_context(httpx.Client(base_url=url, timeout=120)))
-            _fill(clients[-1], "hashed", "hashing", count)
+            fill(clients[-1], "hashed", "hashing", count)
         return [
             _compare("hybrid query", clients, asked, 1.15),
             _compare("insert of a document of 60 words", clients, inserted, 1.5),
@@ -113,15 +113,17 @@ def _compare(
 
 
 def _insert(client: httpx.Client, count: int) -> Bound:
-    rates = _fill(client, "real", "all-MiniLM-L6-v2", count)
-    rates += _fill(client, "hashed", "hashing", count)
+    rates = fill(client, "real", "all-MiniLM-L6-v2", count)
+    rates += fill(client, "hashed", "hashing", count)
     rate = float(len(rates) / np.sum(1 / np.array(rates)))
     return Bound("insert over HTTP, given embeddings", f"{rate:,.0f}/s", ">= 1,500/s", rate >= 1500)
 
 
-def _fill(client: httpx.Client, name: str, model: str, count: int) -> list[float]:
+def fill(
+    client: httpx.Client, name: str, model: str, count: int, provider_id: str = "sqlite"
+) -> list[float]:
     """Store chunks in a new vector DB; return the chunks per second of each request."""
-    registration = {"vector_db_id": name, "embedding_model": model, "provider_id": "sqlite"}
+    registration = {"vector_db_id": name, "embedding_model": model, "provider_id": provider_id}
     registration["search_mode"] = "hybrid"
     client.post("/v1/vector-dbs", json=registration).raise_for_status()
     rates = []

@@ -14,16 +14,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-import httpx
 from pydantic import StringConstraints
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from corral.api.errors import ConfigError, Unavailable
 from corral.providers.base.disk import whole_file
+
+if TYPE_CHECKING:
+    import httpx
 
 HUB = "https://huggingface.co"
 """The default hub; settings can name a mirror."""
@@ -82,6 +82,8 @@ def hub_folder(home: Path, files: HubFiles) -> Path:
     # The user has put the files there; optional ones may be missing without a network.
     by_hand = not known and is_fetched(home, files)
     if absent:
+        import httpx  # noqa: PLC0415 - takes 0.1 s, and servers with all files do not need it
+
         folder.mkdir(parents=True, exist_ok=True)
         with httpx.Client(
             follow_redirects=True, timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
@@ -131,6 +133,8 @@ def _fetch(client: httpx.Client, files: HubFiles, name: str, folder: Path) -> st
 
     A file that is already in the folder, put there by the user, is used unchanged.
     """
+    import httpx  # noqa: PLC0415 - as above
+
     if (folder / name).is_file():
         return digest_of(folder / name)
     address = f"{files.hub.rstrip('/')}/{files.repository}/resolve/{files.revision}/{quote(name)}"
@@ -168,6 +172,9 @@ def _keep(response: httpx.Response, files: HubFiles, name: str, folder: Path) ->
 
 
 def _copy(response: httpx.Response, file: IO[bytes], digest: hashlib._Hash, name: str) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only downloads show a bar
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn  # noqa: PLC0415
+
     total = int(response.headers.get("content-length", 0)) or None
     columns = (TextColumn("Fetching {task.description}"), BarColumn(), DownloadColumn())
     screen = Console(stderr=True)
