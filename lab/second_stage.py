@@ -22,7 +22,7 @@ import numpy as np
 from corral.api.chunks import Chunk
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.bench.data.embedded import Embedding
-from corral.bench.data.judged import JudgedSet
+from corral.bench.data.judged import JudgedSet, language_of
 from corral.bench.data.readers import read_beir
 from corral.bench.quality.metrics import NDCG, measure
 from corral.bench.quality.statistics import bootstrap
@@ -62,7 +62,10 @@ async def stored(judged: JudgedSet, model: str, home: Path) -> AsyncIterator[tup
         embedded = await embedding.embed(judged)
     stack = Stack(config, home)
     try:
-        await stack.register(VectorDBRegistration(vector_db_id=name, embedding_model=model))
+        registration = VectorDBRegistration(
+            vector_db_id=name, embedding_model=model, language=judged.language
+        )
+        await stack.register(registration)
         pairs = zip(judged.documents, embedded.contents, strict=True)
         chunks = [Chunk(chunk_id=key, content=text) for key, text in pairs]
         await store(await stack.index(name), chunks, embedded.documents)
@@ -121,10 +124,8 @@ def main(
     ways = [{**rerank, "candidates": n, "weight": w} for n in candidates for w in weights]
     click.echo("| set | embedder | re-ranker, candidates, weight | nDCG@10 | ms |")
     click.echo("|---|---|---|---|---|")
-    sets = [
-        asyncio.run(compare(read_beir(folder), model, [{"type": "none"}, *ways], home))
-        for folder in folders
-    ]
+    read = [read_beir(folder, language_of(folder.name, {})) for folder in folders]
+    sets = [asyncio.run(compare(each, model, [{"type": "none"}, *ways], home)) for each in read]
     for way in sets[0] if len(sets) > 1 else ():
         mean = float(np.mean([means[way] for means in sets]))
         click.echo(f"| mean of {len(sets)} | {model} | {way} | {mean:.4f} | |")
