@@ -159,13 +159,17 @@ def test_commands_in_sentences_exist() -> None:
 
 
 def test_make_knows_the_targets() -> None:
-    """Each `make X` in a block is a target of the Makefile."""
+    """Each `make X` in a block, and in a workflow of CI, is a target of the Makefile."""
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     for block in blocks("", "sh", "bash"):
         for words in commands(block.text):
             if words[:1] == ["make"] and len(words) > 1:
                 named = {word for word in words[1:] if re.fullmatch(r"[a-z][a-z-]*", word)}
                 assert named <= targets, block.place
+    for path in ROOT.glob(".github/workflows/*.yml"):
+        jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"]
+        steps = [str(step.get("run", "")) for job in jobs.values() for step in job["steps"]]
+        assert set(re.findall(r"^make ([\w-]+)", "\n".join(steps), re.MULTILINE)) <= targets, path
 
 
 def test_pip_knows_the_extras() -> None:
