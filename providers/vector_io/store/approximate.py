@@ -139,7 +139,9 @@ class CoveredRows(ABC):
         k: int,
         allowed: RowSet | None,
     ) -> tuple[NDArray[np.int64], bool]:
-        """Return candidate rows that include the approximately k nearest, and if these are all.
+        """Return candidate rows that include the approximately k nearest.
+
+        The second value is True if they are all rows that may be returned.
 
         Args:
             connection: In a read transaction; rows that it sees as deleted are not returned.
@@ -420,7 +422,7 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
                         self.save(base)
         except Abandoned:
             logger.debug("The build of a %s index was abandoned.", self._name)
-        except (CorralError, OSError) as error:
+        except (CorralError, IndexFailed, OSError) as error:
             # Queries continue without it, exactly but more slowly, and the next one tries again.
             logger.warning("A %s index could not be built or stored: %s", self._name, error)
         finally:
