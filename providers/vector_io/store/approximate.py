@@ -340,7 +340,7 @@ class ApproximateSearcher(VectorSearcher, Generic[Base]):
                         self.save(base)
         except Abandoned:
             logger.debug("The build of a %s index was abandoned.", self._name)
-        except (CorralError, OSError) as error:
+        except (CorralError, IndexFailed, OSError) as error:
             # Queries continue without it, exactly but more slowly, and the next one tries again.
             logger.warning("A %s index could not be built or stored: %s", self._name, error)
         finally:

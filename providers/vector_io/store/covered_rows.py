@@ -145,7 +145,9 @@ class CoveredRows(ABC):
         k: int,
         allowed: RowSet | None,
     ) -> tuple[NDArray[np.int64], bool]:
-        """Return candidate rows that include the approximately k nearest, and if these are all.
+        """Return candidate rows that include the approximately k nearest.
+
+        The second value is True if they are all rows that may be returned.
 
         Args:
             connection: In a read transaction; rows that it sees as deleted are not returned.

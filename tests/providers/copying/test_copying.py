@@ -11,7 +11,7 @@ import pytest
 
 from corral.api.chunks import Chunk, ChunkMetadata
 from corral.api.errors import Conflict, Forbidden, InvalidRequest, NotFound, UnknownProvider
-from corral.api.hits import KeywordLeg
+from corral.api.hits import KeywordLeg, SearcherState, VectorLeg
 from corral.api.vector_dbs import VectorDBRegistration
 from corral.providers.copying import copy
 from corral.providers.copying.copy import copy_batch, copy_vector_db, verify_copy
@@ -228,6 +228,34 @@ async def test_a_broken_target_is_told(
             await result
         with pytest.raises(Conflict, match=said):
             await verify_copy(stack, "source", "target")
+
+    await run(tmp_path, work)
+
+
+async def test_an_approximate_index_may_miss_neighbors(tmp_path: Path) -> None:
+    """A target that reports an approximate index is a copy although it misses a neighbor.
+
+    The same miss of a target that searches exactly is a difference. If this fails: no large vector
+    DB with `index: auto` can be copied.
+    """
+
+    async def work(stack: Stack) -> None:
+        await filled(stack)
+        await copy_vector_db(stack, "source", "target", provider_id="memory")
+        engine = engine_of(await stack.index("target"))
+        search = engine.search_vector
+
+        async def without_best(*arguments: Any) -> VectorLeg:
+            return VectorLeg((await search(*arguments))[1:], SearcherState())
+
+        async def approximate() -> SearcherState:
+            return SearcherState("faiss", 40, 0.99)
+
+        engine.search_vector = without_best
+        with pytest.raises(Conflict, match="vector queries are answered differently"):
+            await verify_copy(stack, "source", "target")
+        engine.searcher_state = approximate
+        assert (await verify_copy(stack, "source", "target")).vector_overlap < 1
 
     await run(tmp_path, work)
 
