@@ -38,7 +38,7 @@ def doctor(target: Target, as_json: bool) -> None:
     """Check this machine, the configuration and its engines.
 
     Prints what is OK, what is a warning, and what is a problem with what to do about it. Loads the
-    in-process models, whose digests are checked then, but fetches none, and changes no data. Exits
+    in-process models, which checks their digests, but fetches none, and changes no data. Exits
     with 1 if there is a problem.
     """
     target.local_only("doctor")

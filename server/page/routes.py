@@ -124,7 +124,7 @@ def _content(name: str) -> bytes:
 async def part(name: str) -> Response:
     """Return a file of the console; its name may follow the version of all files.
 
-    The version may be that of another replica, during an update: such a file is not kept.
+    A file with another version, as during an update of several replicas, is not cached.
     """
     version, _, rest = name.partition("/")
     name = rest if _VERSION.fullmatch(version) else name

@@ -171,8 +171,7 @@ class Cluster:
         if config.aws_region:
             credentials = aws_credentials(self.provider_id, AWS_COMMAND)
             options["http_auth"] = AWSV4SignerAsyncAuth(credentials, config.aws_region)
-            # The default class cannot sign requests.
-            options["connection_class"] = AsyncHttpConnection
+            options["connection_class"] = AsyncHttpConnection  # The default one cannot sign.
         elif config.password:
             options["http_auth"] = (config.user, config.password.get_secret_value())
         return AsyncOpenSearch(
@@ -222,9 +221,6 @@ def _status(error: BaseException) -> object:
     if isinstance(error, NotConnected):
         return _DISTRUST if isinstance(error.info, ssl.CertificateError) else 502
     return error.status_code if isinstance(error, TransportError) else None
-
-
-# --- an index -------------------------------------------------------------------------------------
 
 
 class ClusterIndex:
