@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from corral.bench.report import by_query, views, wording
 from corral.bench.report.drawing import (
@@ -135,6 +135,21 @@ def build(rows: Sequence[BuildRow], order: Sequence[str]) -> Plotted:
     best = min(there, key=lambda name: there[name])
     said = f"At {largest:,.0f} chunks {best} is fastest: {wording.number(there[best], 's')}."
     return Plotted("Build time against size", said, plot, ("chunks →", "↑ seconds"), layers)
+
+
+def growth(figure: str, curves: Mapping[str, views.Curve], order: Sequence[str]) -> Plotted:
+    """Return a figure against the number of chunks, both logarithmic, one line per system."""
+    places = [place for curve in curves.values() for place in curve]
+    plot = Plot(logarithmic(x for x, _ in places), logarithmic(y for _, y in places))
+    layers = []
+    for name, curve in curves.items():
+        series = order.index(name)
+        marks = [Mark(x, y, series, f"{name}: {y:.3g} at {x:,.0f} chunks") for x, y in curve]
+        layers.append(Layer(marks, curve, style=f"s{series % COLORS}"))
+    exponents = {name: views.exponent(curve) for name, curve in curves.items()}
+    least = min(exponents, key=lambda name: exponents[name])
+    summary = f"The smallest exponent is {exponents[least]:.2f}, {least}."
+    return Plotted(f"{figure} against size", summary, plot, ("chunks →", f"↑ {figure}"), layers)
 
 
 def interval(found: Estimate, scale: Scale, level: float | None = None) -> Interval:

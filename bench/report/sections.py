@@ -114,6 +114,7 @@ SECTIONS = (
     speed_sections.fronts,
     speed_sections.latencies,
     speed_sections.builds,
+    speed_sections.growth,
     failures,
     method,
 )

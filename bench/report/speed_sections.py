@@ -125,6 +125,34 @@ def build_tables(report: Report) -> Iterable[Table]:
         yield Table(caption, columns, [_build_cells(row, report.baseline) for row in rows])
 
 
+def growth(report: Report) -> Section | None:
+    """Return every figure against size, with the exponent of each system's curve."""
+    order = views.backends(report)
+    lead = Text(
+        "Both axes are logarithmic, so a power of the size is a straight line. An exponent of 1 is "
+        "proportional to the number of chunks, 0 does not depend on it."
+    )
+    blocks: list[Block] = [lead]
+    for data_set, every in views.growth(report).items():
+        drawn = [
+            Chart(figure, charts.growth(figure, curves, order), charts.legend_of([*curves], order))
+            for figure, curves in every.items()
+        ]
+        systems = sorted({name for curves in every.values() for name in curves}, key=order.index)
+        rows = [
+            [name, *(_exponent(curves.get(name)) for curves in every.values())] for name in systems
+        ]
+        columns = [Column("System", wraps=True), *figures(*every)]
+        table = Table(f"{data_set}, exponents of the curves", columns, rows)
+        blocks += [Heading(data_set), Charts(drawn), table]
+    title = "Growth with the number of chunks"
+    return Section("growth", title, "Growth", blocks) if len(blocks) > 1 else None
+
+
+def _exponent(curve: views.Curve | None) -> str:
+    return "" if curve is None else f"{views.exponent(curve):.2f}"
+
+
 def _front_table(title: str, points: Sequence[views.Point]) -> Table:
     columns = [
         Column("System", wraps=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -188,6 +188,43 @@ def builds(report: Report) -> dict[str, list[BuildRow]]:
     order = backends(report)
     rows = sorted(report.builds, key=lambda row: (order.index(row.backend), row.size))
     return grouped(rows, lambda row: _SIZE.sub("", row.data_set))
+
+
+Curve: TypeAlias = list[tuple[float, float]]
+"""A figure by the number of chunks, ascending."""
+
+
+def growth(report: Report) -> dict[str, dict[str, dict[str, Curve]]]:
+    """Return the curves of figures that were measured at several sizes.
+
+    The keys are the data set without its size, the figure with its unit, and the system.
+    """
+    curves: dict[tuple[str, str, str], Curve] = {}
+
+    def add(row: SpeedRow | BuildRow, figure: str, value: float | None) -> None:
+        if value:
+            name = _SIZE.sub("", row.data_set)
+            curves.setdefault((name, figure, row.backend), []).append((row.size, value))
+
+    for speed in sorted(report.speed, key=lambda row: (mode_order(row.mode), row.size)):
+        if speed.concurrency == 1 and speed.selectivity is None:
+            add(speed, f"{speed.mode} p50 ms", speed.p50_ms)
+            add(speed, f"{speed.mode} p99 ms", speed.p99_ms)
+    for build in sorted(report.builds, key=lambda row: row.size):
+        add(build, "memory MiB", build.memory_mib)
+        add(build, "disk MiB", build.disk_mib)
+        add(build, "inserts per second", build.insert_rate)
+    grown: dict[str, dict[str, dict[str, Curve]]] = {}
+    for (name, figure, system), curve in curves.items():
+        if len({size for size, _ in curve}) > 1:
+            grown.setdefault(name, {}).setdefault(figure, {})[system] = curve
+    return grown
+
+
+def exponent(curve: Curve) -> float:
+    """Return the exponent e of the best fit c n^e, by least squares of the logarithms."""
+    sizes, values = np.log(curve).T
+    return float(np.polyfit(sizes, values, 1)[0])
 
 
 def _on_front(throughput: float, recall: float, known: list[tuple[SpeedRow, float]]) -> bool:

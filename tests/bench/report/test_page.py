@@ -155,8 +155,8 @@ def test_a_report_of_one_section_is_a_page(report: Report, kept: str) -> None:
     expected = {
         "quality": {"findings", "quality", "heat-map", "sweep", "queries"},
         "answers": {"answers"},
-        "speed": {"findings", "fronts", "latency"},
-        "builds": {"build"},
+        "speed": {"findings", "fronts", "latency", "growth"},
+        "builds": {"build", "growth"},
         "tune": {"findings", "tune", "sweep"},
         "failures": {"findings", "failures"},
     }

@@ -6,9 +6,11 @@ import pytest
 
 from corral.bench.quality.metrics import NDCG
 from corral.bench.report import by_query, views
+from corral.bench.report.blocks import Table
 from corral.bench.report.quality_sections import heat_map, quality_table
 from corral.bench.report.report import Report
 from corral.bench.report.rows import TuneTrial
+from corral.bench.report.speed_sections import growth
 from corral.bench.report.sweep import sweeps
 
 from .example_report import SETS
@@ -134,6 +136,28 @@ def test_one_set_of_several_sizes_is_one_build_chart(report: Report) -> None:
     rows = [build.model_copy(update={"data_set": name}) for name in names]
     found = views.builds(report.model_copy(update={"builds": tuple(rows)}))
     assert {name: len(rows) for name, rows in found.items()} == {"synthetic": 3, "xquad-de": 1}
+
+
+def test_growth_has_the_exponent_of_each_curve(report: Report) -> None:
+    """Memory in the example is proportional to size; figures of one size have no curve.
+
+    If this fails: a reader believes that a system stays fast at sizes at which it does not.
+    """
+    [(name, curves)] = views.growth(report).items()
+    assert name == "clustered"
+    assert set(curves) >= {"memory MiB", "disk MiB", "inserts per second"}
+    assert "memory" not in curves["disk MiB"]
+    for curve in curves["memory MiB"].values():
+        assert [size for size, _ in curve] == [1_000, 10_000, 100_000]
+        assert views.exponent(curve) == pytest.approx(1.0)
+    assert views.exponent([(10, 2.0), (1000, 20.0)]) == pytest.approx(0.5)
+    small = tuple(row for row in report.builds if row.size == 1_000)
+    assert views.growth(report.model_copy(update={"builds": small, "speed": ()})) == {}
+    section = growth(report)
+    assert section is not None
+    [table] = [block for block in section.blocks if isinstance(block, Table)]
+    place = [column.name for column in table.columns].index("memory MiB")
+    assert {row[place].text for row in table.cells} == {"1.00"}
 
 
 def test_a_tuning_is_drawn_with_what_matters(report: Report) -> None:
