@@ -30,8 +30,10 @@ HANDBOOK = (
 def blocks(page: str, language: str = "") -> list[str]:
     """Return the code blocks of a page, without the prompts of a shell."""
     text = (ROOT / page).read_text("utf-8")
-    made = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [re.sub(r"^\$ ", "", block, flags=re.MULTILINE) for block in made]
+    fences = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [
+        re.sub(r"^\$ ", "", code, flags=re.MULTILINE) for kind, code in fences if kind == language
+    ]
 
 
 def block(page: str, words: str, language: str = "") -> str:
