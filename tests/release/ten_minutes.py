@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -30,8 +31,10 @@ HANDBOOK = (
 def blocks(page: str, language: str = "") -> list[str]:
     """Return the code blocks of a page, without the prompts of a shell."""
     text = (ROOT / page).read_text("utf-8")
-    made = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [re.sub(r"^\$ ", "", block, flags=re.MULTILINE) for block in made]
+    fences = re.findall(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [
+        re.sub(r"^\$ ", "", code, flags=re.MULTILINE) for kind, code in fences if kind == language
+    ]
 
 
 def block(page: str, words: str, language: str = "") -> str:
@@ -124,8 +127,9 @@ def ten_minutes(machine: Machine) -> Iterator[str]:
     yield "the README's commands after `make serve`"
     machine.shell("pip install openai")
     with machine.serving(block("docs/getting-started.md", "corral serve")) as address:
-        with urllib.request.urlopen(f"{address}/") as page:
-            assert "<title>" in page.read().decode()
+        browser = urllib.request.Request(f"{address}/", headers={"Accept": "text/html"})
+        with urllib.request.urlopen(browser) as page:
+            assert "<title>Corral" in page.read().decode()
         yield "corral serve, and its page"
         assert "fence" in machine.shell(
             block("docs/getting-started.md", "curl").replace(
@@ -159,7 +163,7 @@ def _moved(machine: Machine) -> Iterator[str]:
         lines = block("docs/moving.md", "corral copy").splitlines()
         copy = next(line for line in lines if line.startswith("corral copy"))
         copy = copy.replace("handbook", "notes")
-        assert "same" in machine.shell(f"export PG_PASSWORD={PASSWORD}\n{copy}")
+        assert "same" in machine.shell(f"export PG_PASSWORD={shlex.quote(PASSWORD)}\n{copy}")
         yield copy
 
 

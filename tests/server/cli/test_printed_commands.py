@@ -67,3 +67,17 @@ def test_the_commands_of_the_readme_work_in_a_checkout(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "notes: ingested" in done.stdout
     assert "Context:" in done.stdout
+
+
+def test_the_first_commands_of_the_readme_print_its_answer(tmp_path: Path) -> None:
+    """After the installation, the README's first block ends in the answer that its second shows.
+
+    If this fails: a stranger's first minute looks different from the README.
+    """
+    first, answer = (ROOT / "README.md").read_text("utf-8").split("```\n")[1:5:2]
+    install, *commands = first.splitlines()
+    assert install.startswith("pip install 'corral-rag[")
+    path = f"export PATH='{VENV / 'bin'}':$PATH"
+    done = shell("\n".join([path, *commands]), tmp_path, tmp_path / "home")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith(answer.rstrip())
