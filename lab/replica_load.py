@@ -298,10 +298,13 @@ class Load:
         await self._send(http, "POST", "/v1/tool-runtime/rag-tool/query", json=body)
 
     async def _stream(self, http: httpx.AsyncClient) -> None:
-        """Read a streamed answer to its end."""
+        """Read a streamed answer to its end, which may be an error if the state is gone."""
         body = {"model": f"corral/{self._vector_db_id}", "input": QUESTION, "stream": True}
         answer = await self._send(http, "POST", "/v1/responses", json=body)
-        if answer is not None and "response.completed" not in answer.text:
+        ends = (
+            ["response.completed"] if self._probing else ["response.completed", "response.failed"]
+        )
+        if answer is not None and not any(end in answer.text for end in ends):
             self._defect(f"a stream ends with {answer.text[-300:]}")
 
     async def _new_store(self, http: httpx.AsyncClient) -> str:
