@@ -203,14 +203,15 @@ class JobRunner:
 
     async def _failed(self, job: Job, error: CorralError) -> None:
         """Record a failure. Provider errors are retried; other errors are final."""
+        message = str(error).replace("\0", "\ufffd")  # PostgreSQL stores no NUL.
         if isinstance(error, InvalidRequest):
             unsupported = (error.field or "").endswith("mime_type")
-            await self._end(job, "unsupported_file" if unsupported else "invalid_file", str(error))
+            await self._end(job, "unsupported_file" if unsupported else "invalid_file", message)
         elif not isinstance(error, ProviderError) or job.attempts >= MAX_ATTEMPTS:
-            await self._end(job, "server_error", str(error))
+            await self._end(job, "server_error", message)
         else:
             pause = self._retry_seconds * 4 ** (job.attempts - 1)
-            await self._give_back(job, str(error), time.time() + pause)
+            await self._give_back(job, message, time.time() + pause)
 
     async def _end(self, job: Job, code: ErrorCode, message: str) -> None:
         with suppress(NoLongerOurs):

@@ -76,7 +76,7 @@ class Watched:
         self.waiting.clear()
         if self.refusals:
             self.refusals -= 1
-            raise Unavailable("The model is away.")
+            raise Unavailable("The model is away.\0")
         if self.poison and any(self.poison in text for text in texts):
             raise ValueError(self.poison)
         self.texts += texts

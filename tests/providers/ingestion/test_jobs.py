@@ -167,6 +167,8 @@ async def test_a_cancelled_job_stores_nothing(tmp_path: Path, embedder: Watched)
 async def test_what_may_pass_is_tried_again(tmp_path: Path, embedder: Watched) -> None:
     """A model that is away for a moment fails no job; one that stays away fails it in the end.
 
+    The reason is text that PostgreSQL can store: without NUL.
+
     If this fails: a restart of the model's server loses documents, or holds a worker forever.
     """
     async with opened(tmp_path, ingestion={"retry_seconds": 0.001}) as stack:
@@ -176,7 +178,7 @@ async def test_what_may_pass_is_tried_again(tmp_path: Path, embedder: Watched) -
         embedder.refusals = MAX_ATTEMPTS
         (job,) = await finished(stack, await stack.ingestion.submit([of_text("e", "Corn.")]))
         assert (job.status, job.error_code) == (JobStatus.FAILED, "server_error")
-        assert "The model is away." in str(job.error_message)
+        assert "The model is away.\ufffd" in str(job.error_message)
         assert await stack.ingestion.retry(vector_db_id="db") == 1
         await finished(stack, [job])
         assert await stored(stack) == {"d": ["Hay."], "e": ["Corn."]}
