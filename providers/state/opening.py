@@ -118,6 +118,11 @@ class Place:
             connect_args={
                 "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
                 "connect_timeout": int(WAIT_SECONDS),
+                # A host that is gone is noticed within a minute, idle or with data on the way.
+                "keepalives_idle": 30,
+                "keepalives_interval": 10,
+                "keepalives_count": 3,
+                "tcp_user_timeout": 60_000,  # milliseconds
             },
             **options,
         )
