@@ -45,6 +45,7 @@ OPENERS = {
     "providers/state/sqlite.py",  # for State, which checks the revision
     "providers/vector_io/store/connections.py",
     "providers/vector_io/store/schema.py",  # in memory, of no version
+    "server/cli/doctor.py",  # in memory, to load sqlite-vec
 }
 
 

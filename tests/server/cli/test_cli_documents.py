@@ -120,10 +120,10 @@ def test_a_file_of_one_address_stays_a_text(corral: Corral, tmp_path: Path) -> N
 
 NOT_DATA = {
     "serve", "mcp", "demo", "bench", "dbs delete", "dbs prune", "keys revoke", "conformance",
-    "state upgrade", "state copy",
+    "state upgrade", "state copy", "config schema",
 }  # fmt: skip
-"""Commands without a reply; bench and conformance write files of their own, and what prune deletes
-is the data of `dbs list --orphans --json`."""
+"""Commands without a reply, or with JSON only; bench and conformance write files of their own, and
+what prune deletes is the data of `dbs list --orphans --json`."""
 
 
 def names(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[str]:

@@ -92,7 +92,7 @@ def test_the_place_and_its_health_are_shown_without_secrets(
         return shown
 
     assert files()["provider_type"] == "remote::s3"
-    assert files()["health"] == {"status": "OK", "message": ""}
+    assert files()["health"] == {"status": "OK", "message": "", "version": ""}
     with storage.frozen():
         health = files()["health"]
     assert isinstance(health, dict)
