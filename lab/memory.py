@@ -14,7 +14,7 @@ from corral.bench.stopwatch import Bound
 
 MODEL = "multilingual-e5-small"
 TEXTS = 200
-ANSWERED, INGESTED, WORKER = 350, 400, 60
+ANSWERED, INGESTED, WORKER = 350, 450, 60
 """Bounds in MiB: after one answer, after an ingest, and of a second worker."""
 
 
