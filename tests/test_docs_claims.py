@@ -18,21 +18,7 @@ from corral.providers.stack.run_schema import settings_schema
 from corral.server.absent import INSTEAD
 from corral.server.app import create_app
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted(
-    path
-    for pattern in (
-        "*.md",
-        "docs/**/*.md",
-        "rfcs/*.md",
-        "providers/**/*.md",
-        "bench/**/*.md",
-        "examples/**/*.md",
-        "integrations/**/*.md",
-    )
-    for path in ROOT.glob(pattern)
-    if not {".venv", "node_modules"} & set(path.parts)
-)
+from .pages import PAGES, ROOT
 
 FOREIGN = {
     "/v1/convert/file": "docling-serve",

@@ -14,21 +14,8 @@ import pytest
 
 from corral.server.cli.cli import main
 
-ROOT = Path(__file__).parents[1]
-PAGES = sorted(
-    path
-    for pattern in (
-        "*.md",
-        "docs/**/*.md",
-        "rfcs/*.md",
-        "providers/**/*.md",
-        "bench/**/*.md",
-        "examples/**/*.md",
-        "integrations/**/*.md",
-        ".github/**/*.md",
-    )
-    for path in ROOT.glob(pattern)
-)
+from .pages import PAGES, ROOT
+
 BETTER = {
     r"(?:is|are|was|were) to be": "must be, or say who does it",
     r"(?:has|have|had) to be": "must be",

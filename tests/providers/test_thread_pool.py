@@ -74,7 +74,7 @@ async def test_a_caller_that_goes_away_takes_its_turn_along() -> None:
 def test_long_calculations_yield_to_everything_else() -> None:
     """Their thread has the lowest priority, the caller keeps its own, and errors come back.
 
-    If this fails: the build of an index slows down the questions that are asked meanwhile.
+    If this fails: the build of an index slows down questions.
     """
 
     def priority() -> int:

@@ -151,9 +151,9 @@ def recorded(surface: str) -> set[str]:
 
 
 def breaking(before: set[str], now: set[str]) -> list[str]:
-    """Return what breaks users of a surface: removed or changed lines, and new required fields.
+    """Return the breaking changes of a surface: removed or changed lines, new required fields.
 
-    A required field of a type that is new itself breaks nobody.
+    A required field of a new type is no breaking change.
     """
     places = {part for line in before for part in _name_and_place(line)}
     demanded = [

@@ -65,8 +65,8 @@ def test_an_admin_finds_what_a_user_may_read(app: InProcess) -> None:
 def test_an_answer_is_made_of_what_the_user_may_read(app: InProcess, stream: bool) -> None:
     """Text, results and citations, whole or streamed, have no chunk that the user may not read.
 
-    The answer is the user's own, and so is its confidence. If this fails: whoever checks
-    permissions is shown another answer than the user gets.
+    Answer and confidence equal what the user gets. If this fails: a check of permissions shows
+    another answer than the user's.
     """
     admin = holder(app, "ada", Role.ADMIN)
     for as_user, hidden in ((SALES, ["ann"]), ({"user": "ann"}, ["sales"]), (None, [])):

@@ -1,7 +1,7 @@
 """Every view of the console at three widths, in light and dark: axe-core and the window's width.
 
-`CORRAL_SCREENSHOTS_OF_ALL=FOLDER` keeps a picture of each, `CORRAL_SCREENSHOTS=FOLDER` those of the
-documentation.
+`CORRAL_SCREENSHOTS_OF_ALL=FOLDER` stores a screenshot of each, and `CORRAL_SCREENSHOTS=FOLDER` the
+documentation's.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ def test_the_keyboard_alone_finds_sorts_changes_and_deletes(
 ) -> None:
     """Tab and Enter reach the search, a heading, a document's attributes and acl, and its end.
 
-    If this fails: somebody without a mouse cannot look after documents.
+    If this fails: documents cannot be managed without a mouse.
     """
     with live_server(run_config(), tmp_path) as url:
         insert(url, 30)

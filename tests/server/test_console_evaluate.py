@@ -236,8 +236,8 @@ def press(browser: Browser, label: str) -> None:
 def test_the_keyboard_alone_judges_and_tunes(tmp_path: Path, browser: Browser) -> None:
     """Tab and Enter reach a mark, a suggestion, the start and report of a tuning, and its use.
 
-    After `Apply it` the focus is on the button that takes it back. If this fails: somebody without
-    a mouse cannot evaluate.
+    After `Apply it` the focus is on `Take back`. If this fails: a vector DB cannot be evaluated
+    without a mouse.
     """
     with live_server(run_config(dimension=8), tmp_path) as url:
         judged_store(url, 38)

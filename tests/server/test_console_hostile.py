@@ -202,7 +202,7 @@ def test_hostile_names_are_text(tmp_path: Path, browser: Browser, listener: List
             http.post("/v1/vector-dbs", json=body).raise_for_status()
             document = {
                 "document_id": hostile,
-                "content": f"{hostile} is a long name of a document that nobody should run.",
+                "content": f"{hostile} is a long name of a document.",
                 "metadata": {"title": hostile, hostile: hostile},
             }
             jobs = {"vector_db_id": hostile, "documents": [document]}
@@ -241,7 +241,7 @@ def test_hostile_names_are_text(tmp_path: Path, browser: Browser, listener: List
 def test_a_hostile_answer_is_text(
     tmp_path: Path, browser: Browser, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A language model that a document has talked into markup, links and pictures reaches nobody.
+    """Markup, links and pictures in a language model's answer are shown as text.
 
     If this fails: a document makes the answer carry what was asked to another host.
     """

@@ -76,7 +76,7 @@ def unpack_fields(packed: str) -> dict[str, str | None]:
 
 ReadFields = Callable[[], Mapping[str, Any]]
 """Returns the fields of a chunk that an engine returned with a hit; see `unpack_fields`. A search
-has more hits than its answer, and only those of the answer are decoded."""
+has more hits than its answer, and only the answer's hits are decoded."""
 
 
 def attach_chunks(candidates: Iterable[Candidate], stored: Mapping[str, ReadFields | None]) -> None:

@@ -64,7 +64,7 @@ DENSE = "dense"
 
 MAX_CARRIED = 50
 """Maximum hits of a search that brings their chunks. A search for more, as a leg of a hybrid query,
-ranks many chunks that are not in the answer, so those of the answer are fetched afterwards."""
+ranks many chunks that are not in the answer, so the answer's chunks are fetched afterwards."""
 
 WINDOW = 10_000
 """Maximum hits of one answer: OpenSearch's default for `index.max_result_window`, and the maximum

@@ -141,7 +141,7 @@ async def test_the_sweep_finishes_a_write_that_was_left(
 ) -> None:
     """A replica carries out the logged write of a dead one, in a vector DB that it has open.
 
-    If this fails: after a crash, half of a document is found until somebody writes.
+    If this fails: after a crash, searches return half of a document until the next write.
     """
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with stand_in() as settings:
